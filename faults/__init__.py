@@ -1,1 +1,1 @@
-"""The weather: crash windows, kill plans and the checks that follow. Production code never imports it."""
+"""Fault injection: crash points, kill plans and the checks that follow. Production code never imports it."""

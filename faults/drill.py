@@ -1,6 +1,6 @@
 """`python -m faults.drill`: named failures, each against a fresh local world and the real bot over real sockets.
 
-`quotebot drill` runs this as a child process. Exit status: 0 all held, 1 some did not, 2 there is no such drill, 130 stopped.
+`quotebot drill` runs this as a child process. Exit status: 0 all held, 1 some did not, 2 no such drill, 130 stopped.
 """
 
 from __future__ import annotations
@@ -29,17 +29,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HELD, FAILED, UNKNOWN, STOPPED = 0, 1, 2, 130
-OURS: Final = ("QUOTEBOT_", "SLACK_", "SALESFORCE_", "OPENAI_")  # what configures a bot: a drill must not meet a real installation
+# prefixes of a bot's settings: a drill must not reach a real installation
+OURS: Final = ("QUOTEBOT_", "SLACK_", "SALESFORCE_", "OPENAI_")
 PRIORITIES: Final = ("P0", "P1", "P2")
 
 
 class UnknownDrillError(Exception):
-    """There is no drill of that name. The message says which one may have been meant."""
+    """There is no drill of that name. The message suggests a similar name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one drill: in `words` what held, the fact that did not, or what it waits for; in `evidence` the kept folder."""
+    """Result of one drill.
+
+    `words` contains what held, the fact that did not, or what the drill waits for; `evidence` is the kept folder.
+    """
 
     scenario: Scenario
     state: Literal["held", "failed", "waiting"]
@@ -49,7 +53,7 @@ class Outcome:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The outcome for people."""
+        """The outcome as lines of text."""
         drill = f"{self.scenario.id} {self.scenario.priority} {self.scenario.title} ..."
         if self.state == "waiting":
             return (f"{drill} waits for {self.words}",)
@@ -77,7 +81,7 @@ class Outcome:
 
 
 def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
-    """Return the scenarios of these names, priorities or `all`, each once. Raises UnknownDrillError."""
+    """Return the scenarios with these names or priorities, or `all`, each once. Raises UnknownDrillError."""
     found: dict[str, Scenario] = {}
     for name in names:
         wanted = name.upper()
@@ -96,14 +100,14 @@ def _no_such(name: str) -> str:
 
 
 async def play(scenario: Scenario, folder: Path) -> Outcome:
-    """Play one scenario in a folder made for it, which is removed unless something did not hold."""
+    """Play one scenario in a folder made for it. The folder is removed unless something did not hold."""
     if scenario.play is None:
         return Outcome(scenario, "waiting", 0.0, scenario.waits_for)
     _make(folder)
     began = time.monotonic()
     try:
         words = await perform(scenario, folder)
-    except Exception as error:  # noqa: BLE001 -- whatever stops a drill, it did not hold; all of it is kept
+    except Exception as error:  # noqa: BLE001 -- any error means that the drill did not hold; all of it is kept
         (folder / "failure.txt").write_text(traceback.format_exc(), "utf-8")
         return Outcome(scenario, "failed", time.monotonic() - began, _said(error), folder)
     except BaseException:  # stopped: nothing to keep
@@ -118,7 +122,7 @@ def _make(folder: Path) -> None:
 
 
 def _said(error: Exception) -> str:
-    """Return what did not hold: the error's own words, or the line of the check that raised without any."""
+    """Return what did not hold: the error's own text, or the line of the check that raised without one."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(frame.filename).name}:{frame.lineno}"
     if isinstance(error, AssertionError):
@@ -127,7 +131,7 @@ def _said(error: Exception) -> str:
 
 
 async def play_all(scenarios: Sequence[Scenario], folder: Path, tell: Callable[[Outcome, str], None]) -> list[Outcome]:
-    """Play them one after the other, each in a folder of its own, and tell each outcome with its place ("[2/7] ")."""
+    """Play the scenarios one after another, each in its own folder, and report each outcome with its position ("[2/7] ")."""
     outcomes = []
     for number, scenario in enumerate(scenarios, 1):
         place = f"[{number}/{len(scenarios)}] " if len(scenarios) > 1 else ""
@@ -140,11 +144,11 @@ async def play_all(scenarios: Sequence[Scenario], folder: Path, tell: Callable[[
 
 @contextlib.contextmanager
 def _spinning(words: str) -> Iterator[None]:
-    """Show on a terminal what is being done."""
+    """Show a spinner with these words while the block runs, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console  # noqa: PLC0415 -- only a terminal pays for it
+    from rich.console import Console  # noqa: PLC0415 -- needed only on a terminal
     from rich.markup import escape  # noqa: PLC0415 -- as above
 
     with Console(stderr=True).status(escape(words)):
@@ -156,7 +160,7 @@ def _say(words: str, stream: TextIO) -> None:
 
 
 def show(*, as_json: bool) -> int:
-    """Print every drill; returns the exit status."""
+    """Print the list of drills; returns the exit status."""
     if as_json:
         drills = [
             {
@@ -187,7 +191,7 @@ def _holds(scenario: Scenario) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> tuple[dict[str, int], str]:
-    """Return how many held, failed and wait, as counts and in words."""
+    """Return how many drills held, failed and wait, as counts and as text."""
     counts = {state: sum(each.state == state for each in outcomes) for state in ("held", "failed", "waiting")}
     words = ", ".join(f"{number} {state}" for state, number in counts.items() if number or state == "held")
     return counts, words
@@ -216,7 +220,7 @@ async def _run(scenarios: Sequence[Scenario], folder: Path, *, as_json: bool) ->
 
 
 def leave_installation(folder: Path) -> None:
-    """Stand in this folder and forget every setting: neither the environment nor a .env file may configure a drill's bot."""
+    """Change to this folder and remove all settings: neither the environment nor a .env file may configure a drill's bot."""
     for name in [name for name in os.environ if name.startswith(OURS) and name != "QUOTEBOT_FAULT_REPORTS"]:
         del os.environ[name]
     code = str(Path(__file__).resolve().parent.parent)
@@ -225,7 +229,7 @@ def leave_installation(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the drills that are asked for and return the exit status."""
+    """Run the requested drills and return the exit status."""
     parser = argparse.ArgumentParser(prog="quotebot drill", description="Play named failures and say what held.")
     parser.add_argument("names", nargs="+", metavar="NAME", help="list, or FI-017, D-1, P0, all")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
@@ -245,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("Stopped. Its bot and its world are ended; nothing of it is kept.", sys.stderr)
         return STOPPED
     finally:
-        with contextlib.suppress(OSError):  # what did not hold is kept
+        with contextlib.suppress(OSError):  # a failed drill's folder is kept
             folder.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""The audit is whole, its steps follow the machines, and nothing that is needed was purged: I7, I14, I18."""
+"""Audit invariants: a complete audit, steps that follow the state machines, and no purge of what is needed (I7, I14, I18)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from faults.checks.evidence import Facts, Row
 
-# Which state an event leads to, and from which ones it may: SPEC 4, drawn a second time on purpose.
+# The state each event leads to, and the states it may start from: SPEC 4, written a second time on purpose.
 OPERATION_STEPS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "operation.claimed": (frozenset({"reserved", "failed_retryable"}), "in_progress"),
     "operation.applied": (frozenset({"in_progress"}), "completed"),
@@ -67,7 +67,7 @@ _signed_values: Final = itemgetter(*SIGNED)
 
 
 def along_the_arrows(facts: Facts) -> Iterator[str]:
-    """I7."""
+    """I7: every audited step follows an arrow of its state machine, and each row is in the state where its audit ends."""
     yield from _operations_along(facts)
     yield from _effects_along(facts)
 
@@ -99,7 +99,7 @@ def _effects_along(facts: Facts) -> Iterator[str]:
 
 
 def audit_is_whole(facts: Facts) -> Iterator[str]:
-    """I14. Without the keys only the links are checked."""
+    """I14: the audit is gapless, chained, and sealed at its heads and anchors. Without the keys only the links are checked."""
     ends: dict[str, Row] = {}
     keys = facts.house.keys
     for number, event in enumerate(facts.events, start=1):
@@ -117,7 +117,7 @@ def audit_is_whole(facts: Facts) -> Iterator[str]:
 
 
 def nothing_needed_is_gone(facts: Facts) -> Iterator[str]:
-    """I18."""
+    """I18: retention leaves a tombstone and deletes nothing that is unfinished or dead."""
     for key in facts.tombstones.keys() & facts.operation_by_key.keys():
         yield f"operation {key[:8]} has a tombstone and is still there"
     tombstones_deleted = any(purge.get("tombstones") for purge in facts.purges)
@@ -137,7 +137,7 @@ def nothing_needed_is_gone(facts: Facts) -> Iterator[str]:
 
 
 def _walk_operation(events: list[Row]) -> tuple[str, str | None]:
-    """Return the state a command's events lead to, and what is wrong with the way there."""
+    """Return the state a command's events lead to, and what is wrong with the path to it (None if nothing is)."""
     state = ""
     for event in events:
         name = event["event_type"]
@@ -179,7 +179,7 @@ def _is_signed(keys: Mapping[str, bytes], event: Row, before: Row | None) -> boo
 
 
 def _heads(facts: Facts, ends: Mapping[str, Row]) -> Iterator[str]:
-    """The head of each chain is its last event, sealed: a chain cut short does not fit its head."""
+    """The head of each chain is its last event, and its seal is valid: a truncated chain does not match its head."""
     found = {row["aggregate_id"]: row for row in facts.heads}
     for aggregate_id in found.keys() ^ ends.keys():
         yield f"the audit chain {aggregate_id} has events or a head, not both"
@@ -196,7 +196,7 @@ def _heads(facts: Facts, ends: Mapping[str, Row]) -> Iterator[str]:
 
 
 def _anchors(facts: Facts) -> Iterator[str]:
-    """Each anchor seals the ends that all chains had at its last event."""
+    """Each anchor seals the ends that all chains had at the anchor's last event."""
     for anchor in facts.anchors:
         ends = {event["aggregate_id"]: event for event in facts.events if event["id"] <= anchor["last_event_id"]}
         listed = [(name, end["id"], end["seq"], end["mac"].hex()) for name, end in sorted(ends.items())]

@@ -1,4 +1,4 @@
-"""What was decided, and by whom: I13. The rules of SPEC 9, written down a second time."""
+"""Decisions and their actors: I13. A second, independent implementation of the rules of SPEC 9."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIVEN: Final = ("approved", "rejected")
 
 
 def decided_rightly(facts: Facts) -> Iterator[str]:
-    """I13."""
+    """I13: a decision is made once, on the version shown, by another person who holds the role."""
     quotes = {quote["quote_id"]: quote for quote in facts.quotes}
     ended: dict[str, Row] = {}
     answers: dict[str, list[Row]] = {}
@@ -56,7 +56,7 @@ def decided_rightly(facts: Facts) -> Iterator[str]:
 
 
 def _as_asked(approval: Row, slots: list[Row]) -> Iterator[str]:
-    """The request is what its slots are: every required role has its slot, and it is approved when all of them are."""
+    """The request matches its slots: every required role has its slot, and the request is approved when all slots are."""
     required = set(json.loads(approval["required_roles"]))
     asked = {" or ".join(json.loads(slot["roles"])) for slot in slots}
     if required != asked:
@@ -76,7 +76,7 @@ def _as_asked(approval: Row, slots: list[Row]) -> Iterator[str]:
 
 
 def _asked_in_vain(approval: Row, quote: Row) -> Iterator[str]:
-    """Nobody is asked about a version that was superseded, nor about a quote that has ended."""
+    """No approval is pending for a superseded version or for a quote that has ended."""
     if approval["state"] == "pending" and (approval["quote_version"], "pending_approval") != (quote["version"], quote["state"]):
         yield f"it is pending, and the quote is {quote['state']} at version {quote['version']}"
 
@@ -127,7 +127,7 @@ def _not_what_was_shown(facts: Facts, approval: Row, quote: Row, slot: Row, even
 
 
 def _tells(event: Row, slot: Row) -> bool:
-    """Tell whether an event is of the decision that this slot shows."""
+    """Tell whether an event records the decision that this slot shows."""
     told: Row = next((each for each in loaded(event["after"]).get("slots", ()) if each["slot"] == slot["slot"]), {})
     shown = {name: slot[name] for name in ("state", "decided_by", "decided_role", "on_behalf_of")}
     return event["actor"] == slot["decided_by"] and shown.items() <= told.items()
@@ -144,7 +144,7 @@ def _expired_early(facts: Facts, quotes: dict[str, Row]) -> Iterator[str]:
 
 
 def _one_person_twice(slots: list[Row]) -> Iterator[str]:
-    """The ladder is one circle, each role beside it another: in each of them every yes is another person's."""
+    """The roles of the ladder form one circle, each other role its own: within a circle every approval is by another person."""
     given: dict[tuple[str, str], int] = {}
     for slot in slots:
         if slot["state"] == "approved":

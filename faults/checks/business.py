@@ -1,4 +1,4 @@
-"""What it costs: I17. The sums of SPEC 9, written down a second time."""
+"""Prices and totals: I17. A second, independent implementation of the sums of SPEC 9."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HUNDRED: Final = Decimal(100)
 
 
 def adds_up(facts: Facts) -> Iterator[str]:
-    """I17."""
+    """I17: totals are the sums of their lines, in the ledger and in Salesforce, and a quote has every version up to its own."""
     totals = {}
     for version in facts.versions:
         name = f"{version['quote_id']} v{version['version']}"
@@ -57,7 +57,7 @@ def _wrong_sums(pricing: dict[str, Any]) -> Iterator[str]:
 
 
 def _sums_in_salesforce(facts: Facts, totals: dict[tuple[str, int], Decimal]) -> Iterator[str]:
-    """Of a quote in Salesforce every line is there: its net amounts add up to the quote's."""
+    """A quote in Salesforce has all its lines: their net amounts add up to the quote's net total."""
     if "QuoteLineItem" not in facts.outside.crm:
         return
     nets: dict[str, Decimal] = {}
@@ -73,7 +73,7 @@ def _sums_in_salesforce(facts: Facts, totals: dict[tuple[str, int], Decimal]) ->
 
 
 def _opportunities(facts: Facts, totals: dict[tuple[str, int], Decimal]) -> Iterator[str]:
-    """A quote's records hang on the opportunity that was chosen for it, which in the end has the amount of the newest of them."""
+    """A quote's records belong to the opportunity chosen for it; at rest the opportunity has the amount of the newest record."""
     amounts = {row["Id"]: row["Amount"] for row in facts.outside.crm.get("Opportunity", ()) if not row["IsClosed"]}
     if not amounts:
         return

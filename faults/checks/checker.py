@@ -1,7 +1,9 @@
-"""What must hold whatever happened. Reads the ledger file and what the outside saw, never the code under test.
+"""The invariants that hold after any fault.
 
-`violations` is the verdict on one ledger; every suite asks it. What the product does not have (a measured pace of draining, L5) and
-what only a suite can know (the same seed makes the same trace, D1) is not here.
+Reads the ledger file and what the external services recorded, never the code under test.
+
+`violations` is the verdict on one ledger; every suite calls it. Two kinds of property are not here: those the product does not have
+(a measured pace of draining, L5), and those only a suite can know (the same seed makes the same trace, D1).
 """
 
 from __future__ import annotations
@@ -106,10 +108,11 @@ def violations(
     at_rest: bool = True,
     house: House | None = None,
 ) -> list[str]:
-    """Return a sentence for people per violation, each beginning with its invariant's name; empty when all holds.
+    """Return one sentence per violation, each beginning with its invariant's name; empty when every invariant holds.
 
-    `at_rest` is false right after a crash or a restart, before everything is drained: then only what always holds is asked.
-    Without `house` the audit's signatures, the stored files and who may decide are not looked at. The ledger is only read.
+    `at_rest` is false right after a crash or a restart, before everything is drained: only the invariants that always hold are
+    checked then. Without `house` the audit's signatures, the stored files and the approvers' roles are not checked. The ledger is
+    only read.
     """
     try:
         facts = Facts(ledger, outside, history, house or House(), at_rest=at_rest)
@@ -120,7 +123,7 @@ def violations(
 
 
 def _asked(check: Callable[[Facts], Iterator[str]], facts: Facts) -> Iterator[str]:
-    """Ask one invariant; what is so broken that it cannot even be judged does not hold."""
+    """Check one invariant. Data too broken to be judged counts as a violation."""
     try:
         yield from check(facts)
     except (sqlite3.DatabaseError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
@@ -128,14 +131,14 @@ def _asked(check: Callable[[Facts], Iterator[str]], facts: Facts) -> Iterator[st
 
 
 def house_of(folder: Path, *, approvers: Mapping[str, Sequence[str]] | None = None, clock_back_ms: int = 0) -> House:
-    """Return what the bot's data folder says about the installation: its audit keys and where its files are."""
+    """Return what the bot's data folder contains about the installation: its audit keys and the location of its files."""
     keys = [bytes.fromhex(path.read_text("ascii").strip()) for path in sorted(folder.glob(KEY_FILES))]
     named = {hashlib.sha256(key).hexdigest()[:KEY_NAME_DIGITS]: key for key in keys}
     return House(named, folder, approvers, clock_back_ms)
 
 
 async def exactly_once(deal: Deal) -> None:
-    """Check, at rest, that every invariant holds and that nothing at all is under way. Else AssertionError."""
+    """Check, at rest, that every invariant holds and that nothing is under way. Raises AssertionError otherwise."""
     await nothing_under_way(deal)
     outside = await outside_of(deal)
     found = await asyncio.to_thread(violations_in, deal.data_dir, outside)
@@ -143,14 +146,14 @@ async def exactly_once(deal: Deal) -> None:
 
 
 async def golden_deal(deal: Deal) -> None:
-    """Check that the golden deal stands, once: one quote, one decision, one PDF, one Salesforce quote, one thread."""
+    """Check that the golden deal exists exactly once: one quote, one decision, one PDF, one Salesforce quote, one thread."""
     await exactly_once(deal)
     assert len(await deal.rows("SELECT quote_id FROM quotes")) == 1
     assert [row["state"] for row in await deal.rows("SELECT state FROM quotes")] == ["approved"]
     assert [row["decided_by"] for row in await deal.rows("SELECT decided_by FROM approvals")] == ["U0MANAGER"]
     assert len(await deal.cards()) == 1
     assert "Approved by <@U0MANAGER>" in await deal.card_text()
-    assert '"approval.' not in await deal.card_text()  # the buttons that decide are gone
+    assert '"approval.' not in await deal.card_text()  # the approval buttons are gone
     assert "pending" not in await deal.card_text()
     assert len(await deal.files()) == 1
     assert len(await deal.crm()) == 1
@@ -162,7 +165,7 @@ async def golden_deal(deal: Deal) -> None:
 
 
 async def nothing_under_way(deal: Deal) -> None:
-    """Check that every operation and effect reached an end: stricter than L1, for nothing is held in a deal that is at rest."""
+    """Check that every operation and effect has ended. This is stricter than L1, because a deal at rest has no held class."""
     unfinished = await deal.rows(
         "SELECT 'operation' AS kind, id, state FROM operations WHERE state NOT IN ('completed', 'discarded', 'failed_terminal') "
         "UNION ALL SELECT class, id, state FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain')"
@@ -171,14 +174,14 @@ async def nothing_under_way(deal: Deal) -> None:
 
 
 async def outside_of(deal: Deal) -> Outside:
-    """Ask the world over its control API what it saw."""
+    """Fetch what the external services recorded from the world's control API."""
     state = await deal.get("state")
     crm = {name: await deal.crm(name) for name in ("Quote", "QuoteLineItem")}
     return Outside(state["messages"], state["files"], crm, await deal.get("witness?since=0"))
 
 
 def violations_in(folder: Path, outside: Outside, history: Sequence[ClientRecord] = (), **more: Any) -> list[str]:
-    """Return the violations of the ledger in a bot's data folder, opened to be read only."""
+    """Return the violations of the ledger in a bot's data folder. The ledger is opened read-only."""
     path = folder / "ledger.db"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
         return violations(ledger, outside, history, house=house_of(folder), **more)

@@ -1,4 +1,4 @@
-"""Nothing leaves without a claim, claims are fenced, counted, in order and in time: I4, I6, I8, I9, I10."""
+"""Claims: nothing is sent without one; claims are fenced, counted, ordered and timed (I4, I6, I8, I9, I10)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RETRIES: Final[Mapping[str, int]] = {  # SPEC 5
     "llm.summarize": 3,
 }
 RETRIES_DEFAULT: Final = 5
-CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless the other side asks for it
+CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless the service asks for it
     "slack.card": 30_000,
     "slack.post": 30_000,
     "slack.reply": 30_000,
@@ -44,7 +44,7 @@ CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless
     "llm.extract": 10_000,
     "llm.summarize": 10_000,
 }
-THROTTLED_CAP_MS: Final = 1_000  # the least after a 429 that names no wait
+THROTTLED_CAP_MS: Final = 1_000  # the minimum after a 429 without Retry-After
 CLASS_OF_METHOD: Final[Mapping[str, str]] = {
     "chat.postMessage": "slack.post",
     "conversations.history": "slack.post",
@@ -63,7 +63,7 @@ GATE_ANSWER_MS: Final = 3_000  # the gate tries once, inside an acknowledgement
 
 
 def _without_refusals(facts: Facts, requests: list[Row], replies: list[Row]) -> list[Row]:
-    """Leave out one request for each refusal that the access gate audited of this very person at that moment."""
+    """Leave out one request for each refusal that the access gate audited for the same person at that time."""
     users = {loaded(reply["payload"]).get("user") for reply in replies}
     left = list(requests)
     for event in facts.events:
@@ -76,7 +76,7 @@ def _without_refusals(facts: Facts, requests: list[Row], replies: list[Row]) -> 
 
 
 def claimed_first(facts: Facts) -> Iterator[str]:
-    """I4."""
+    """I4: no request is sent without an older durable claim of its effect, and no claim makes two requests."""
     yield from _posts_claimed(facts)
     yield from _records_claimed(facts)
     yield from _files_claimed(facts)
@@ -89,7 +89,7 @@ def claimed_first(facts: Facts) -> Iterator[str]:
 
 
 def fenced(facts: Facts) -> Iterator[str]:
-    """I6."""
+    """I6: only the newest fence settles, and a delivered effect is never tried again."""
     for attempt in facts.attempts:
         row = facts.effect.get(attempt["effect_id"]) or facts.operation.get(attempt["operation_id"])
         if row is None:
@@ -108,7 +108,7 @@ def fenced(facts: Facts) -> Iterator[str]:
 
 
 def counted(facts: Facts) -> Iterator[str]:
-    """I8."""
+    """I8: attempts, claims and cycles are all recorded and stay within their budget; a 429 or a pause spends nothing."""
     for effect in facts.effects:
         attempts = facts.attempts_of.get(effect["id"], ())
         if len(attempts) != effect["fence"] - (effect["state"] == "in_flight"):
@@ -131,7 +131,7 @@ def counted(facts: Facts) -> Iterator[str]:
 
 
 def in_order(facts: Facts) -> Iterator[str]:
-    """I9."""
+    """I9: a lane does one thing at a time, in the order in which its effects were enqueued."""
     lanes = Counter((effect["class"], effect["target"]) for effect in facts.effects if effect["state"] == "in_flight")
     for lane, count in lanes.items():
         if count > 1:
@@ -150,7 +150,7 @@ def in_order(facts: Facts) -> Iterator[str]:
 
 
 def in_time(facts: Facts) -> Iterator[str]:
-    """I10."""
+    """I10: no attempt is made before its drawn delay or a Retry-After has passed, and no delay is out of bounds."""
     attempts = [attempt for attempt in facts.attempts if attempt["effect_id"] in facts.effect]
     for attempt in attempts:
         yield from _delay_within_bounds(attempt, facts.effect[attempt["effect_id"]]["class"])
@@ -197,7 +197,7 @@ def _files_claimed(facts: Facts) -> Iterator[str]:
 
 
 def model_asked(facts: Facts) -> Iterator[str]:
-    """Each question to the model was made under a claim of its effect."""
+    """Each request to the model was made under a claim of its effect."""
     for key, requests in _by_key(facts, "chat.completions").items():
         effect = facts.effect_by_key.get(key)
         if effect is not None:
@@ -222,19 +222,19 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
 
 
 def _withdrawn(effect: Row) -> str | None:
-    """Return the ts of the old card that this empties: another organization reads its channel now."""
+    """Return the ts of the old card that this effect empties, because another organization can now read the card's channel."""
     payload = loaded(effect["payload"]) if effect["class"] == "slack.card" else {}
     return str(payload["ts"]) if payload.get("what") == "withdrawn" else None
 
 
 def _is_dead_letter(effect: Row) -> bool:
-    """Tell whether this posted the card of a dead letter into the operators' channel."""
+    """Tell whether this effect posted the card of a dead letter into the operators' channel."""
     posted = effect["class"] == "slack.post" and effect["state"] == "delivered"
     return bool(posted and effect["aggregate_id"].startswith("letter:"))
 
 
 def _covered(facts: Facts, what: str, requests: Iterable[Row], effects: Iterable[Row]) -> Iterator[str]:
-    """Each request was made under a claim that is older than it, and no claim made two."""
+    """Each request was made under an older claim, and no claim made two requests."""
     starts = sorted(claim["started_at"] for effect in effects for claim in facts.claims_of.get(effect["id"], ()))
     times = sorted(at for request in requests if not facts.lost(at := request["at"] * 1000))
     if len(times) > len(starts):
@@ -261,7 +261,7 @@ def _may_be_spent(attempt: Row, effect: Row) -> bool:
 
 
 def _tries(facts: Facts, operation: Row) -> Iterator[str]:
-    """A failure of our own is tried once more; a person's command waits longer for Slack to say who they are."""
+    """An internal failure is retried once; a person's command is retried longer while Slack does not identify the person."""
     waits = operation["source"].startswith(("slack_", "cli"))
     if operation["attempts"] > (RETRIES_DEFAULT if waits else INTERNAL_RETRIES) + 1:
         yield f"operation {operation['id']} was executed {operation['attempts']} times in one cycle"
@@ -312,7 +312,7 @@ def _too_early(facts: Facts, before: Row, after: Row) -> bool:
         return False
     if after["started_at"] + facts.slack_ms >= before["ended_at"] + before["delay_ms"]:
         return False
-    # An operator may have it looked for at once, and whoever sees its card may have it tried again at once.
+    # An operator may have it checked at once, and anyone who sees its card may have it retried at once.
     return not any(
         event["event_type"] in ("effect.replayed", "effect.resolved", "effect.hastened")
         and before["ended_at"] - facts.slack_ms <= event["at"] <= after["started_at"] + facts.slack_ms
@@ -321,7 +321,7 @@ def _too_early(facts: Facts, before: Row, after: Row) -> bool:
 
 
 def _retry_after_kept(facts: Facts, attempts: list[Row]) -> Iterator[str]:
-    """After a 429 with Retry-After nothing of the class begins before its time, whichever effect it is."""
+    """After a 429 with Retry-After no effect of the class starts before that time."""
     throttled = [attempt for attempt in attempts if attempt["retry_after_ms"]]
     if not throttled:
         return
@@ -332,7 +332,7 @@ def _retry_after_kept(facts: Facts, attempts: list[Row]) -> Iterator[str]:
         asked_at = _seen_at(facts, attempt, effect_class)
         over_at = asked_at + attempt["retry_after_ms"] - facts.slack_ms
         for later in by_class[effect_class]:
-            # What was claimed in the same moment may have been under way already.
+            # An effect claimed in the same millisecond may already have been under way.
             if not attempt["ended_at"] < later["started_at"] < over_at or later["id"] <= attempt["id"]:
                 continue
             if any(_lifts(event, effect_class) and asked_at <= event["at"] <= later["started_at"] for event in resumed):
@@ -344,7 +344,7 @@ def _retry_after_kept(facts: Facts, attempts: list[Row]) -> Iterator[str]:
 
 
 def _seen_at(facts: Facts, attempt: Row, effect_class: str) -> float:
-    """Return when the outside refused this attempt (ms); when it began, where that was not seen."""
+    """Return when the service refused this attempt (ms), or when the attempt started if the refusal was not seen."""
     seen = (
         sighting["at"] * 1000
         for method, of_class in CLASS_OF_METHOD.items()

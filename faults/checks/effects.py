@@ -1,4 +1,4 @@
-"""What the outside has is what the ledger owes, once and whole: I5, I15, L6's card."""
+"""Effects in the external services: each one the ledger enqueued is there, once and complete (I5, I15, and the card of L6)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from faults.checks.evidence import Facts, Row
 
-REPLIES_MAX: Final = 2  # what cannot be read back is repeated once
+REPLIES_MAX: Final = 2  # a reply that cannot be read back is repeated once
 UNAUTHORISED: Final = 401
 MIRRORED: Final = {"accounts": "Account", "opportunities": "Opportunity"}
 
 
 def done_once(facts: Facts) -> Iterator[str]:
-    """I5."""
+    """I5: a delivered effect is in its service once: one message, record or file per key; an ephemeral reply at most twice."""
     yield from _messages_once(facts)
     yield from _records_once(facts)
     yield from _files_once(facts)
@@ -34,7 +34,7 @@ def done_once(facts: Facts) -> Iterator[str]:
 
 
 def files_match(facts: Facts) -> Iterator[str]:
-    """I15."""
+    """I15: a rendered file is stored under its own checksum, and the file in Slack is that file."""
     shared = {file["id"]: file for file in facts.outside.files}
     for effect in facts.effects:
         if effect["class"] == "slack.file" and effect["state"] == "delivered":
@@ -52,7 +52,7 @@ def files_match(facts: Facts) -> Iterator[str]:
 
 
 def card_shows_the_state(facts: Facts) -> Iterator[str]:
-    """L6, of the quote's card: at rest it shows what the quote came to."""
+    """L6, for the quote's card: at rest it shows the quote's final state."""
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
     crm = {effect["aggregate_id"]: effect for effect in facts.effects if effect["class"] == "crm.create"}
     messages = {(message["channel"], message["ts"]): message for message in facts.outside.messages}
@@ -75,20 +75,20 @@ _NOT_WRITTEN: Final = ("CRM pending", "CRM failed", "CRM paused")
 
 
 def answers_of(facts: Facts) -> Counter[str]:
-    """Return how often each message that a model was to read was answered, by the key of its operation."""
+    """Return how often each message meant for a model was answered, by the key of its operation."""
     found: Counter[str] = Counter()
     for operation in facts.operations:
         if operation["outcome"] != "applied":
             continue
         if operation["action_kind"] == "message.read" and loaded(operation["response"]).get("code") != "model_asked":
-            found[operation["operation_key"]] += 1  # at once, without the model
+            found[operation["operation_key"]] += 1  # answered at once, without the model
         if operation["action_kind"] == "message.answer":
             found[loaded(operation["payload"])["reading"]] += 1
     return found
 
 
 def messages_answered_once(facts: Facts) -> Iterator[str]:
-    """No message that a model was to read was answered twice."""
+    """No message meant for a model was answered twice."""
     for reading, times in answers_of(facts).items():
         if times > 1:
             yield f"the message {reading[:8]} was answered {times} times"
@@ -113,7 +113,7 @@ def _messages_once(facts: Facts) -> Iterator[str]:
 
 
 def _messages_max(facts: Facts, effect: Row | None) -> int:
-    """How many messages may carry the key of an effect: an answer to one person, said directly, cannot be read back either."""
+    """Maximum number of messages with an effect's key: an ephemeral reply sent as a direct message cannot be read back either."""
     if effect is None:
         return 1
     if effect["class"] == "slack.reply":
@@ -130,7 +130,7 @@ def _records_once(facts: Facts) -> Iterator[str]:
         effect = facts.crm_effects.get(key)
         if effect is not None:
             yield from _owned(facts, effect, f"record {found[0]['Id']}")
-        elif not facts.forgets and not facts.generations:  # who owed it may be lost
+        elif not facts.forgets and not facts.generations:  # the effect may be lost
             yield f"Salesforce has a record under the key {key}, which no effect has"
     for key, effect in facts.crm_effects.items():
         if effect["state"] == "delivered" and not _by_a_person(effect):
@@ -146,7 +146,7 @@ def _records_once(facts: Facts) -> Iterator[str]:
 
 
 def _copied(facts: Facts) -> Iterator[str]:
-    """Of a kind that is mirrored everything is kept that changed before it was whole."""
+    """For a mirrored kind, every record that changed before its mirror was complete is kept."""
     cursors = rows(facts.ledger, "SELECT kind, whole_at FROM crm_mirror_cursors WHERE whole_at IS NOT NULL")
     kept = (
         {row["record_id"]: row["name"] for row in rows(facts.ledger, "SELECT record_id, name FROM crm_mirror")} if cursors else {}
@@ -161,7 +161,7 @@ def _copied(facts: Facts) -> Iterator[str]:
 
 
 def _documents_once(facts: Facts) -> Iterator[str]:
-    """Each PDF is one file in Salesforce, and what is recorded as attached is there."""
+    """Each PDF is one file in Salesforce, and every file recorded as attached exists."""
     if "ContentVersion" not in facts.outside.crm:
         return
     documents = facts.outside.crm["ContentVersion"]
@@ -187,7 +187,7 @@ def _files_once(facts: Facts) -> Iterator[str]:
             yield f"the file {file_id} is shared {places} times"
         if effect is not None:
             yield from _owned(facts, effect, f"file {file_id}")
-        elif not facts.forgets and not facts.generations:  # who owed it may be lost
+        elif not facts.forgets and not facts.generations:  # the effect may be lost
             yield f"the file {file_id} is shared; no effect knows it"
     by_effect = Counter(facts.file_effects[file_id]["id"] for file_id in shared if file_id in facts.file_effects)
     for effect_id, count in by_effect.items():
@@ -200,7 +200,7 @@ def _files_once(facts: Facts) -> Iterator[str]:
 
 
 def _owned(facts: Facts, effect: Row, what: str) -> Iterator[str]:
-    """What is outside was either recorded as done, or may still be taken for done: the ledger never swears it was not sent."""
+    """Whatever exists in a service was recorded as done or may still be: the ledger never states that it was not sent."""
     if effect["state"] in ("delivered", "in_flight") or effect["maybe_sent"] or effect["id"] in facts.sent_again:
         return
     if effect["state"] in OPEN_EFFECTS or facts.at_rest:
@@ -208,6 +208,6 @@ def _owned(facts: Facts, effect: Row, what: str) -> Iterator[str]:
 
 
 def _by_a_person(effect: Row) -> bool:
-    """Tell whether it is delivered by a person's word: what they saw is theirs to know."""
+    """Tell whether a person declared the effect delivered; the ledger then has no proof of its own."""
     result: dict[str, Any] = loaded(effect["result"])
     return "resolved_by" in result

@@ -1,4 +1,4 @@
-"""What a checker may look at: the ledger's rows, what the outside saw, what the clients lived through. None of the code under test.
+"""Evidence for the checker: the ledger's rows, what the services recorded, what the clients saw. Nothing of the code under test.
 
 All rows are read once, in one read transaction, with plain SQL; the invariants are then pure functions of these facts.
 """
@@ -27,9 +27,11 @@ LEDGER_EVENTS: Final = ("operation.", "effect.", "delivery.", "class.", "dead_le
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the outside saw: messages and files as GET /_sandbox/state has them, Salesforce records by object, every sighting.
+    """Records of the external services.
 
-    The sightings' `at` must come from the clock that the bot reads, too.
+    Messages and files as in GET /_sandbox/state, Salesforce records by object, and the request log (`sightings`).
+
+    The `at` of the `sightings` must come from the same clock that the bot reads.
     """
 
     messages: list[dict[str, Any]]
@@ -40,10 +42,10 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class ClientRecord:
-    """One delivery as its client lived it.
+    """One delivery as its client saw it.
 
     `request_id` is what the ledger records ("T0TEAM:trigger"); `kind` is the command asked for ("quote.create"), empty where
-    nothing is to be recorded (help, a form that opens); `text` is what the acknowledgement said.
+    nothing is to be recorded (help, a form that opens); `text` is the text of the acknowledgement.
     """
 
     request_id: str
@@ -56,9 +58,9 @@ class ClientRecord:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What the installation is: the audit's keys by id, the bot's data folder, who holds which role; None or empty: not known.
+    """The installation: the audit's keys by id, the bot's data folder, the holders of each role. None or empty: not known.
 
-    `clock_back_ms`: how far the bot's clock was put back, in all; waits may seem shorter by that.
+    `clock_back_ms` is how far the bot's clock was set back in total; measured waits may seem shorter by that amount.
     """
 
     keys: Mapping[str, bytes] = field(default_factory=dict)
@@ -88,7 +90,7 @@ ORDER BY quote_id
 
 
 class Facts:
-    """Everything one verdict is made of."""
+    """All facts that one verdict is based on."""
 
     def __init__(
         self, ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord], house: House, *, at_rest: bool
@@ -120,11 +122,11 @@ class Facts:
         self.rulesets = rows(self.ledger, "SELECT version, hash, state, document FROM rulesets")
         self.approvals = rows(self.ledger, "SELECT * FROM approvals")
         self.slots_of = grouped(rows(self.ledger, "SELECT * FROM approval_slots ORDER BY approval_id, slot"), "approval_id")
-        self.reviser_of = {  # who made a version out of the one before it
+        self.reviser_of = {  # the operation that made a version from its predecessor
             (row["quote_id"], row["version"] + 1): row["superseded_by"]
             for row in rows(self.ledger, "SELECT * FROM superseded_versions")
         }
-        self.kind_of = {row["user_id"]: row["kind"] for row in rows(self.ledger, "SELECT * FROM people")}  # as Slack said
+        self.kind_of = {row["user_id"]: row["kind"] for row in rows(self.ledger, "SELECT * FROM people")}  # as reported by Slack
         self.gates = rows(self.ledger, "SELECT * FROM gates")
         self.tombstones = {row["operation_key"]: row for row in rows(self.ledger, "SELECT * FROM tombstones")}
         self.meta = {row["name"]: row["value"] for row in rows(self.ledger, "SELECT name, value FROM meta")}
@@ -140,16 +142,16 @@ class Facts:
         self.events_of_operation = grouped(self.events, "operation_key")
 
     def all_lost(self, requests: Iterable[Row]) -> bool:
-        """Tell whether all these requests were made in a part of the ledger that is lost."""
+        """Tell whether all these requests were made in a lost part of the ledger."""
         return all(self.lost(request["at"] * 1000) for request in requests)
 
     def lost(self, at_ms: float) -> bool:
-        """Tell whether what happened then is in no ledger any more: after a backup that was restored, and before that."""
+        """Tell whether the record of this time is lost: it was after a backup that was restored, and before the restore."""
         return any(row["backup_made_at"] - self.slack_ms <= at_ms <= row["started_at"] + self.slack_ms for row in self.generations)
 
     @cached_property
     def purges(self) -> list[Row]:
-        """The purges that were done, oldest first, each with what it deleted."""
+        """The completed purges, oldest first, each with what it deleted."""
         found = [
             {"at": event["at"], **loaded(event["after"])} for event in self.events if event["event_type"] == "retention.purged"
         ]
@@ -159,18 +161,18 @@ class Facts:
 
     @cached_property
     def forgets(self) -> bool:
-        """Whether retention has deleted any command: what the audit names may be gone then."""
+        """True if retention has deleted any command: rows that the audit names may then be gone."""
         return bool(self.tombstones) or any(purge.get("operations") for purge in self.purges)
 
     @cached_property
     def slack_ms(self) -> int:
-        """By how much two times may contradict each other: as far as the clock was ever seen to go back, and a tick."""
+        """Tolerance when two times are compared: the largest observed step of the clock backwards, plus 1 ms."""
         back: int = sum(max(0, before["at"] - after["at"]) for before, after in pairwise(self.events))
         return 1 + max(back, self.house.clock_back_ms)
 
     @cached_property
     def claims_of(self) -> dict[int, list[Row]]:
-        """Every claim of each effect that may have sent something: an ended attempt, or the one that is under way."""
+        """Every claim of each effect that may have sent something: an ended attempt, or the one under way."""
         found: dict[int, list[Row]] = defaultdict(list)
         for attempt in self.attempts:
             if attempt["effect_id"] is not None and attempt["kind"] == "send":
@@ -182,12 +184,12 @@ class Facts:
 
     @cached_property
     def sightings(self) -> dict[str, list[Row]]:
-        """The sightings by method."""
+        """The request log, by method."""
         return grouped(self.outside.sightings, "method")
 
     @cached_property
     def message_by_key(self) -> dict[str, list[Row]]:
-        """The messages that carry a key of ours."""
+        """The messages that carry one of Quotebot's keys, by key."""
         found: dict[str, list[Row]] = defaultdict(list)
         for message in self.outside.messages:
             key = message_key(message)
@@ -197,7 +199,7 @@ class Facts:
 
     @cached_property
     def sent_again(self) -> dict[int, int]:
-        """How often a person ordered that an effect be sent again without a look."""
+        """Number of times a person ordered an effect to be sent again without a check, by effect."""
         found: dict[int, int] = defaultdict(int)
         for event in self.events:
             if event["event_type"] == "effect.resolved" and loaded(event["after"]).get("state") == "pending":
@@ -225,11 +227,11 @@ class Facts:
 
     @cached_property
     def reply_hooks(self) -> dict[str, list[Row]]:
-        """The answers to one person, by the public part of the response_url they went to."""
+        """The ephemeral replies, by the public part of their response_url."""
         found: dict[str, list[Row]] = defaultdict(list)
         for delivery in self.deliveries:
             if delivery["operation_id"] not in self.operation:
-                continue  # purged, with what it owed
+                continue  # purged, with its effects
             url = loaded(delivery["transport"]).get("response_url") or ""
             hooks = [part for part in url.split("/") if part][-2:-1]
             replies = [effect for effect in self.effects_of.get(delivery["operation_id"], ()) if effect["class"] == "slack.reply"]
@@ -239,7 +241,7 @@ class Facts:
 
 
 def rows(ledger: sqlite3.Connection, sql: str) -> list[Row]:
-    """Run one SELECT; whatever row factory the connection has, these are dicts."""
+    """Run one SELECT and return its rows as dicts, whatever row factory the connection has."""
     cursor = ledger.cursor()
     cursor.row_factory = None
     found = cursor.execute(sql).fetchall()
@@ -248,7 +250,7 @@ def rows(ledger: sqlite3.Connection, sql: str) -> list[Row]:
 
 
 def grouped(found: Iterable[Row], name: str) -> dict[Any, list[Row]]:
-    """Group rows by one column; those without a value there are left out."""
+    """Group rows by one column; rows without a value in it are left out."""
     groups: dict[Any, list[Row]] = {}
     for row in found:
         key = row[name]
@@ -258,7 +260,7 @@ def grouped(found: Iterable[Row], name: str) -> dict[Any, list[Row]]:
 
 
 def loaded(text: str | None) -> Row:
-    """Read a JSON object of the ledger; nothing is an empty one."""
+    """Parse a JSON object of the ledger; empty text gives an empty object."""
     if not text:
         return {}
     value = orjson.loads(text)
@@ -266,7 +268,7 @@ def loaded(text: str | None) -> Row:
 
 
 def message_key(message: Mapping[str, Any]) -> str | None:
-    """Return the key of ours in a message's metadata."""
+    """Return Quotebot's key from a message's metadata, or None."""
     metadata = message.get("metadata")
     payload = metadata.get("event_payload") if isinstance(metadata, dict) else None
     key = payload.get("key") if isinstance(payload, dict) else None
@@ -274,5 +276,5 @@ def message_key(message: Mapping[str, Any]) -> str | None:
 
 
 def is_domain(event: Row) -> bool:
-    """Tell whether an audit event is about the business and not about the machine."""
+    """Tell whether an audit event is about the business domain and not about the ledger's own work."""
     return not event["event_type"].startswith(LEDGER_EVENTS)

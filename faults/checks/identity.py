@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 DAY_MS: Final = 86_400_000
 DELIVERIES_KEPT_MS: Final = 7 * DAY_MS
-TOLD_AT_A_RETRY: Final = 500  # and what is told at each retry before it is numbered from here
-ANSWERS_PER_BURIAL: Final = 1000  # SPEC: what a burial owes is numbered apart from what an execution owes
+TOLD_AT_A_RETRY: Final = 500  # first ordinal of a retry's notifications
+ANSWERS_PER_BURIAL: Final = 1000  # SPEC: effects of a dead letter are numbered apart from those of an execution
 CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
-# Acknowledgements that promise nothing.
+# Texts of acknowledgements that promise nothing.
 NOT_RECORDED: Final = ("Nothing was recorded", "Not sure it was recorded", "larger than", "Nothing was done")
-TURNED_AWAY_MS: Final = 60_000  # the access gate audits one refusal of a person in this time
+TURNED_AWAY_MS: Final = 60_000  # the access gate audits one refusal per person in this time
 ENDS: Final = ("operation.applied", "operation.refused")
 
-# What an applied command of each kind must have left: the events of its own change, one of each alternative.
+# Events that an applied command of each kind must have left: one of each alternative.
 CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "quote.create": (frozenset({"quote.created"}),),
     "quote.create_another": (frozenset({"quote.created"}),),
@@ -53,7 +53,7 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "approval.delegate": (frozenset({"delegation.set", "delegation.ended"}),),
     "crm.reconcile": (frozenset({"crm.reconciled"}),),
     "crm.sync": (),
-    # these change no quote: they show, ask, or work the ledger's own rows
+    # these change no quote: they show, ask, or work on the ledger's own rows
     "effect.steer": (),
     **dict.fromkeys(("message.read", "message.answer"), ()),
     **dict.fromkeys(("quote.propose", "quote.refresh", "home.show", "letter.announce", "letter.retry", "letter.discard"), ()),
@@ -62,7 +62,7 @@ CHANGES_NOTHING: Final = frozenset({"approval.refused", "access.refused", "deleg
 
 
 def applied_once(facts: Facts) -> Iterator[str]:
-    """I1."""
+    """I1: a command is carried out at most once, makes each change once, and every key is that of its request."""
     for operation in facts.operations:
         if _sha256(operation["payload"]) != operation["payload_hash"]:
             yield f"operation {operation['id']}: its payload does not have its hash"
@@ -84,7 +84,7 @@ def applied_once(facts: Facts) -> Iterator[str]:
 
 
 def all_or_nothing(facts: Facts) -> Iterator[str]:
-    """I2."""
+    """I2: a command is applied with its change, its audit and all its effects, or not at all."""
     made = {quote["created_by_operation"]: quote["quote_id"] for quote in facts.quotes}
     for operation in facts.operations:
         yield from _whole(facts, operation, made)
@@ -97,7 +97,7 @@ def all_or_nothing(facts: Facts) -> Iterator[str]:
 
 
 def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
-    """I3."""
+    """I3: everything that was acknowledged is in the ledger, after any crash."""
     known = {row["source_request_id"] for row in facts.deliveries} | {row["source_request_id"] for row in facts.operations}
     purged_at = max((purge["at"] for purge in facts.purges), default=None)
     first: dict[str, int] = {}
@@ -107,14 +107,14 @@ def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
         if not told.acked or not told.kind or told.request_id in known or any(words in (told.text or "") for words in NOT_RECORDED):
             continue
         if purged_at is not None and first[told.request_id] <= purged_at - DELIVERIES_KEPT_MS + facts.slack_ms:
-            continue  # what is delivered again after that is answered from the tombstone
+            continue  # a later redelivery is answered from the tombstone
         if not told.text and _was_turned_away(facts, told.actor, told.at_ms):
             continue
         yield f"{told.kind} {told.request_id} of {told.actor} was acknowledged and is not in the ledger"
 
 
 def _was_turned_away(facts: Facts, actor: str, at_ms: int) -> bool:
-    """Tell whether the access gate audited a refusal of this person around that moment."""
+    """Tell whether the access gate audited a refusal of this person around that time."""
     late = TURNED_AWAY_MS + facts.slack_ms
     return any(
         event["event_type"] == "access.refused" and event["actor"] == actor and abs(event["at"] - at_ms) <= late
@@ -123,7 +123,7 @@ def _was_turned_away(facts: Facts, actor: str, at_ms: int) -> bool:
 
 
 def one_meaning(facts: Facts) -> Iterator[str]:
-    """I11."""
+    """I11: a request id has one meaning; the same id with other content never becomes a second command."""
     requests = Counter((row["source"], row["source_request_id"], row["action_kind"]) for row in facts.operations)
     for (source, request_id, kind), count in requests.items():
         if count > 1:
@@ -140,7 +140,7 @@ def one_meaning(facts: Facts) -> Iterator[str]:
 
 
 def one_fire_per_slot(facts: Facts) -> Iterator[str]:
-    """I12."""
+    """I12: no slot of a schedule fires twice."""
     scheduled = [row for row in facts.operations if row["source"] == "scheduler"]
     for slot, fired in grouped(scheduled, "source_request_id").items():
         if len(fired) > 1:
@@ -148,18 +148,18 @@ def one_fire_per_slot(facts: Facts) -> Iterator[str]:
 
 
 def operation_key(operation: Row) -> str:
-    """Compute the key of SPEC 3.1 from the request that is recorded."""
+    """Compute the key of SPEC 3.1 from the recorded request."""
     names = ("source", "source_request_id", "action_kind", "aggregate_id", "aggregate_version", "payload_hash")
     return _key(["quotebot/op/1", *(operation[name] for name in names)])
 
 
 def effect_key(parent_key: str, effect_class: str, ordinal: int) -> str:
-    """Compute the key of SPEC 5."""
+    """Compute the effect key of SPEC 5."""
     return _key(["quotebot/fx/1", parent_key, effect_class, ordinal])
 
 
 def _effect_keys(facts: Facts) -> Iterator[str]:
-    """Each effect's key follows from its cause and from its place among what that cause owes."""
+    """Each effect's key follows from its cause and from its position among the effects of that cause."""
     counts: Counter[tuple[int, int | None]] = Counter()
     for effect in facts.effects:
         cause = (effect["operation_id"], effect["parent_id"])
@@ -175,7 +175,7 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
             ordinals += [row["generation"] * CARDS_PER_GENERATION for row in facts.generations]
             told = [TOLD_AT_A_RETRY + n for n in range(1, _retries(facts, parent_key) + 1)]
             ordinals += [cycle * ANSWERS_PER_BURIAL + n for cycle in range(1, cycles + 1) for n in told]
-            ordinals += range(place)  # after a replay that succeeded, what was owed before came from a burial
+            ordinals += range(place)  # after a replay that succeeded, the effects before it came from the dead letter
         if parent_key is None:
             yield f"effect {effect['id']} is owed by nothing that exists"
         elif not any(effect_key(parent_key, effect["class"], ordinal) == effect["effect_key"] for ordinal in ordinals):
@@ -183,7 +183,7 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
 
 
 def _retries(facts: Facts, operation_key: str | None) -> int:
-    """Return how often a command was put back for another try, which its quote's card then says."""
+    """Return how often a command was rescheduled; its quote's card shows each retry."""
     events = facts.events_of_operation.get(operation_key or "", ())
     return sum(event["event_type"] == "operation.retry_scheduled" for event in events)
 
@@ -215,7 +215,7 @@ def _whole(facts: Facts, operation: Row, made: Mapping[str, str]) -> Iterator[st
 
 
 def _enqueued_and_audited(facts: Facts) -> Iterator[str]:
-    """What is owed is audited as owed, and what is audited as owed is there."""
+    """Every enqueued effect is audited as enqueued, and every effect audited as enqueued exists."""
     audited: set[str] = set()
     for event in facts.events:
         if event["event_type"] in ENDS:
@@ -232,7 +232,7 @@ def _enqueued_and_audited(facts: Facts) -> Iterator[str]:
 
 
 def _decisions_stand(facts: Facts) -> Iterator[str]:
-    """The rows of the domain are what its events say: the quote's state, the approval's decision."""
+    """The domain's rows match their events: the quote's state and the approval's decision."""
     last: dict[str, Any] = {}
     approvals: dict[str, str] = {}
     for event in facts.events:

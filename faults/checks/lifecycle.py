@@ -1,4 +1,4 @@
-"""The life of a quote: I19. The arrows of SPEC 9, written down a second time."""
+"""Lifecycle of a quote: I19. A second, independent implementation of the arrows of SPEC 9."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ARROWS: Final[Mapping[str, frozenset[str]]] = {
     "finalized": frozenset({"sent", "cancelled", "expired"}),
     "sent": frozenset({"accepted", "lost", "cancelled", "expired"}),
 }
-# What is done about one version, and in time: by its event.
+# Events of changes that concern one version: the command must name the version that was current.
 IN_TIME: Final = frozenset({"quote.revised", "quote.finalized", "quote.sent", "quote.accepted", "quote.lost", "quote.cancelled"})
 
 
 def lived_rightly(facts: Facts) -> Iterator[str]:
-    """I19."""
+    """I19: a quote follows its lifecycle's arrows, a change concerns the version that was seen, and every end is kept."""
     standing: dict[str, tuple[str, int]] = {}
     for event in facts.events:
         if not is_domain(event):
@@ -67,7 +67,7 @@ def _about_what_was_seen(facts: Facts, event: Row) -> Iterator[str]:
 
 
 def _ends(facts: Facts) -> Iterator[str]:
-    """Who ended a quote is kept, and nobody accepted one after its last day."""
+    """The person who ended a quote is kept, and no quote was accepted after its last day."""
     closings = {row["quote_id"]: row for row in rows(facts.ledger, "SELECT * FROM quote_closings")}
     for quote in facts.quotes:
         closing = closings.pop(quote["quote_id"], None)
@@ -83,7 +83,7 @@ def _ends(facts: Facts) -> Iterator[str]:
 
 
 def _superseded(facts: Facts) -> Iterator[str]:
-    """Every version but the newest has its end, and only those."""
+    """Every version except the newest has a recorded end, and no other version has one."""
     ended: dict[str, list[Any]] = {}
     for row in rows(facts.ledger, "SELECT quote_id, version FROM superseded_versions ORDER BY quote_id, version"):
         ended.setdefault(row["quote_id"], []).append(row["version"])

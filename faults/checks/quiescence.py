@@ -1,4 +1,4 @@
-"""The file is sound, and when everything is drained nothing is left that nobody waits for: I16, L1, L2, L3, L4, L6."""
+"""A sound file, and nothing unfinished without a reason once everything is drained: I16, L1, L2, L3, L4, L6."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 ENDED_BY_THEMSELVES: Final = frozenset({"breaker", "throttled"})
 ANSWER_DAYS: Final = 6
 DAY_MS: Final = 24 * 3600_000
-UNANSWERED_KINDS: Final = frozenset({"scheduler", "effect"})  # sources without a person behind them
+UNANSWERED_KINDS: Final = frozenset({"scheduler", "effect"})  # sources without a person to answer
 
 
 def file_is_sound(facts: Facts) -> Iterator[str]:
-    """I16."""
+    """I16: the file is sound: integrity, foreign keys, strict tables."""
     for (problem,) in facts.ledger.execute("PRAGMA integrity_check"):
         if problem != "ok":
             yield str(problem)
@@ -33,7 +33,7 @@ def file_is_sound(facts: Facts) -> Iterator[str]:
 
 
 def everything_ended(facts: Facts) -> Iterator[str]:
-    """L1, at rest: what is left waits with a reason that somebody can see (a held class, a dead parent, a newer build)."""
+    """L1, at rest: every unfinished row waits for a visible reason (a held class, a dead parent, a newer build)."""
     shelved: set[str] = set()
     for operation in facts.operations:
         if operation["state"] not in OPEN_OPERATIONS:
@@ -57,12 +57,12 @@ def everything_ended(facts: Facts) -> Iterator[str]:
 
 
 def everything_wakes(facts: Facts) -> Iterator[str]:
-    """L2."""
+    """L2: every unfinished row has something that wakes it."""
     yield from asleep_for_good(facts.ledger)
 
 
 def dead_is_announced(facts: Facts) -> Iterator[str]:
-    """L3."""
+    """L3: each failed row is a dead letter with a reason, notified once per cycle."""
     dead = [("effect", row) for row in facts.effects if row["state"] == "failed"]
     dead += [("operation", row) for row in facts.operations if row["state"] == "failed_terminal"]
     if not dead:
@@ -80,7 +80,7 @@ def dead_is_announced(facts: Facts) -> Iterator[str]:
 
 
 def holds_end(facts: Facts) -> Iterator[str]:
-    """L4."""
+    """L4: a hold ends by itself, or by a person who was notified."""
     paused = {loaded(event["after"]).get("class") for event in facts.events if event["event_type"] == "class.paused"}
     for gate in facts.gates:
         if gate["state"] != "held":
@@ -92,7 +92,7 @@ def holds_end(facts: Facts) -> Iterator[str]:
 
 
 def everybody_is_answered(facts: Facts) -> Iterator[str]:
-    """L6, at rest."""
+    """L6, at rest: every person got an answer, and the quote's card shows the quote's final state."""
     for operation in facts.operations:
         if operation["state"] == "completed" and "code" not in loaded(operation["response"]):
             yield f"operation {operation['id']} is completed and has no answer to repeat"
@@ -109,7 +109,7 @@ def everybody_is_answered(facts: Facts) -> Iterator[str]:
 
 
 def _answers_given(facts: Facts) -> Iterator[str]:
-    """What one person is to be told is worth telling for days, by whatever address."""
+    """An ephemeral reply is retried for `ANSWER_DAYS`, whatever its address is."""
     for effect in facts.effects:
         let_go = effect["class"] == "slack.reply" and effect["state"] == "superseded" and effect["category"] == "expired"
         if let_go and effect["updated_at"] < facts.operation[effect["operation_id"]]["received_at"] + ANSWER_DAYS * DAY_MS:
@@ -117,7 +117,7 @@ def _answers_given(facts: Facts) -> Iterator[str]:
 
 
 def messages_answered(facts: Facts) -> Iterator[str]:
-    """Whoever wrote a message that a model was to read got an answer, by whomever."""
+    """Every message meant for a model was answered, by the model or without it."""
     answers = answers_of(facts)
     for operation in facts.operations:
         was_read = operation["action_kind"] == "message.read" and operation["outcome"] == "applied"
@@ -126,7 +126,7 @@ def messages_answered(facts: Facts) -> Iterator[str]:
 
 
 def _roots_posted(facts: Facts) -> Iterator[str]:
-    """A quote has its card, unless its post was given up: then its requester was told."""
+    """A quote has its card, unless the post failed; its requester is then notified."""
     posts = grouped((effect for effect in facts.effects if effect["class"] == "slack.post"), "aggregate_id")
     for quote in facts.quotes:
         if quote["thread_ts"] is None and any(effect["state"] == "delivered" for effect in posts.get(quote["quote_id"], ())):

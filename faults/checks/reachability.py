@@ -1,9 +1,10 @@
-"""The interesting states: what must have happened at least once in a run of the suites, or they have proved nothing about it.
+"""The interesting states: a run of the suites proves nothing about a state that it never reached.
 
-Each state is one question to a ledger (plain SQL), to what the outside saw, or to what the clients lived. A suite asks `reached`
-after each of its runs and keeps the union; at the end every state must be among them. All are reachable by commands that exist:
-`python -m faults.suites.reaching` goes to each of them. (That nothing has a price is none: what is typed is priced before it is
-recorded, by the same catalogue, so until something else than typed commands comes in, no command can be refused for it.)
+Each state is one query on a ledger (plain SQL), on the records of the external services, or on what the clients saw. A suite calls
+`reached` after each of its runs and keeps the union; at the end every state must be in it. All are reachable by existing commands:
+`python -m faults.suites.reaching` goes to each of them. (A product without a price is not one of these states: a typed command is
+priced before it is recorded, by the same catalogue, so no command can be refused for a missing price while commands are only
+typed.)
 """
 
 from __future__ import annotations
@@ -296,6 +297,6 @@ STATES: Final[frozenset[str]] = frozenset(IN_THE_LEDGER) | frozenset(OUTSIDE)
 
 
 def reached(ledger: sqlite3.Connection, outside: Outside = NOBODY, history: Sequence[ClientRecord] = ()) -> set[str]:
-    """Return the names of the states that this ledger, with what was seen outside of it, has been in. Only reads."""
+    """Return the names of the states that this ledger, with the records of the external services, has been in. Only reads."""
     found = {name for name, sql in IN_THE_LEDGER.items() if ledger.execute(f"SELECT EXISTS ({sql})").fetchone()[0]}
     return found | {name for name, seen in OUTSIDE.items() if seen(ledger, outside, history)}

@@ -1,4 +1,4 @@
-"""Which ruleset prices: one, as the audit says, and every price names one that is kept as it was."""
+"""The active ruleset: exactly one is active, as the audit records, and every price names a ruleset that is kept unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def as_audited(facts: Facts) -> Iterator[str]:
-    """One version is active, and each is as the audit says it was left."""
+    """One version is active, and each version is in the state that the audit left it in."""
     found = {row["version"]: row["state"] for row in facts.rulesets}
     told: dict[int, str] = {}
     for event in facts.events:
@@ -32,7 +32,7 @@ def as_audited(facts: Facts) -> Iterator[str]:
 
 
 def kept(facts: Facts) -> Iterator[str]:
-    """Each version has its hash, and each price was made by one of them."""
+    """Each version has its hash, and each price was made by one of the versions."""
     hashes = set()
     for row in facts.rulesets:
         hashes.add(row["hash"])

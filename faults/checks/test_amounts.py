@@ -1,4 +1,4 @@
-"""The law about a chosen opportunity's amount, on a story's own evidence and on evidence that was damaged."""
+"""The invariant on a chosen opportunity's amount, on valid evidence and on damaged evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUOTE, DEAL, RECORD = "Q-2027-0001", "006A", "0Q0A"
 
 
 def facts(**changes: Any) -> Any:
-    """Return a quote whose second version costs 80, recorded under its opportunity; `changes` damage that."""
+    """Return a quote whose second version costs 80, recorded under its opportunity; `changes` damage that evidence."""
     row = {"Id": DEAL, "Amount": Decimal(80), "IsClosed": False} | changes.get("opportunity", {})
     effects = [
         {

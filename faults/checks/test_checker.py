@@ -1,4 +1,4 @@
-"""The checker has teeth: a real deal is clean, and each damage done to it is named by the invariant it breaks."""
+"""Tests of the checker: a real deal is clean, and each damage done to it is reported by the invariant it breaks."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from faults.harness.rig import Deal
 
 APPROVERS = {"sales_manager": ("U0MANAGER",), "vp_sales": ("U0VP",), "cfo": ("U0CFO",)}
-SLOW_MS = 25.0  # on a busy machine; a quiet one needs a tenth
+SLOW_MS = 25.0  # on a busy machine; an idle one needs a tenth
 
-# The clean deal, by the ids of its rows. Operations: 1 creates, 2 submits, 3 approves, 4 is told it was decided, 5 is asked back,
-# 6 creates another quote, whose post loses its answer, 7 submits it: approved at once, with a 429 and a lost CRM answer.
-# Effects: 1 root, 2 card, 3 notice, 4 card, 5 notice, 6 PDF, 7 record, 11 its document, 13 answer, 14 card, 16 root, 17 card,
-# 20 record.
+# The clean deal, by the ids of its rows. Operations: 1 creates, 2 submits, 3 approves, 4 is answered that the quote is already
+# decided, 5 is asked back, 6 creates another quote, whose post loses its answer, 7 submits it: approved at once, with a 429 and a
+# lost CRM answer. Effects: 1 root, 2 card, 3 notice, 4 card, 5 notice, 6 PDF, 7 record, 11 its document, 13 answer, 14 card, 16
+# root, 17 card, 20 record.
 
 
 @dataclass(frozen=True, slots=True)
 class DoneDeal:
-    """A deal that was done: its ledger's file and everything else a verdict is made of."""
+    """A completed deal: its ledger's file and the other evidence of a verdict."""
 
     folder: Path
     outside: Outside
@@ -49,12 +49,12 @@ class DoneDeal:
         return checker.house_of(self.folder, approvers=APPROVERS)
 
     def verdict(self, **more: Any) -> list[str]:
-        """Judge it as it stands now."""
+        """Return the violations in its present state."""
         with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
             return checker.violations(ledger, self.outside, self.history, **{"house": self.house, **more})
 
     def damage(self, *statements: str) -> None:
-        """Change rows as nobody may: without triggers, checks and foreign keys."""
+        """Change rows past all protection: without triggers, checks and foreign keys."""
         with closing(sqlite3.connect(self.folder / "ledger.db", isolation_level=None)) as ledger:
             ledger.execute("PRAGMA synchronous = OFF")
             ledger.execute("PRAGMA ignore_check_constraints = ON")
@@ -65,7 +65,7 @@ class DoneDeal:
 
 
 async def do_the_deal(folder: Path) -> DoneDeal:
-    """Do the deal that the comment above describes with the real bot in the local world."""
+    """Run the deal that the comment above describes with the real bot in the local world."""
     async with World(folder / "world").serve() as world, bot_in(world, folder / "bot") as deal:
         first = await deal.slash(GOLDEN)
         await deal.settled()
@@ -107,7 +107,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneDeal]:
 
 @pytest.fixture
 def deal_copy(done: DoneDeal, tmp_path: Path) -> DoneDeal:
-    """Return a copy of the clean deal that may be damaged."""
+    """Return a copy of the clean deal that a test may damage."""
     shutil.copytree(done.folder, tmp_path / "bot", ignore=shutil.ignore_patterns("*.ballast"))
     return replace(done, folder=tmp_path / "bot", outside=copy.deepcopy(done.outside))
 
@@ -132,7 +132,7 @@ def test_the_verdict_is_quick(done: DoneDeal) -> None:
     assert min(took) < SLOW_MS
 
 
-# What is done to the ledger, and exactly which invariants say so.
+# Damage to the ledger, and exactly the invariants that report it.
 DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
     "a command's payload is rewritten": (("UPDATE operations SET payload = '{\"v\":2}' WHERE id = 1",), "I1"),
     "a command's key is another": (("UPDATE effects SET effect_key = substr(effect_key, 2) || 'x' WHERE id = 2",), "I1 I2"),
@@ -364,7 +364,7 @@ def share_twice(outside: Outside) -> None:
     places.append(places[0])
 
 
-# What is done to what the outside saw, and exactly which invariants say so.
+# Damage to the records of the external services, and exactly the invariants that report it.
 DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "a message that nobody owes": (
         lambda outside: outside.sightings.append({**request(outside, "chat.postMessage"), "key": "f" * 64}),

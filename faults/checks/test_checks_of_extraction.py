@@ -1,4 +1,4 @@
-"""What is checked of messages that a model reads can be seen to fail."""
+"""Tests that the checks of messages meant for a model can fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def said(*operations: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def test_a_message_is_answered_and_once() -> None:
     assert said(READ, ANSWER) == ([], [])
-    assert said(operation(1, "message.read", "asked_back")) == ([], [])  # at once, by itself
+    assert said(operation(1, "message.read", "asked_back")) == ([], [])  # answered at once, by itself
     assert said(READ) == ([], ["operation 1: its message was never answered"])
     assert said(READ, ANSWER, {**ANSWER, "id": 3}) == ([f"the message {KEY[:8]} was answered 2 times"], [])
     late = {**ANSWER, "id": 3, "outcome": "refused"}

@@ -1,4 +1,4 @@
-"""The interesting states are questions that can be answered no: an empty ledger is in none, a plain deal in a few."""
+"""Tests of the interesting states: an empty ledger is in none of them, a plain deal in a few."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATES_MIN = 60
-SLOW_MS = 30.0  # on a busy machine; a quiet one needs a tenth
+SLOW_MS = 30.0  # on a busy machine; an idle one needs a tenth
 
-# What every deal without any trouble comes to ...
+# States that every deal without any fault reaches ...
 PLAIN = {"a quote was approved by a person", "a whole deal was done", "a process stopped as asked", "the audit was anchored"}
-# ... and what depends on how quick Slack was: a card that is not drawn yet when the next one is owed.
+# ... and states that depend on how fast Slack was: a card not drawn yet when the next one is enqueued.
 AS_IT_HAPPENS = {"a card was needless before its first try"}
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """Return the ledger of a bot that was never asked anything."""
+    """Return the ledger of a bot that never received a request."""
     folder = tmp_path_factory.mktemp("empty")
 
     async def made() -> None:

@@ -1,6 +1,7 @@
-"""No row may sleep for good: whatever is unfinished has something that wakes it. Plain SQL, none of the code under test.
+"""Wake-ups: every unfinished row has something that wakes it. Plain SQL, nothing of the code under test.
 
-A due time wakes; an owner wakes (it settles, or its end is noticed by its epoch or its lease); a parent wakes what waits for it.
+A due time wakes a row; an owner wakes it (it settles the row, or its end is detected by its epoch or its lease); a parent wakes its
+dependants.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ WHERE e.state IN ('pending', 'uncertain') AND e.next_attempt_at IS NULL
 
 
 def asleep_for_good(ledger: sqlite3.Connection) -> list[str]:
-    """Return a sentence for each unfinished row of the ledger that nothing will ever wake."""
+    """Return a sentence for each unfinished row of the ledger that nothing wakes."""
     return [sentence for (sentence,) in ledger.execute(ASLEEP_FOR_GOOD).fetchall()]
 
 
 def asleep_in(path: Path) -> list[str]:
-    """The same, of the ledger in this file."""
+    """Return the same for the ledger in this file."""
     with closing(sqlite3.connect(path)) as ledger:
         return asleep_for_good(ledger)

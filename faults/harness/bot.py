@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class Reaper:
-    """Counts passages of each point and kills this process where the plan says."""
+    """Counter of choke-point passages that kills this process at the passage the plan names."""
 
     def __init__(self, plan: KillPlan) -> None:
         self._plan = plan
         self._passages = 0
 
     def passes(self, point: str, moment: str) -> None:
-        """Note one passage; does not return when it is the planned one."""
+        """Count one passage; does not return when it is the planned one."""
         if (point, moment) != (self._plan.point, self._plan.moment):
             return
         self._passages += 1
@@ -39,31 +39,31 @@ class Reaper:
 
 
 class MortalDatabase:
-    """A database whose writes are windows: before the transaction, and after its commit reached the disk."""
+    """A database whose writes are crash points: before the transaction, and after its commit reached the disk."""
 
     def __init__(self, database: Database, reaper: Reaper) -> None:
         self._database = database
         self._reaper = reaper
 
     async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-        """Write through the windows."""
+        """Write, with a crash point before and after."""
         self._reaper.passes(f"write:{name}", "before")
         result = await self._database.write(name, work, urgent=urgent, deadline=deadline)
-        if not _is_nothing(result):  # a poll that found nothing to claim is no window
+        if not _is_nothing(result):  # a poll that found nothing to claim is no crash point
             self._reaper.passes(f"write:{name}", "after")
         return result
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        """Read; no window, nothing changes."""
+        """Read. Nothing changes, so this is no crash point."""
         return await self._database.read(work)
 
     @property
     def health(self) -> Health:
-        """How the real database is doing."""
+        """Health of the real database."""
         return self._database.health
 
     async def tend(self) -> None:
-        """Tend the real database."""
+        """Run the maintenance of the real database."""
         await self._database.tend()
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class MortalDatabase:
 
 
 def _is_nothing(result: object) -> bool:
-    """Tell the result of a write that changed nothing: None, nothing claimed, or nothing of several kinds."""
+    """Tell whether a write changed nothing: its result is None, an empty list, or a tuple of empty values."""
     return result is None or result == [] or (isinstance(result, tuple) and not any(result))
 
 

@@ -1,4 +1,4 @@
-"""When to die: a fault plan as data, small enough to travel in one environment variable."""
+"""Kill plans: the crash of one process as data, small enough for one environment variable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLAN_VARIABLE: Final = "QUOTEBOT_FAULT_PLAN"
 
 @dataclass(frozen=True, slots=True)
 class KillPlan:
-    """SIGKILL the process `moment` the n-th passage (`occurrence`, from 1) of `point`.
+    """Order to SIGKILL a process `moment` the n-th passage (`occurrence`, from 1) of `point`.
 
     Points are the choke points: `write:<name>` (a ledger transaction), `ack` (an acknowledgement to Slack).
     """
@@ -21,10 +21,10 @@ class KillPlan:
     occurrence: int = 1
 
     def to_text(self) -> str:
-        """Return the plan for PLAN_VARIABLE."""
+        """Return the plan as the value of PLAN_VARIABLE."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> KillPlan:
-        """Read a plan from PLAN_VARIABLE."""
+        """Parse the value of PLAN_VARIABLE."""
         return cls(**json.loads(text))

@@ -1,7 +1,7 @@
-"""The PDF renderer's child as a fork of a zygote that has loaded WeasyPrint: the same program, in a process of its own, at once.
+"""The PDF renderer's child as a fork of a server that has loaded WeasyPrint: the same program, its own process, a faster start.
 
-A bot that is killed and started again a hundred times would load it a hundred times. Where no zygote was left for this process
-(`faults.harness.fork_server.leave_zygotes`), the child is started as production starts it.
+A bot that is killed and restarted a hundred times would load WeasyPrint a hundred times. If no fork server was left for this
+process (`faults.harness.fork_server.leave_zygotes`), the child is started as in production.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _as_production: Final = adapters.pdf.renderer.start_worker
 
 
 class Printer:
-    """What the adapter uses of an asyncio process."""
+    """The part of an asyncio process that the adapter uses."""
 
     def __init__(
         self, spawned: Spawned, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], mother: AsyncExitStack
@@ -38,31 +38,31 @@ class Printer:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Process id."""
         return self._spawned.pid
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, None until its end."""
+        """Exit status, None until the process ends."""
         return self._spawned.returncode
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """Send SIGKILL."""
         self._spawned.kill()
 
     async def wait(self) -> int:
-        """Return its exit status, once it has ended."""
+        """Wait for the end of the process and return its exit status."""
         status = await self._spawned.wait()
         await self._mother.aclose()
         return status
 
 
 async def start_worker(memory_bytes: int, timeout_seconds: float, environment: Mapping[str, str]) -> Any:
-    """Start the child: as adapters.pdf.renderer.start_worker."""
+    """Start the child, with the signature of adapters.pdf.renderer.start_worker."""
     if not was_left(WARM):
         return await _as_production(memory_bytes, timeout_seconds, environment)
     async with AsyncExitStack() as stack:
-        beside_it = os.environ[FOLDER_VARIABLE]  # removed with the zygotes: a bot that is killed right here removes nothing
+        beside_it = os.environ[FOLDER_VARIABLE]  # removed with the fork servers: a bot killed at this point removes nothing
         with TemporaryDirectory(prefix="printer-", dir=beside_it) as folder, socket.socket(socket.AF_UNIX) as door:
             place = str(Path(folder, "printer"))
             door.bind(place)
@@ -78,12 +78,12 @@ async def start_worker(memory_bytes: int, timeout_seconds: float, environment: M
 
 
 def get_warm() -> None:
-    """Load what the child loads before its first document, but for the fonts: they come with threads."""
+    """Load what the child loads before its first document, except the fonts: loading them starts threads."""
     adapters.pdf.worker.load_libraries()
 
 
 def main() -> None:
-    """Become the child."""
+    """Become the child: connect its stdin and stdout to the socket, then run the worker."""
     place, memory_bytes, timeout_seconds = sys.argv[1:]
     with socket.socket(socket.AF_UNIX) as end:
         end.connect(place)

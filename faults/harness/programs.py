@@ -1,7 +1,7 @@
 """Programs of the suites (`python -m faults.suites.crash_points ...`) as forks of a server that has imported every suite.
 
-The fork is what a command line would start: a process with its own arguments, environment, session, streams and status. There is a
-zygote for each PYTHONHASHSEED that is asked for.
+A fork equals the process that a command line starts: it has its own arguments, environment, session, streams and exit status. There
+is one fork server for each requested PYTHONHASHSEED.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ PROGRAMS: Final = (
 def run(
     program: str, *arguments: str, seconds: float, hash_seed: str | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the `main` of a module and return how it ended. Raises TimeoutError; nothing of it runs on then.
+    """Run the `main` of a module and return its status and output. Raises TimeoutError; the program is killed then.
 
-    `hash_seed` is its PYTHONHASHSEED, None: as of any other process. `environment` is all it sees; unless told, ours.
+    `hash_seed` is its PYTHONHASHSEED (None: as in any other process). `environment` is its whole environment, by default this
+    process's own.
     """
     with TemporaryDirectory(prefix="quotebot-program-") as folder:
         printed, said = Path(folder, "stdout"), Path(folder, "stderr")
@@ -52,10 +53,10 @@ async def _ended(order: Order, hash_seed: str | None, seconds: float) -> int:
 
 
 def get_warm() -> None:
-    """Import every program, and do once what most of them begin with."""
+    """Import every program, and run once the part that most of them start with."""
     for program in PROGRAMS:
         import_module(program)
-    from faults.lab.setting import silence  # noqa: PLC0415 -- of the zygote alone: who asks for a program need not import any
+    from faults.lab.setting import silence  # noqa: PLC0415 -- needed only in the fork server
     from faults.lab.warm_up import warm_up  # noqa: PLC0415 -- as above
 
     silence()
@@ -63,7 +64,7 @@ def get_warm() -> None:
 
 
 def main() -> None:
-    """Become the program."""
+    """Become the program: redirect stdout to the file, then call its `main`."""
     program, printed, *arguments = sys.argv[1:]
     file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)

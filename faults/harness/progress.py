@@ -1,4 +1,4 @@
-"""The bar that a long run of a suite shows on stderr: what, how much of how much, and how long it will still take."""
+"""Progress bar of a long suite run on stderr: the current part, the share that is done, and the estimated time left."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-# What is left is estimated from so much of the past: a story, a seed or a storm takes minutes, and each another time.
+# Seconds of history for the estimate: one scenario, seed or storm takes minutes, and their durations differ.
 ESTIMATE_SECONDS: Final = 3600.0
 
 
 def bar(*, hidden: bool = False) -> Progress:
-    """Return it; add a task with what there is in all and what a run before has done."""
+    """Return the bar; add a task with its total and the amount that an earlier run completed."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), speed_estimate_period=ESTIMATE_SECONDS, disable=hidden)

@@ -1,6 +1,6 @@
 """The whole product in one place: the local world and the real bot over real sockets, driven through the control API.
 
-`bot_in` runs the bot inside this process; `BotProcess` runs it as a process of its own, which can be killed.
+`bot_in` runs the bot inside this process; `BotProcess` runs it as its own process, which can be killed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 class Deal:
-    """Hands to drive a world with and eyes to see what came of it. `data_dir` is the bot's data folder."""
+    """Client that drives a served world and reads its state. `data_dir` is the bot's data folder."""
 
     def __init__(self, url: str, data_dir: Path, session: aiohttp.ClientSession) -> None:
         self.url = url
@@ -46,14 +46,14 @@ class Deal:
         self._golden_deals = 0
 
     async def post(self, name: str, **body: Any) -> Any:
-        """Call the control API; an answer other than 200 fails the test."""
+        """Call the control API; a status other than 200 fails the test."""
         async with self._session.post(f"{self.url}/_sandbox/{name}", json=body) as response:
             answer = await response.json()
             assert response.status == 200, answer
             return answer
 
     async def get(self, name: str) -> Any:
-        """Read from the control API."""
+        """Read from the control API; a status other than 200 fails the test."""
         async with self._session.get(f"{self.url}/_sandbox/{name}") as response:
             assert response.status == 200
             return await response.json()
@@ -63,7 +63,7 @@ class Deal:
         await self.post("faults", target=target, effect=effect, **more)
 
     async def hits(self) -> int:
-        """Return how often the armed faults have struck."""
+        """Return how often the armed faults have taken effect."""
         return sum(fault["hits"] for fault in await self.get("faults"))
 
     async def clear_faults(self) -> None:
@@ -74,7 +74,8 @@ class Deal:
     async def slash(self, text: str | None = None, *, user: str = "U0REP", channel: str = "C0DEALS") -> Json:
         """Type a /quote command; returns request_id, ack and ack_ms.
 
-        Without a text it is the golden deal: for Acme, then for Acme 2, ...: the same content twice would be asked back.
+        Without a text it is the golden deal: for Acme, then for Acme 2, and so on, because the bot asks back about repeated
+        content.
         """
         if text is None:
             self._golden_deals += 1
@@ -91,14 +92,14 @@ class Deal:
         return answer
 
     async def click_ephemeral(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
-        """Click a button on the newest message that only this person sees and that has buttons."""
+        """Click a button on the newest ephemeral message of this person that has buttons."""
         seen = [m for m in await self.messages() if m["ephemeral_for"] == user and m["blocks"]]
         where = {"channel": seen[-1]["channel"], "message_ts": seen[-1]["ts"]}
         answer: Json = await self.post("action", user=user, **where, action_id=action_id, **more)
         return answer
 
     async def redeliver(self, request_id: str, kind: str, times: int) -> list[Json]:
-        """Deliver an earlier request again, concurrently; returns the acks."""
+        """Deliver an earlier request again, `times` times concurrently; returns the acks."""
         answer = await self.post("redeliver", request_id=request_id, kind=kind, times=times)
         acks: list[Json] = answer["acks"]
         return acks
@@ -108,7 +109,7 @@ class Deal:
         return [m for m in (await self.get("state"))["messages"] if m["channel"] == "C0DEALS"]
 
     async def cards(self) -> list[Json]:
-        """Return every quote card: roots with blocks that everybody sees."""
+        """Return every quote card: root messages with blocks that are visible to all."""
         return [m for m in await self.messages() if m["blocks"] and not m["thread_ts"] and not m["ephemeral_for"]]
 
     async def card(self) -> Json:
@@ -116,15 +117,15 @@ class Deal:
         return (await self.cards())[-1]
 
     async def card_text(self) -> str:
-        """Return everything the newest card says, as one text."""
+        """Return the blocks of the newest card as one JSON text."""
         return json.dumps((await self.card())["blocks"], ensure_ascii=False)
 
     async def replies(self) -> list[Json]:
-        """Return the thread replies that everybody sees."""
+        """Return the thread replies that are visible to all."""
         return [m for m in await self.messages() if m["thread_ts"] and not m["ephemeral_for"]]
 
     async def whispers(self, user: str) -> list[str]:
-        """Return the texts only this person saw."""
+        """Return the texts of this person's ephemeral messages."""
         return [m["text"] for m in await self.messages() if m["ephemeral_for"] == user]
 
     async def files(self) -> list[Json]:
@@ -137,11 +138,11 @@ class Deal:
         return records
 
     async def witness(self, method: str) -> list[Json]:
-        """Return what the world saw of one method."""
+        """Return the request log's entries of one method."""
         return [sighting for sighting in await self.get("witness?since=0") if sighting["method"] == method]
 
     async def rows(self, sql: str) -> list[Json]:
-        """Read the ledger file as an outsider would."""
+        """Run a read-only query on the ledger file from outside the bot."""
         return await asyncio.to_thread(read_ledger, self.data_dir / "ledger.db", sql)
 
     async def settled(self) -> None:
@@ -156,7 +157,7 @@ class Deal:
         return not waiting
 
     async def submitted_deal(self) -> None:
-        """Run the golden deal until it waits for its approver."""
+        """Run the golden deal until its approval is pending."""
         await self.slash()
         await self.settled()
         await self.click("quote.submit", user="U0REP")
@@ -170,7 +171,7 @@ class Deal:
 
 
 def read_ledger(path: Path, sql: str) -> list[Json]:
-    """Run one read-only statement against a ledger file."""
+    """Run one read-only statement on a ledger file."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         connection.row_factory = sqlite3.Row
@@ -180,7 +181,7 @@ def read_ledger(path: Path, sql: str) -> list[Json]:
 
 
 async def eventually(seen: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return as soon as `seen` is true; fail naming `what` after `seconds`."""
+    """Return as soon as `seen` is true; fail after `seconds`, naming `what`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -193,7 +194,7 @@ async def eventually(seen: Callable[[], bool | Awaitable[bool]], what: str, seco
 
 
 def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
-    """Return the settings that connect a bot to the world, as its environment would give them."""
+    """Return the settings that connect a bot to the world, as its environment would set them."""
     environment = world.environment()
     own = ("SLACK_", "SALESFORCE_")
     values: Json = {
@@ -202,7 +203,7 @@ def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
         "data_dir": data_dir,
         "settle_delay_seconds": 0.5,
         "drain_seconds": 2.0,
-        "commands_per_minute": 100_000,  # one person stands for everybody
+        "commands_per_minute": 100_000,  # one person stands for many
         **overrides,
     }
     return Settings(_env_file=None, **values)
@@ -225,7 +226,7 @@ async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **ove
 
 
 class BotProcess:
-    """The real bot as a process of its own against a served world. `log` collects what it says."""
+    """The real bot as its own process against a served world. `log` collects its output."""
 
     def __init__(self, world: World, data_dir: Path, log: Path, **environment: str) -> None:
         self._world = world
@@ -236,11 +237,14 @@ class BotProcess:
         self._mothers = AsyncExitStack()
 
     async def start(self, plan: KillPlan | None = None, *, under: tuple[str, ...] = ()) -> None:
-        """Start it, under a kill plan or as shipped, and wait until it is connected or dead. `under`: a tracer's command."""
+        """Start it and wait until it is connected or dead.
+
+        With a `plan` it runs under that kill plan, without one as shipped. `under` is the command of a tracer.
+        """
         planned = {} if plan is None else {PLAN_VARIABLE: plan.to_text()}
         environment = {**os.environ, **self.environment, **planned}
         module, *arguments = ["quotebot", "run"] if plan is None else ["faults.harness.bot"]
-        if under or "PYTHONPATH" in self._environment:  # a zygote has imported the product as it is
+        if under or "PYTHONPATH" in self._environment:  # a fork server has imported the unmodified product
             with self._log.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *under, sys.executable, "-m", module, *arguments, stderr=log, env=environment
@@ -264,17 +268,17 @@ class BotProcess:
 
     @property
     def started(self) -> bool:
-        """Whether it was ever started."""
+        """True if the process was started at least once."""
         return self._process is not None
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Process id."""
         assert self._process is not None
         return self._process.pid
 
     async def died(self) -> None:
-        """Wait until it was killed by its plan or by `kill`."""
+        """Wait until its plan or `kill` has killed it."""
         assert self._process is not None
         status = await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
         assert status == -signal.SIGKILL, f"the bot ended with status {status}: {self._log.read_text()[-2000:]}"
@@ -290,13 +294,13 @@ class BotProcess:
         return self._log.read_text()
 
     async def kill(self) -> None:
-        """SIGKILL it now."""
+        """Send SIGKILL and wait for the end."""
         assert self._process is not None
         self._process.kill()
         await self.died()
 
     async def stop(self) -> int:
-        """SIGTERM it and return its exit status."""
+        """Send SIGTERM, wait for the end and return the exit status."""
         assert self._process is not None
         if self._process.returncode is None:
             self._process.terminate()
@@ -307,7 +311,7 @@ class BotProcess:
 
 @asynccontextmanager
 async def bot_process(world: World, folder: Path, **environment: str) -> AsyncIterator[tuple[BotProcess, Deal]]:
-    """Give a bot process that is not started yet, and the hands for it; stop it at the end."""
+    """Yield a bot process that is not started yet, and its `Deal`; stop the process at the end."""
     process = BotProcess(world, folder / "bot", folder / "bot.log", **environment)
     async with aiohttp.ClientSession() as session:
         try:

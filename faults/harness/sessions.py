@@ -1,4 +1,4 @@
-"""Who lives in a session of processes: whatever a bot forks stays in the session its start opened (zygote.py), dead bot or not."""
+"""Processes of a session: every fork of a bot stays in the session of its start (fork_server.py), even after the bot's death."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_OVER = frozenset("ZX")  # dead, and waited for by nobody yet
+_OVER = frozenset("ZX")  # dead, but not yet waited for
 
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """A process as Linux knows it: `session` is the pid of the one that opened it."""
+    """A process as Linux shows it: `session` is the pid of its session leader."""
 
     pid: int
     session: int
@@ -23,10 +23,10 @@ class Living:
 
 
 def living(sessions: Collection[int]) -> list[Living]:
-    """Return every process of these sessions that lives (proc(5)); none where a system has no /proc."""
+    """Return every live process of these sessions (proc(5)); none on a system without /proc."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended while we looked
+        with suppress(OSError):  # it ended meanwhile
             pid, _, rest = stat.read_text(errors="replace").partition(" (")
             name, _, fields = rest.rpartition(") ")
             state, _parent, _group, session = fields.split()[:4]

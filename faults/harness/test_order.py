@@ -1,6 +1,7 @@
-"""Which worker of a parallel run of the tests begins with what.
+"""Order of the tests in a parallel run: which worker starts with which tests.
 
-pytest-xdist hands out as many equal stretches of the list as there are workers; who is done takes from the others' ends.
+pytest-xdist splits the list into as many equal stretches as there are workers; a worker that has finished takes tests from the ends
+of the others' stretches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Item = TypeVar("Item")
 
 
 def dealt(begins: Sequence[Sequence[Item]], rest: Sequence[Item]) -> list[Item]:
-    """Return the list whose stretches begin with these, one for each worker, and are filled up with the rest, in its order."""
+    """Return a list whose stretches start with these items, one stretch per worker; the rest fills them up in its order."""
     found: list[Item] = []
     left = sum(map(len, begins)) + len(rest)
     for number, begin in enumerate(begins):
@@ -26,7 +27,7 @@ def dealt(begins: Sequence[Sequence[Item]], rest: Sequence[Item]) -> list[Item]:
 
 
 def spread(items: Iterable[Item], seconds: Callable[[Item], float], busy: Sequence[float]) -> list[list[Item]]:
-    """Give each item, the longest first, to the worker that is free soonest; `busy`: how many seconds each has to do already."""
+    """Assign each item, longest first, to the worker that is free soonest. `busy`: seconds of work that each already has."""
     free_at = list(busy)
     found: list[list[Item]] = [[] for _ in busy]
     for item in sorted(items, key=seconds, reverse=True):

@@ -1,4 +1,4 @@
-"""What the suites' bots print with is the shipped renderer, begun by a fork."""
+"""Tests that the suites' bots print with the shipped renderer, started by a fork."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_a_fork(pid: int | None) -> bool:
 
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave a zygote of printers for this test, whoever left one before."""
+    """Leave a fork server of printers for this test, even if one was left before."""
     monkeypatch.setenv(FOLDER_VARIABLE, "")
     assert not was_left(printers.WARM)
     leave_fork_servers((printers.WARM, None))

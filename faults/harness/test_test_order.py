@@ -1,4 +1,4 @@
-"""Every worker begins with its own, and nothing is run twice or left out."""
+"""Tests that every worker starts with its own tests, and that no test runs twice or is left out."""
 
 from __future__ import annotations
 

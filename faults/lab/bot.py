@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from faults.lab.wire import FarEnd
     from quotebot.settings import Settings
 
-POLL_SECONDS: Final = 3600.0  # so rare that whatever was not woken shows
+POLL_SECONDS: Final = 3600.0  # so rare that a missed wake-up becomes visible
 RENDER_SECONDS: Final = 0.2
 BURIAL_SECONDS: Final = 0.001
 SETTLE_LOOK_SECONDS: Final = 0.05
 SETTLE_LOOK_SECONDS_MAX: Final = 5.0
-_NAMES: Final[dict[CodeType, list[str]]] = {}  # of each listener's arguments, by its code
+_NAMES: Final[dict[CodeType, list[str]]] = {}  # names of each listener's arguments, by its code object
 _INSIDE: ContextVar[Any] = ContextVar("the bot a task belongs to", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a bot is given: its clock, its wire's other end, its traps, its chance. `draw(low, high)` is jitter."""
+    """Dependencies of a bot: its clock, the far end of its wire, its trap and its randomness. `draw(low, high)` is jitter."""
 
     clock: LabClock
     far_end: FarEnd
@@ -65,14 +65,17 @@ class Conditions:
 
 
 class LabBot:
-    """One life of the bot. `start`, then hand it envelopes; `stop` ends it as SIGTERM does, `crash` as SIGKILL does."""
+    """One process lifetime of the bot: `start`, then `deliver` envelopes.
+
+    `stop` ends it as SIGTERM does, `crash` as SIGKILL does.
+    """
 
     def __init__(self, settings: Settings, conditions: Conditions) -> None:
         self._settings = settings
         self._conditions = conditions
         self._wire = Wire(conditions.far_end, conditions.trap, conditions.latency)
         self._stack = contextlib.AsyncExitStack()
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order they were made
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in creation order
         self._envelopes: Envelopes | None = None
         self._core: Core | None = None
         self._database: InlineDatabase | None = None
@@ -80,13 +83,13 @@ class LabBot:
 
     @property
     def core(self) -> Core:
-        """The started core."""
+        """The core of a started bot."""
         assert self._core is not None  # noqa: S101 -- it was started
         return self._core
 
     @property
     def failure(self) -> BaseException | None:
-        """What made a worker give up, which ends a real bot."""
+        """The exception that ended a worker, which ends a real bot; None if all workers run or were cancelled."""
         for task in self.core.workers.tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 return task.exception()
@@ -97,15 +100,15 @@ class LabBot:
         await self._inside(self._start())
 
     async def deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
-        """Hand over one envelope; `answered` gets the acknowledgement's payload. True when it was acknowledged."""
+        """Hand over one envelope; `answered` gets the acknowledgement's payload. True if the envelope was acknowledged."""
         return bool(await self._inside(self._deliver(text, answered)))
 
     async def settled(self, seconds: float) -> bool:
-        """Let it work until nothing is unfinished that could go on; false when something still was after so many seconds."""
+        """Run until no unfinished row can proceed; false if one still can after `seconds`."""
         assert self._database is not None  # noqa: S101 -- it was started
         clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
         until = clock.monotonic() + seconds
-        looking = self._database.looking  # to open one of its own is to read the whole schema once more
+        looking = self._database.looking  # a new connection would read the whole schema again
         while under_way(looking):
             if clock.monotonic() >= until:
                 return False
@@ -116,12 +119,12 @@ class LabBot:
         return True
 
     async def stop(self) -> None:
-        """End it properly."""
+        """Shut the bot down in order."""
         await self._inside(self._stack.aclose())
         self.alive = False
 
     async def crash(self) -> None:
-        """End it as a SIGKILL would: nothing that it still wanted to do is done."""
+        """End the bot as a SIGKILL would: its unfinished work is not done."""
         self.alive = False
         if self._database is not None:
             self._database.crash()
@@ -129,7 +132,7 @@ class LabBot:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # one that waits for an answer of the dead waits for ever
+            await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # a task that waits for an answer of the dead bot would wait for ever
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
@@ -153,12 +156,12 @@ class LabBot:
 
     async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:
         database = await open_database(*arguments, engine=engine(self._conditions.trap), **named)
-        assert isinstance(database, InlineDatabase)  # noqa: S101 -- our own engine
+        assert isinstance(database, InlineDatabase)  # noqa: S101 -- the engine passed above
         self._database = database
         return database
 
     async def _outside(self, stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
-        assert settings.slack_bot_token is not None  # noqa: S101 -- the laboratory's settings have everything
+        assert settings.slack_bot_token is not None  # noqa: S101 -- the laboratory's settings are complete
         assert settings.salesforce_instance_url is not None  # noqa: S101 -- as above
         assert settings.salesforce_client_id is not None  # noqa: S101 -- as above
         assert settings.salesforce_client_secret is not None  # noqa: S101 -- as above
@@ -194,7 +197,7 @@ class LabBot:
         self._conditions.trap.passes("ack:sent")
 
     async def _inside(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run work as a task of this bot; tasks it makes are this bot's too."""
+        """Run work as a task of this bot; tasks that it creates belong to this bot too."""
         token = _INSIDE.set(self)
         try:
             task = asyncio.get_running_loop().create_task(work)
@@ -205,7 +208,7 @@ class LabBot:
 
 @contextlib.contextmanager
 def _known_listeners() -> Iterator[None]:
-    """Let Bolt find out what the arguments of a listener are called once, not at every start of every bot."""
+    """Cache the names of each listener's arguments, which Bolt would otherwise inspect again at every start of every bot."""
     bolt: Any = async_listener
     usual = bolt.get_arg_names_of_callable
 
@@ -225,7 +228,7 @@ def _known_listeners() -> Iterator[None]:
 
 
 class _Client:
-    """Takes the acknowledgement where the socket's client would."""
+    """Receiver of the acknowledgement, in place of the socket's client."""
 
     def __init__(self, answered: Callable[[dict[str, Any]], None]) -> None:
         self._answered = answered
@@ -261,18 +264,18 @@ LIMIT 1
 
 
 def under_way(ledger: sqlite3.Connection) -> bool:
-    """Tell whether anything is unfinished that nobody holds up on purpose, by the file alone."""
+    """Tell from the file alone whether a row is unfinished and no open-ended hold (a pause) stops it."""
     return ledger.execute(_UNDER_WAY).fetchone() is not None
 
 
 def remember_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Make the loop tell each bot which tasks are its own, so that `crash` can end them."""
+    """Make the loop register each task with its bot, so that `crash` can end it."""
 
     def factory(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(work, loop=loop, **options)
         bot = _INSIDE.get()
         if bot is not None:
-            bot._tasks[task] = None  # noqa: SLF001 -- its own module
+            bot._tasks[task] = None  # noqa: SLF001 -- same module
             task.add_done_callback(bot._forget)  # noqa: SLF001 -- as above
         return task
 

@@ -1,4 +1,4 @@
-"""What a client remembers of one delivery: who asked for what under which id, and what they were answered."""
+"""A client's record of one delivery: the person, the command, the request id and the answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ASKED: Final = {
     "owed.retry": "effect.steer",
     "owed.cancel": "effect.steer",
 }
-_RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the stories mention it to ask for a quote
+_RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the scenarios mention it to ask for a quote
 _FILLED: Final = {
     "approval.reject": "approval.decide",
     "approval.request_changes": "approval.decide",
@@ -44,11 +44,11 @@ _FILLED: Final = {
 
 
 def record_of(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) -> ClientRecord:
-    """Write down one delivery as its client lived it."""
+    """Return the record of one delivery as its client saw it."""
     body = json.loads(text)["payload"]
     if kind == "slash_commands":
         request_id, actor = f"{body['team_id']}:{body['trigger_id']}", body["user_id"]
-        asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # alone it opens a form
+        asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # "new" alone opens a form
     elif kind == "events_api":
         asked = _RAISED.get(body["event"]["type"], "")
         return ClientRecord(

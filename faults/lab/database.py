@@ -1,6 +1,6 @@
-"""The production database without its threads: batches run on the loop's own thread, statement by statement past a trap.
+"""The production database without its threads: batches run on the loop's own thread and pass a trap before each statement.
 
-Queueing, group commit, savepoints, deadlines and the error policy are SqliteDatabase's and BatchRunner's own. Open one with
+Queueing, group commit, savepoints, deadlines and the error policy are those of SqliteDatabase and BatchRunner. Open one with
 `quotebot.app.installation.open_database(path, audit, clock, bot=True, engine=InlineDatabase)` or `InlineDatabase.open(...)`.
 """
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class InlineConnection:
-    """What SqliteDatabase uses of aiosqlite's connection, without the thread."""
+    """The part of aiosqlite's connection that SqliteDatabase uses, without the thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._conn = connection
@@ -32,22 +32,22 @@ class InlineConnection:
         return work(*arguments, **named)
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._conn.close()
 
 
 class InlineDatabase(SqliteDatabase):
-    """SqliteDatabase, run in place. `engine(trap)` makes one that passes `trap`."""
+    """SqliteDatabase without threads. `engine(trap)` returns a subclass that passes `trap`."""
 
     trap: Trap = OpenTrap()
     names: Mapping[str, str] = {}
 
     @classmethod
     async def open(cls, path: Path, **options: Any) -> InlineDatabase:
-        """Open as SqliteDatabase does; the names of its statements become the names of windows."""
+        """Open as SqliteDatabase does; the names of its statements become part of the crash points' names."""
         cls.names = {text: name for name, text in options["statements"].items()}
         _WRITING.clear()
-        options["ballast_bytes"] = 0  # room for a full disk is tests/ledger/engine's business, and slow to make thousands of times
+        options["ballast_bytes"] = 0  # tests/ledger/engine covers the ballast, which is slow to create thousands of times
         return cast("InlineDatabase", await super().open(path, **options))
 
     @classmethod
@@ -61,7 +61,7 @@ class InlineDatabase(SqliteDatabase):
         return InlineConnection(connection)
 
     async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-        """Write, with the transaction's name in the names of its windows."""
+        """Write; the transaction's name becomes part of the names of its crash points."""
 
         def named(tx: SqliteTx) -> T:
             _WRITING.append(name)
@@ -71,12 +71,12 @@ class InlineDatabase(SqliteDatabase):
 
     @property
     def looking(self) -> sqlite3.Connection:
-        """The connection that only reads, between two reads."""
-        return self._reader._conn  # noqa: SLF001 -- nothing of the reader but its connection is asked
+        """The read-only connection, for use between two reads."""
+        return self._reader._conn  # noqa: SLF001 -- only the reader's connection is used
 
     def crash(self) -> None:
-        """Leave the file as a death of the process would: nothing is finished, nothing is copied into it."""
-        for connection in (self._runner._witness, self._writer._conn, self._reader._conn):  # noqa: SLF001 -- a death asks nobody
+        """Leave the file as a crash of the process would: nothing is committed, and the WAL is not checkpointed."""
+        for connection in (self._runner._witness, self._writer._conn, self._reader._conn):  # noqa: SLF001 -- as in a crash
             if connection is not None:
                 connection.close()
         self._runner._gate.close()  # noqa: SLF001 -- as above

@@ -1,6 +1,6 @@
-"""Simulated days: people, Slack's duplicates, bad weather, operators, deaths and wrong clocks around one bot, all from one seed.
+"""Simulated days: people, Slack's duplicates, faults, operators, crashes and clock jumps around one bot, all from one seed.
 
-Everything that is drawn comes from the seed and everything runs on one virtual clock, so a seed tells the same story every time.
+All random choices come from the seed and everything runs on one virtual clock, so a seed gives the same run every time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ METHODS: Final = {
     ),
     "salesforce": ("composite/graph", "oauth2/token", "sobjects/Quote"),
 }
-CHANGES: Final = (  # in the life of a quote: what may come next, and what may not
+CHANGES: Final = (  # commands in a quote's lifecycle, allowed and not allowed ones
     "revise {quote}: discount {discount}%",
     "revise {quote}: add 7 pro",
     "submit {quote}",
@@ -63,14 +63,14 @@ CHANGES: Final = (  # in the life of a quote: what may come next, and what may n
     "list all open",
 )
 EFFECTS: Final = ("429", "5xx", "reset_before", "reset_after", "slow", "malformed")
-DUPLICATED: Final = 0.25  # of all requests
-LOGIN_TROUBLE: Final = 0.2  # of Salesforce's bad weather
+DUPLICATED: Final = 0.25  # share of all requests
+LOGIN_TROUBLE: Final = 0.2  # share of Salesforce's faults
 NEVER_SECONDS: Final = 30 * 24 * HOUR
 
 
 @dataclass(slots=True)
 class Counts:
-    """How much happened."""
+    """Counts of the events of a run."""
 
     commands: int = 0
     duplicates: int = 0
@@ -108,7 +108,7 @@ class Office:
     # ------------------------------------------------------------------------------------------------------------- the bot
 
     async def start(self) -> None:
-        """Start a bot on what the last one left."""
+        """Start a bot on the ledger that the last one left."""
         chance = self.chance
         conditions = Conditions(self.clock, self.world, OpenTrap(), chance.uniform, lambda: chance.uniform(0.02, 0.3))
         bot = LabBot(self.settings, conditions)
@@ -117,7 +117,7 @@ class Office:
         self.tell("the bot is up")
 
     async def crash(self) -> None:
-        """Kill the bot, and start another after a while."""
+        """Kill the bot, and start another one after a pause."""
         bot, self.bot = self.bot, None
         if bot is None:
             return
@@ -128,14 +128,14 @@ class Office:
         await self.start()
 
     async def stop(self) -> None:
-        """Ask the bot to end."""
+        """Stop the bot in order."""
         bot, self.bot = self.bot, None
         if bot is not None:
             await bot.stop()
             self.tell("the bot is stopped")
 
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
-        """Carry an envelope to whichever bot is there: the World's line."""
+        """Carry an envelope to the current bot: the World's line."""
         del envelope_id
         at, bot = self.clock.now_ms(), self.bot
         answers: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ class Office:
     # ------------------------------------------------------------------------------------------------------------ the days
 
     async def day(self, commands: int) -> None:
-        """Live through one day, then let everything come to rest: the weather clears and what was given up is replayed."""
+        """Run one day, then bring everything to rest: faults are cleared and dead letters replayed."""
         plan: list[tuple[float, Coroutine[Any, Any, None]]] = [
             (self.chance.uniform(0, WORKING_SECONDS), self._somebody()) for _ in range(commands)
         ]
@@ -164,7 +164,7 @@ class Office:
         await asyncio.sleep(24 * HOUR - WORKING_SECONDS)
 
     async def rest(self) -> None:
-        """Let everything come to an end."""
+        """Clear the faults and wait until everything has ended."""
         self.world.weather.clear()
         if self.bot is None:
             await self.start()
@@ -193,7 +193,7 @@ class Office:
         await work
 
     async def _replay(self) -> int:
-        assert self.bot is not None  # noqa: S101 -- who replays looked
+        assert self.bot is not None  # noqa: S101 -- the caller started the bot
         ledger = self.bot.core.ledger
         found = dead_letters(ledger)
         due = await found.list()
@@ -205,7 +205,7 @@ class Office:
     # ------------------------------------------------------------------------------------------------------- what happens
 
     async def _somebody(self) -> None:
-        """Somebody does something, and Slack may deliver it again, soon or late."""
+        """Let a random person act; Slack may deliver the request again, soon or late."""
         wants = {
             self._new: 30,
             self._retype: 4,
@@ -222,7 +222,7 @@ class Office:
         try:
             request_id = await did()
         except GestureError:
-            return  # what they wanted to click is gone: nobody could have clicked it
+            return  # the message to click is gone: no person could have clicked it
         if request_id is None:
             return
         self.requests.append(request_id)
@@ -250,13 +250,13 @@ class Office:
         )
 
     async def _change(self) -> str | None:
-        """Somebody types what may come next in the life of one of the newest quotes, or what may not."""
+        """Let a person type a command on one of the newest quotes that its lifecycle may or may not allow."""
         quote = f"Q-2027-{max(1, self._customers - self.chance.randint(0, 5)):04d}"
         discount, verb = self.chance.choice((0, 5, 12, 25)), self.chance.choice(CHANGES)
         return await self.types(verb.format(quote=quote, discount=discount))
 
     async def types(self, text: str) -> str | None:
-        """Somebody types /quote. Returns the id of the delivery."""
+        """Let a random person type /quote. Returns the id of the delivery."""
         user = self.chance.choice(REPS)
         self._asked.append(text)
         self.tell(f"{user} types {text!r}")
@@ -270,7 +270,7 @@ class Office:
         return await self._click("approval.approve", self.chance.choice(APPROVERS))
 
     async def _stale(self) -> str | None:
-        """Somebody clicks what an update has taken away, or what is not theirs to click."""
+        """Click a button that an update has removed, or that this person may not use."""
         user = self.chance.choice((*REPS, *APPROVERS, "U0GUEST"))
         return await self._click(self.chance.choice(("quote.submit", "approval.approve")), user, stale=True)
 
@@ -340,7 +340,7 @@ class Office:
         self.put_clock(self.chance.choice((-HOUR_MS, -60_000, 60_000, HOUR_MS)))
 
     def put_clock(self, by_ms: int) -> None:
-        """Put the wall clock forward or back."""
+        """Set the wall clock forward or back."""
         self.counts.clock_jumps += 1
         self.clock_back_ms += max(0, -by_ms)
         self.tell(f"the clock is put by {by_ms} ms")
@@ -353,11 +353,11 @@ class Office:
     # ------------------------------------------------------------------------------------------------------------ the story
 
     def tell(self, sentence: str) -> None:
-        """Write down what happens."""
+        """Append an event to the run's log."""
         self.story.append(f"{self.clock.now_ms()} {sentence}")
 
     def trace_hash(self) -> str:
-        """Hash everything that happened, at which moment: the same seed gives the same."""
+        """Return a hash of all events and their times: the same seed gives the same hash."""
         trace = hashlib.sha256("\n".join(self.story).encode())
         for sighting in self.world.witness.since():
             trace.update(f"{sighting.at:.3f} {sighting.system} {sighting.method} {sighting.applied} {sighting.status}\n".encode())

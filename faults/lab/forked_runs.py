@@ -1,4 +1,4 @@
-"""Work done beside each other in forks of this process, which end at once when this one is stopped."""
+"""Parallel work in forks of this process, which end at once when this process is stopped."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Done = TypeVar("Done")
 
 
 def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) -> Generator[Done]:
-    """Yield what came of each, as they end; with one at once, in this process and in order."""
+    """Yield each result as its work ends; with `at_once` 1, in this process and in order."""
     if at_once == 1:
         yield from map(work, asked)
         return
-    with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends what still runs
+    with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends the running forks
         yield from pool.imap_unordered(work, asked)
-        pool.close()  # the forks end by themselves: a SIGTERM that comes just before a fork waits for work would be missed
+        pool.close()  # the forks end by themselves: a SIGTERM just before a fork waits for work would be missed
         pool.join()
 
 
 @contextmanager
 def no_traceback_of_ctrl_c() -> Iterator[None]:
-    """End the program with 130 at Ctrl-C, as a shell does: who pressed it knows why."""
+    """Exit with status 130 on Ctrl-C, as a shell does, without a traceback."""
     try:
         yield
     except KeyboardInterrupt:
@@ -39,6 +39,6 @@ def no_traceback_of_ctrl_c() -> Iterator[None]:
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; who started this one ends it
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(INTERRUPTED))  # so, and it tidies up what it has in memory
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(INTERRUPTED))  # with SIGTERM, and it removes its files in memory
     end_with_parent()

@@ -1,4 +1,4 @@
-"""Time that jumps: an event loop without I/O whose clock moves to the next timer as soon as nothing is left to do."""
+"""Virtual time: an event loop without I/O whose clock jumps to the next timer as soon as no task is ready."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-DAY_ONE_MS: Final = 1_800_000_000_000  # where a laboratory's wall clock starts unless told: January 2027, UTC
+DAY_ONE_MS: Final = 1_800_000_000_000  # default start of a laboratory's wall clock: January 2027, UTC
 
 
-TICK_SECONDS: Final = 1e-6  # no jump is shorter: after weeks, a shorter one would be lost in rounding and never arrive
+TICK_SECONDS: Final = 1e-6  # the shortest jump: after weeks, rounding would swallow a shorter one and time would stand still
 
 
 class LabClock:
-    """The two clocks of a bot. Both move together; the wall clock may also be put forward and back, as people do.
+    """The two clocks of a bot. Both move together; the wall clock may also be set forward and back, as people do.
 
-    `slept` counts the jumps, which tells a bot that spins from one that waits.
+    `slept` counts the jumps, which distinguishes a bot that spins from one that waits.
     """
 
     def __init__(self, now_ms: int = DAY_ONE_MS) -> None:
@@ -36,39 +36,39 @@ class LabClock:
         return self._monotonic
 
     def seconds(self) -> float:
-        """Unix seconds, as the outside reads them."""
+        """Unix seconds, as the external services read them."""
         return self.now_ms() / 1000
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance both clocks by `seconds`, as one jump."""
         self._monotonic += seconds
         self.slept += 1
 
     def instant(self) -> tuple[float, float]:
-        """Both clocks, to be told to another process."""
+        """The state of both clocks, to be sent to another process."""
         return self._wall_at_zero_ms, self._monotonic
 
     def follow(self, instant: tuple[float, float]) -> None:
-        """Show what another process's clock shows."""
+        """Set both clocks to the state of another process's clock."""
         self._wall_at_zero_ms, self._monotonic = instant
 
     def twin(self) -> LabClock:
-        """Return a clock of its own that shows the same."""
+        """Return an independent clock that shows the same time."""
         clock = LabClock()
         clock.follow(self.instant())
         return clock
 
     def put(self, by_ms: int) -> None:
-        """Put the wall clock forward or back; monotonic time does not notice."""
+        """Set the wall clock forward or back; monotonic time is unaffected."""
         self._wall_at_zero_ms += by_ms
 
 
 class NothingLeftError(Exception):
-    """Every task waits for something that nothing will ever do: a lost wake-up."""
+    """Every task waits for an event that can never occur: a lost wake-up."""
 
 
 class _Jump(selectors.SelectSelector):
-    """Where the loop would wait for I/O, time passes instead: there is no I/O in a laboratory."""
+    """Selector that advances the clock instead of waiting for I/O: a laboratory has no I/O."""
 
     def __init__(self, clock: LabClock) -> None:
         super().__init__()
@@ -95,14 +95,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._clock.monotonic()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override] # as asyncio documents it
-        """Run it now, here."""
+        """Run the function at once, on this thread."""
         del executor
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 -- handed to whoever awaits it
+        except Exception as error:  # noqa: BLE001 -- passed to the task that awaits it
             future.set_exception(error)
         return future
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in select, so nobody has to be woken."""
+        """Does nothing: the loop never sleeps in select, so it needs no waking."""

@@ -1,4 +1,4 @@
-"""The openai client over the laboratory's wire: the real library, whose requests leave through the same choke points."""
+"""The openai client over the laboratory's wire: the real library, whose requests pass the same choke points."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """What httpx2 sends through."""
+    """httpx2 transport over the wire."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Carry one request to the stand-in."""
+        """Send one request to the stand-in."""
         body = await request.aread()
         received = Received(request.method, str(request.url), dict(request.headers), body)
         try:
@@ -38,7 +38,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
 
 def model_over(wire: Wire, stack: contextlib.AsyncExitStack, settings: Settings) -> Model | None:
-    """Return the model that the settings name, reached over the wire."""
+    """Return the model that the settings name, reached over the wire; None without a model."""
     if settings.llm_base_url is None:
         return None
     return connect_model(stack, settings, httpx2.AsyncClient(transport=_Transport(wire)))

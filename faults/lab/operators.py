@@ -1,4 +1,4 @@
-"""What an operator does at a terminal: each is one command's work on the ledger, with a trap in its database."""
+"""Operator commands at a terminal: each one does a command's work on the ledger, with a trap in its database."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def replay(settings: Settings, clock: LabClock, trap: Trap) -> None:
 
 
 async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot replay --status uncertain --yes`: look now."""
+    """`quotebot replay --status uncertain --yes`: check at once."""
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list(Filters(status="uncertain")):
@@ -69,17 +69,17 @@ async def discard(settings: Settings, clock: LabClock, trap: Trap) -> None:
 
 
 async def resolve_send_again(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot dead resolve --send-again` of everything in doubt."""
+    """`quotebot dead resolve --send-again` of every uncertain effect."""
     await _resolve(settings, clock, trap, delivered=False)
 
 
 async def resolve_delivered(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot dead resolve --delivered` of everything in doubt."""
+    """`quotebot dead resolve --delivered` of every uncertain effect."""
     await _resolve(settings, clock, trap, delivered=True)
 
 
 async def cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot ops cancel` of every command and effect that waits."""
+    """`quotebot ops cancel` of every waiting command and effect."""
     commands = _ids(settings, "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id")
     effects = _ids(settings, "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class <> 'slack.card' ORDER BY id")
     async with terminal(settings, clock, trap) as ledger:
@@ -130,7 +130,7 @@ async def reconcile(settings: Settings, clock: LabClock, trap: Trap) -> None:
 
 
 async def change_ruleset(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot catalog import`, `discard`, `import` and `activate`: the one that is active at the end asks more for Pro."""
+    """`quotebot catalog import`, `discard`, `import` and `activate`: the active ruleset at the end has a higher price for Pro."""
     sample = load_rules(settings).ruleset
     async with terminal(settings, clock, trap) as ledger:
         changes = RulesetChanges(ledger)
@@ -141,7 +141,7 @@ async def change_ruleset(settings: Settings, clock: LabClock, trap: Trap) -> Non
 
 
 def dearer_pro(ruleset: Ruleset, version: str, price: str) -> Ruleset:
-    """Return a ruleset whose first tier of Pro costs this, under another version."""
+    """Return a ruleset with this price for the first tier of Pro, under another version."""
     rows = read_rows("prices", "prices.csv", f"book,sku,from,price\nlist,pro,1,{price}\n".encode(), [])
     untouched = read_rows("prices", "prices.csv", to_sheets(ruleset)["prices"].encode(), [])
     others = [row for row in untouched if row.cells["sku"] != "pro"]

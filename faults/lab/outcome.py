@@ -1,4 +1,4 @@
-"""What came of a story, in a form in which two runs can be compared: nothing of times, ids of messages, or attempts."""
+"""Outcome of a scenario in a form that allows two runs to be compared: without times, message ids or attempts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from faults.lab.simulation import Cell
 
-# What may differ between two runs that came to the same: moments, and keys made of them (a gesture's id holds its moment).
+# Text that may differ between two runs with the same outcome: times, and keys made of times (a gesture's id contains its time).
 _MOMENT: Final = re.compile(
     r"\b[0-9a-f]{64}\b|\bc-[0-9a-f]{8}\b|\b1[789]\d{8}\.\d{6}\b|\b1[789]\d{11}\b|<!date\^[^>]*>"
     r"|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago"
@@ -47,12 +47,13 @@ _SAME: Final = {
     "tombstones": "SELECT operation_key, outcome FROM tombstones ORDER BY operation_key",
     "gates": "SELECT name, state, cause FROM gates WHERE state = 'held' AND until_at IS NULL ORDER BY name",
 }
-# An answer to one person cannot be read back. It is repeated once when its process died, and let go when that died as well.
+# An ephemeral reply cannot be read back. It is repeated once if its process died, and given up if that attempt died as well.
 _CUT_OFF_TWICE: Final = """
     SELECT payload FROM effects AS e
     WHERE class = 'slack.reply' AND state = 'superseded'
       AND 2 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.kind = 'send' AND a.outcome = 'died')"""
-# What died with its process three times is given up, and people are told. (A restore, too, ends what was under way: nothing died.)
+# An effect whose process died three times is given up, and people are notified. (A restore also ends effects under way, but no
+# process died.)
 _DIED_THREE_TIMES: Final = """
     SELECT 1 FROM effects AS e
     WHERE state = 'failed' AND category = 'poison'
@@ -61,7 +62,7 @@ _DIED_THREE_TIMES: Final = """
 
 
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
-    """Return the comparable end of a story, the invariants it violates and the interesting states it reached."""
+    """Return the comparable end of a scenario, the invariants it violates and the interesting states it reached."""
     outside = _outside(cell)
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
     ledger = looking_at(cell.settings.ledger_path)
@@ -84,17 +85,17 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
 
 
 def broken_now(cell: Cell) -> list[str]:
-    """Return what must hold always and does not, however much is still under way."""
+    """Return the violations of the invariants that always hold, whatever is still under way."""
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
     with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
         found = [*violations(ledger, _outside(cell), cell.history, at_rest=False, house=house), *not_replayed(cell, ledger)]
         purging = ledger.execute("SELECT 1 FROM meta WHERE name = 'retention'").fetchone() is not None
-    # A purge that was cut short has deleted what its audit event, written at its end, does not excuse yet.
+    # An interrupted purge has already deleted rows that its audit event, written at its end, does not explain yet.
     return [sentence for sentence in found if not (purging and sentence.startswith("I3"))]
 
 
 def not_replayed(cell: Cell, ledger: sqlite3.Connection) -> list[str]:
-    """Return what the product's own replay of the audit finds in the tables; the invariants do not ask that."""
+    """Return the differences that the product's own replay of the audit finds in the tables; the invariants do not cover them."""
     ledger.execute("BEGIN")
     try:
         tx = SqliteTx(ledger, schema_and_statements()[1], None)
@@ -112,19 +113,19 @@ def _outside(cell: Cell) -> Outside:
 
 
 def is_somebody_untold(cell: Cell) -> bool:
-    """Tell whether an answer to one person was let go of because the process died twice while it sent it."""
+    """Tell whether an ephemeral reply was given up because the process died twice while it sent it."""
     ledger = looking_at(cell.settings.ledger_path)
     return bool(_untold(ledger, _scrubber(ledger)))
 
 
 def _untold(ledger: sqlite3.Connection, scrub: Scrub) -> list[list[str]]:
-    """Return who was to be told what, of the answers that were let go of."""
+    """Return the recipient and text of each ephemeral reply that was given up."""
     owed = [json.loads(payload) for (payload,) in ledger.execute(_CUT_OFF_TWICE)]
     return [[reply["user"], scrub(reply["text"])] for reply in owed]
 
 
 def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]], untold: Sequence[Any] = ()) -> list[str]:
-    """Say in sentences what differs; empty when nothing does. Whispers that are `untold` may be missing."""
+    """Return sentences on the differences; empty if there are none. Whispers that are `untold` may be missing."""
     found = []
     for name, wanted in golden.items():
         expected, got = Counter(map(_text, wanted)), Counter(map(_text, other[name]))
@@ -136,9 +137,11 @@ def difference(golden: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence
 
 
 def _visible(outside: Outside, acked: set[str | None], scrub: Scrub) -> dict[str, list[Any]]:
-    """What people see. Whispers cannot be read back: one may be there twice after a death. What an ack said differs by design.
+    """Return what people see.
 
-    What is said directly is a whisper that came too late, or could not be said where it was asked for.
+    Ephemeral replies are compared as a set: they cannot be read back, so one may be there twice after a crash. The text of an ack
+    is left out, because it differs by design. A direct message counts as an ephemeral reply that was too late, or that could not be
+    shown where the person asked.
     """
     said = [(_whispered_to(message), message) for message in outside.messages]
     shown = [message for person, message in said if person is None]
@@ -163,7 +166,7 @@ def _visible(outside: Outside, acked: set[str | None], scrub: Scrub) -> dict[str
 
 
 def _whispered_to(message: dict[str, Any]) -> str | None:
-    """Return who alone was told a message; None: it is not the bot's, or more than one see it."""
+    """Return the only person who sees a message of the bot; None if it is not the bot's, or more people see it."""
     if message["user"] == BOT_USER_ID and is_direct(message["channel"]):
         return f"U{message['channel'][1:]}"  # as the local Slack names its conversations of two
     whispered_to: str | None = message["ephemeral_for"]
@@ -171,7 +174,7 @@ def _whispered_to(message: dict[str, Any]) -> str | None:
 
 
 def _nameless(blocks: Any) -> Any:
-    """Leave out the names that Slack gives to blocks without one."""
+    """Leave out the ids that Slack gives to blocks without one."""
     if isinstance(blocks, dict):
         return {name: _nameless(value) for name, value in blocks.items() if name != "block_id"}
     return [_nameless(block) for block in blocks] if isinstance(blocks, list) else blocks
@@ -182,7 +185,7 @@ def _timeless(row: dict[str, Any], scrub: Scrub) -> dict[str, Any]:
 
 
 def _scrubber(ledger: sqlite3.Connection) -> Scrub:
-    """Return what takes moments out of a text, and the words of failures: which one was the last depends on what went wrong."""
+    """Return a function that removes times and failure texts from a text: the last failure depends on the fault."""
     errors = {row["error"] for row in ledger.execute("SELECT error FROM attempts WHERE error IS NOT NULL")}
     failures = sorted({json.dumps(error, ensure_ascii=False)[1:-1] for error in errors} | errors, key=len, reverse=True)
 

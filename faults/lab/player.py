@@ -1,4 +1,4 @@
-"""One story, played once with one thing that goes wrong in it. Play it in a fork: the cell keeps what happened to it."""
+"""One scenario, played once with one fault in it. Play it in a fork, because the cell keeps its state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One thing that goes wrong, once. `second`: the window of the recovery after it, where it is killed again."""
+    """One fault, injected once. `second` is the crash point of the recovery after it where the bot is killed again."""
 
     index: int
     point: str
@@ -36,7 +36,7 @@ class Window:
 
 @contextlib.contextmanager
 def prepared(story: Story, folder: Path) -> Iterator[Cell]:
-    """Give the cell at the beginning of the measured part; its bot, if any runs, is ended and started again."""
+    """Yield the cell at the start of the measured part. A running bot is stopped; the measured part starts a new one."""
     (folder / "start").mkdir()
     cell = Cell(lab_settings(folder / "start"), LabClock(), seed=1)
     for step in story.before():
@@ -48,24 +48,24 @@ def prepared(story: Story, folder: Path) -> Iterator[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a death left: a cell without its bot, and the story's steps with which of them was under way."""
+    """State after a crash: a cell without its bot, the scenario's steps, and the index of the interrupted one."""
 
     cell: Cell
     steps: Sequence[Step]
     under_way: int
 
     def twin(self, folder: Path) -> Left:
-        """Return the same once more, with its ledger in `folder`."""
+        """Return a copy, with its ledger in `folder`."""
         return Left(self.cell.left(folder), copy.deepcopy(self.steps), self.under_way)
 
 
 def play(
     cell: Cell, story: Story, folder: Path, window: Window | None, *, apart: bool = False, looks: bool = False
 ) -> dict[str, Any]:
-    """Play the measured part once, in this process: returns what came of it and the passages when nothing went wrong.
+    """Play the measured part once, in this process. Returns its outcome, and the passages if no fault was planned.
 
-    The bot lives in this process too, unless `apart`, the story, or a second death wants processes that are really killed. With
-    `looks`, "recovery" is what the recovery from the death passes and "states" what another death would leave there.
+    The bot runs in this process too, unless `apart`, the scenario, or a second crash requires processes that are really killed.
+    With `looks`, "recovery" lists the passages of the recovery from the crash, and "states" what another crash would leave at each.
     """
     steps = list(story.measured())
     _begin(cell, steps, folder, in_place=not apart and not story.apart and (window is None or window.second is None))
@@ -90,9 +90,9 @@ def play(
 
 
 def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
-    """Play the measured part once with nothing wrong, and keep what a death at each of these windows leaves.
+    """Play the measured part once without a fault, and keep the state that a crash at each of these windows leaves.
 
-    That spares each of them the way to its window. Those where somebody in the World waits for the bot meanwhile are not in it.
+    This saves each window the way to its crash point. Windows at which a person in the World waits for the bot are left out.
     """
     at = {window.index: window for window in windows if window.deed == "kill" and window.second is None}
     found: dict[Window, Left] = {}
@@ -120,7 +120,10 @@ def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -
 
 
 def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool = False) -> dict[str, Any]:
-    """Play what follows a death: returns what came of it, as `play` does. `second`: where in the recovery it is killed again."""
+    """Play what follows a crash; returns its outcome, as `play` does.
+
+    `second`: passage of the recovery at which it is killed again.
+    """
     cell, steps = left.cell, left.steps
     recovery = _recover(cell, steps[left.under_way], second, looks=looks)
     cut_short = False
@@ -135,17 +138,17 @@ def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool 
 
 
 def wrongs(golden: dict[str, Any], came: dict[str, Any]) -> list[str]:
-    """Say what is wrong with how a play ended: what may never be, and what differs from the golden run.
+    """Return sentences on what is wrong with the end of a play: violations, and differences from the golden run.
 
-    Whoever needed an answer that was let go of after two deaths does not go on, and what died three times (a pair of deaths in a
-    story that begins with one) waits for an operator: then there is nothing to compare.
+    There is nothing to compare if a person does not go on because an ephemeral reply to them was given up after two crashes, or if
+    an effect that died three times (two crashes in a scenario that starts with one) waits for an operator.
     """
     differs = [] if came["cut_short"] or came["poisoned"] else difference(golden["end"], came["end"], came["untold"])
     return [*came["violations"], *differs]
 
 
 def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -> None:
-    """Give the cell a ledger of its own in `folder`, and its bot unless the story starts it."""
+    """Give the cell its own ledger in `folder`, and start its bot unless the scenario does."""
     shutil.copytree(cell.settings.data_dir, folder / "ledger")
     cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
     cell.in_place = in_place
@@ -159,7 +162,10 @@ def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -
 
 
 def _done(cell: Cell, step: Step) -> bool:
-    """Do a step; false when nobody can, because an answer to them was let go of after two deaths. Raises DiedError."""
+    """Do a step. Raises DiedError.
+
+    Returns false if no person can do it, because an ephemeral reply to them was given up after two crashes.
+    """
     try:
         step.do(cell)
     except NothingThereError:
@@ -170,7 +176,7 @@ def _done(cell: Cell, step: Step) -> bool:
 
 
 def _passed(window: Window, passages: Sequence[str]) -> bool:
-    """Tell whether the deed was done where it was meant; a window that nobody named, or beyond the end, is none."""
+    """Tell whether the fault was injected at its named point. A window without a name ("?") counts as passed."""
     return window.point == "?" or passages[window.index : window.index + 1] == [window.point]
 
 
@@ -179,9 +185,9 @@ def _begins_without(steps: Sequence[Step]) -> bool:
 
 
 def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False) -> list[str]:
-    """Start it again, killed once more at the `second` passage of that, and go on with what was interrupted.
+    """Start the bot again, kill it at the `second` passage of the recovery, and continue the interrupted step.
 
-    Returns what it passed on the way, if it `looks`. What was interrupted comes first where no bot may start before it.
+    Returns the passages of the recovery if `looks`. An operator's command that must run `alone` is repeated before the bot starts.
     """
     cell.unmeasured()
     comes_first = isinstance(step, Operates) and step.alone
@@ -206,7 +212,7 @@ def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False)
         raise AssertionError("the second death did not come: the recovery was over")
     passed = cell.unmeasured()
     if not comes_first:
-        cell.broken += broken_now(cell)  # before anything is delivered again, which would heal the loss of what was acknowledged
+        cell.broken += broken_now(cell)  # before redeliveries, which would repair the loss of an acknowledged command
         step.again(cell)
     return passed
 

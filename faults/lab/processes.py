@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from faults.lab.wire import FarEnd
     from quotebot.settings import Settings
 
-SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll wakes is late
+SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll finds is late
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 LATENCIES: Final = (0.020, 0.060)
 
@@ -37,13 +37,13 @@ Pipe_ = multiprocessing.connection.Connection
 
 
 def end_with_parent() -> None:
-    """Make the kernel kill this process when its parent ends: a run that is cut short leaves nobody behind (Linux)."""
+    """Make the kernel kill this process when its parent ends, so that an interrupted run leaves no process behind (Linux)."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class DiedError(Exception):
-    """The bot's process ended in the middle of what it was asked."""
+    """The bot's process ended before it completed a request."""
 
 
 class BrokenError(Exception):
@@ -71,7 +71,7 @@ def fork(main: Callable[[Pipe_, Settings, LabClock], None], settings: Settings, 
         try:
             main(theirs, settings, clock)
             status = 0
-        except BaseException:  # noqa: BLE001 -- the process ends here, and says why
+        except BaseException:  # noqa: BLE001 -- the process ends here and reports the error
             try:
                 theirs.send(("failed", traceback.format_exc()))
             except OSError:
@@ -83,7 +83,7 @@ def fork(main: Callable[[Pipe_, Settings, LabClock], None], settings: Settings, 
 
 
 def in_a_fork(work: Any) -> Any:
-    """Run `work` in a fork of this process, which keeps nothing of it, and return its result."""
+    """Run `work` in a fork of this process, so that this process stays unchanged, and return its result."""
     ours, theirs = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -93,7 +93,7 @@ def in_a_fork(work: Any) -> Any:
         ours.close()
         try:
             theirs.send((True, work()))
-        except BaseException:  # noqa: BLE001 -- told to the parent
+        except BaseException:  # noqa: BLE001 -- reported to the parent
             theirs.send((False, traceback.format_exc()))
         finally:
             os._exit(0)
@@ -110,13 +110,13 @@ def in_a_fork(work: Any) -> Any:
 
 
 def conditions(clock: LabClock, far_end: FarEnd, trap: Trap) -> Conditions:
-    """Return what every bot of a cell is given: the same chance each time."""
+    """Return the conditions of every bot of a cell: the same randomness each time."""
     chance = random.Random(1)  # noqa: S311 -- to repeat a run
     return Conditions(clock, far_end, trap, chance.uniform, lambda: chance.uniform(*LATENCIES))
 
 
 class _Remote:
-    """The World, as the bot's process reaches it."""
+    """Client of the World in the bot's process."""
 
     def __init__(self, pipe: Pipe_, clock: LabClock) -> None:
         self._pipe = pipe
@@ -137,7 +137,7 @@ class _Remote:
 
 
 def bot_life(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    """Be a bot: do what is asked over the pipe until asked to stop."""
+    """Run a bot that serves requests over the pipe until it is stopped."""
     clock = clock.twin()
     loop = VirtualLoop(clock)
     remember_tasks(loop)
@@ -177,7 +177,7 @@ async def _live(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
 
 
 def operator_life(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    """Be an operator at a terminal."""
+    """Run an operator's command at a terminal."""
     clock = clock.twin()
     loop = VirtualLoop(clock)
     asyncio.set_event_loop(loop)

@@ -1,6 +1,6 @@
-"""Looks at one ledger after another through one connection.
+"""Reads one ledger after another through one connection.
 
-To open one for each is to read the whole schema and to compile every question anew, which took longer than to answer them.
+A new connection for each ledger would read the whole schema and compile every query again, which took longer than the queries.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Final
 from faults.lab.setting import ram
 from ledger.sqlite.file import CACHED_STATEMENTS
 
-# Of a SQLite file's first page (sqlite.org/fileformat.html): whether it has a WAL, and the counter by which a connection sees that
-# what it has kept of the file is of no use any more, twice.
+# Parts of a SQLite file's first page (sqlite.org/fileformat.html): the WAL mark, and the two copies of the change counter, by which
+# a connection detects that its page cache is outdated.
 _WAL_MARK: Final = slice(18, 20)
 _COUNTERS: Final = (slice(24, 28), slice(92, 96))
 _SCHEMA: Final = "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema"
 
 
 def looking_at(ledger: Path) -> sqlite3.Connection:
-    """Return a connection that reads what is in the ledger now, good until the next call in this process. Do not close it.
+    """Return a connection that reads the ledger's present content, valid until the next call in this process. Do not close it.
 
-    The ledger's file is copied; where a part of it is in a WAL still, it is opened itself. Raises OSError and sqlite3.Error.
+    The ledger's file is copied; if a part of it is still in a WAL, the file itself is opened. Raises OSError and sqlite3.Error.
     """
     if ledger.with_name(f"{ledger.name}-wal").exists():
         return read_only(ledger)
@@ -33,7 +33,7 @@ def looking_at(ledger: Path) -> sqlite3.Connection:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """Open a ledger to look at it."""
+    """Open a ledger read-only."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     return connection
@@ -46,16 +46,16 @@ def _reader(process: int) -> _Reader:
 
 
 class _Reader:
-    """A file without a name that holds one ledger after another, and a connection to it."""
+    """A nameless file that holds one ledger after another, and a connection to it."""
 
     def __init__(self) -> None:
         self._file = -1
         self._connection: sqlite3.Connection | None = None
-        self._schema: list[tuple[Any, ...]] = []  # as the connection has it compiled
+        self._schema: list[tuple[Any, ...]] = []  # as the connection has compiled it
         self._count = 0
 
     def over(self, content: bytes) -> sqlite3.Connection:
-        """Put this content there."""
+        """Replace the file's content and return the connection."""
         self._count += 1
         begin = bytearray(content[:100])
         begin[_WAL_MARK] = b"\1\1"
@@ -78,7 +78,7 @@ class _Reader:
             connection = sqlite3.connect(f"{Path(name).as_uri()}?mode=ro", uri=True, cached_statements=CACHED_STATEMENTS)
             self._schema = _schema_of(connection)
         finally:
-            os.unlink(name)  # noqa: PTH108 -- both ends have it open: whatever ends this process, nothing is left
+            os.unlink(name)  # noqa: PTH108 -- both ends have it open: however this process ends, nothing is left
         connection.row_factory = sqlite3.Row
         self._connection = connection
         return connection

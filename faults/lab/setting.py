@@ -1,4 +1,4 @@
-"""The settings of a laboratory's bot, and where its files live."""
+"""Settings of a laboratory's bot, and the folder of its files."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def lab_settings(data_dir: Path, **overrides: Any) -> Settings:
             "SALESFORCE_CLIENT_ID": "3MVG9-sandbox-quotebot",
             "SALESFORCE_CLIENT_SECRET": "sandbox-secret",
             "approvers": APPROVERS,
-            "backup_hours": 0,  # a day of the laboratory takes a second; what becomes of a backup is a story of its own
-            "commands_per_minute": 100_000,  # one person stands for everybody
+            "backup_hours": 0,  # a day of the laboratory takes a second; backups have their own scenarios
+            "commands_per_minute": 100_000,  # one person stands for many
             **overrides,
         },
     )
 
 
 def silence() -> None:
-    """Let the bot's own log be: a run that goes wrong is told by its repetition."""
+    """Switch off the bot's own log: a failed run is diagnosed by repeating it."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), logger_factory=structlog.ReturnLoggerFactory()
     )
@@ -49,6 +49,6 @@ def silence() -> None:
 
 
 def ram() -> Path | None:
-    """Return a folder in memory for files that are made thousands of times, None where there is none."""
+    """Return a folder in memory for files that are made thousands of times, None if there is none."""
     memory = Path("/dev/shm")  # noqa: S108 -- a memory file system, not a guessable name in it
     return memory if memory.is_dir() and os.access(memory, os.W_OK) else None

@@ -1,11 +1,11 @@
 """A cell: one World, and the processes of one bot after another, each a fork that can be killed at any passage.
 
-The cell's own process is the outside: it serves the bot's requests over a pipe, one at a time, and plays the people. A bot's
-process asks for what to do next whenever it has nothing left to do, so a cell runs the same way every time.
+The cell's own process contains the external services: it serves the bot's requests over a pipe, one at a time, and plays the
+people. A bot's process asks for its next task whenever it has nothing left to do, so a cell runs the same way every time.
 
-A bot can also live in the cell's own process, which costs a third of a fork. Killed there, it leaves what SIGKILL leaves: the
-folder as it is at that moment is copied, which is what the next bot finds, and whatever the dead one still does reaches neither
-that copy nor the outside.
+A bot can also run in the cell's own process, which costs a third of a fork. A kill there leaves what SIGKILL leaves: the folder is
+copied at that moment, the next bot starts from the copy, and later actions of the dead bot reach neither the copy nor the external
+services.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ if TYPE_CHECKING:
 
 
 class Cell:
-    """One World, unserved, and one ledger folder. What is measured may go through several processes, one after another."""
+    """One World, unserved, and one ledger folder. A measurement may span several processes, one after another."""
 
     def __init__(self, settings: Settings, clock: LabClock, seed: int) -> None:
         self.settings = settings
         self.clock = clock
         self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
         self.history: list[ClientRecord] = []
-        self.broken: list[str] = []  # what did not hold right after a recovery
-        self.life: Life | LabBot | None = None  # a process of its own, or a bot in this one
-        self.in_place = False  # whether the next bots and operators live in this process
-        self.was_stopped = True  # rather than dead: nobody needs to start it again
-        self.passages: list[str] = []  # of the processes that were measured and ended in peace
-        self.looks = True  # whether to look, at each passage, what a death would leave there
-        self.states: list[bytes] = []  # what a death at each passage would leave, as a hash, while nothing goes wrong
-        self.looks_on: Callable[[int], None] | None = None  # told the number of each passage, instead of a look
+        self.broken: list[str] = []  # violations found right after a recovery
+        self.life: Life | LabBot | None = None  # a forked process, or a bot in this one
+        self.in_place = False  # whether the next bots and operators run in this process
+        self.was_stopped = True  # rather than crashed: it need not be started again
+        self.passages: list[str] = []  # of the measured processes that ended in order
+        self.looks = True  # whether to hash, at each passage, what a crash would leave there
+        self.states: list[bytes] = []  # the hash of what a crash at each passage would leave, while no fault is planned
+        self.looks_on: Callable[[int], None] | None = None  # called with the number of each passage, instead of a hash
         self._remains = FolderHash()
-        self.in_company = False  # whether somebody in the World waits for the bot: no twin has them waiting, too
+        self.in_company = False  # whether a person in the World waits for the bot: a twin cannot copy the wait
         self._plan: tuple[int | None, Deed] | None = None
-        self._switch = Switch(self._look, self._die)  # of the one in this process
+        self._switch = Switch(self._look, self._die)  # of the bot in this process
         self.died_at: str | None = None  # the passage where a bot in this process was killed
         self._deaths = 0
-        self._left: bytes | None = None  # what the death of a process that is about to be killed must leave
+        self._left: bytes | None = None  # the hash that the crash of a process about to be killed must leave
         self._loop = VirtualLoop(clock)
-        self._death: asyncio.Future[None] = self._loop.create_future()  # of the one in this process
+        self._death: asyncio.Future[None] = self._loop.create_future()  # of the bot in this process
         remember_tasks(self._loop)
         self._acks = 0
-        self._answers: list[dict[str, Any]] = []  # to the one envelope that a process of its own is handed at a time
+        self._answers: list[dict[str, Any]] = []  # to the one envelope that a forked process handles at a time
 
     def twin(self) -> Cell:
-        """Return a cell that stands where this one stands and shares nothing with it but the settings. It has no bot."""
+        """Return a cell in the same state that shares only the settings with this one. It has no bot."""
         clock = self.clock.twin()
         twin = Cell(self.settings, clock, seed=0)
         kept = {id(self): twin, id(self.clock): clock, id(self._loop): twin._loop}
@@ -80,7 +80,7 @@ class Cell:
         return twin
 
     def left(self, folder: Path) -> Cell:
-        """Return a cell that stands where this one would if its bot, or operator, were killed now. Nobody may be `in_company`."""
+        """Return a cell in the state that a kill of the bot or operator now would leave. Must not be called while `in_company`."""
         left = self.twin()
         shutil.copytree(self.settings.data_dir, folder)
         left.settings = self.settings.model_copy(update={"data_dir": folder})
@@ -88,7 +88,7 @@ class Cell:
         return left
 
     def end(self) -> None:
-        """Leave nothing running, whatever went wrong."""
+        """Kill the process if there is one, and close the loop."""
         if isinstance(self.life, Life):
             os.kill(self.life.pid, signal.SIGKILL)
             self._reap()
@@ -97,14 +97,14 @@ class Cell:
     # ------------------------------------------------------------------------------------------------ the bot's processes
 
     def measure(self, window: int | None = None, deed: Deed = "kill") -> None:
-        """From now on note every passage of every process, and do the deed at the `window`-th (from 0)."""
+        """Start to record every passage of every process, and inject the fault `deed` at the `window`-th (from 0)."""
         self.passages, self.states = [], []
         self._plan = (window, deed)
         if self.life is not None:
             self._arm()
 
     def unmeasured(self) -> list[str]:
-        """Measure no more; return the passages so far."""
+        """End the measurement; return its passages."""
         if self.life is not None and self._plan is not None:
             self._keep(self._passages())
             self._disarm()
@@ -123,7 +123,7 @@ class Cell:
         self._run(bot.start())
 
     def settle(self) -> bool:
-        """Let the bot work until nothing is left to do; false when something still was after half an hour of its time."""
+        """Let the bot work until nothing is left to do; false if something still is after half an hour of virtual time."""
         if self.life is None:
             raise DiedError
         if isinstance(self.life, LabBot):
@@ -131,7 +131,7 @@ class Cell:
         return bool(self._ask("settle"))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass for the bot."""
+        """Let `seconds` of virtual time pass for the bot."""
         if isinstance(self.life, LabBot):
             self._run(asyncio.sleep(seconds))
         else:
@@ -148,7 +148,7 @@ class Cell:
         self.was_stopped = True
 
     def kill(self) -> None:
-        """SIGKILL the bot now; one that lives in this process ends as that would end it."""
+        """SIGKILL the bot now; a bot in this process ends as a SIGKILL would end it."""
         assert self.life is not None  # noqa: S101 -- a bot runs
         self._keep(self._passages())
         if isinstance(self.life, LabBot):
@@ -159,7 +159,7 @@ class Cell:
         self._reap()
 
     def operate(self, name: str) -> None:
-        """Run one operator's command, in a process of its own or in place, beside no bot."""
+        """Run one operator's command, in a fork or in place, while no bot runs."""
         if self.in_place:
             switch = self._new_switch()
             self._arm()
@@ -203,7 +203,7 @@ class Cell:
         return self._switch
 
     def _look(self) -> None:
-        """Note what a death would leave here: of every passage while nothing goes wrong, and where a process is to be killed."""
+        """Record what a crash here would leave: at every passage while no fault is planned, and just before a process is killed."""
         if self.looks_on is not None:
             self.looks_on(len(self.passages) + len(self._switch.passages))
             return
@@ -213,7 +213,7 @@ class Cell:
             self.states.append(self._left)
 
     def _die(self, point: str) -> None:
-        """Keep what is in the files now, which is all that a SIGKILL would leave, and let nobody write there any more."""
+        """Copy the files as they are now, which is all that a SIGKILL would leave; later writes do not reach the copy."""
         self._deaths += 1
         folder = self.settings.data_dir
         left = folder.with_name(f"after-{self._deaths}")
@@ -226,7 +226,7 @@ class Cell:
         return self._loop.run_until_complete(self._unless_it_dies(work))
 
     async def _unless_it_dies(self, work: Awaitable[Any]) -> Any:
-        """Wait for work of the one in this process. Raises DiedError."""
+        """Wait for work of the bot or operator in this process. Raises DiedError if it is killed meanwhile."""
         task = asyncio.ensure_future(work)
         await asyncio.wait({task, self._death}, return_when=asyncio.FIRST_COMPLETED)
         if not self._death.done():
@@ -236,7 +236,7 @@ class Cell:
         raise DiedError
 
     async def _end(self) -> None:
-        """End what the dead one still has under way: its files are not the ledger any more, and its wire refuses."""
+        """End the unfinished work of the dead bot: its files are no longer the ledger, and its wire refuses requests."""
         if isinstance(self.life, LabBot):
             bot, self.life = self.life, None
             await bot.crash()
@@ -244,7 +244,7 @@ class Cell:
     # ------------------------------------------------------------------------------------------------------- the people
 
     def people(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Let people do something in the World; what they send reaches the bot through `deliver`."""
+        """Let people act in the World; their requests reach the bot through `deliver`."""
         self.in_company = True
         try:
             done = self._loop.run_until_complete(work)
@@ -258,8 +258,8 @@ class Cell:
         """Hand an envelope to the bot: the World's line."""
         del envelope_id
         told_at = self.clock.now_ms()
-        answers: list[dict[str, Any]] = []  # to this envelope: in this process another may be on its way
-        with suppress(DiedError):  # who asked sees no answer; the story sees that the bot is gone
+        answers: list[dict[str, Any]] = []  # to this envelope: another one may be under way in this process
+        with suppress(DiedError):  # the person sees no answer; the scenario sees that the bot is gone
             if isinstance(self.life, LabBot):
                 await self._unless_it_dies(self.life.deliver(text, partial(self._take, answers)))
             else:
@@ -281,7 +281,7 @@ class Cell:
         self._serve()
 
     def _ask(self, what: str, *arguments: Any) -> Any:
-        """Ask the bot to do something and serve its requests until it has nothing left to do. Raises DiedError."""
+        """Send the bot a request and serve its own requests until it has nothing left to do. Raises DiedError."""
         if not isinstance(self.life, Life):
             raise DiedError
         try:
@@ -324,25 +324,25 @@ class Cell:
             else:
                 pipe.send(self._receive(world, *arguments))
 
-    def _receive(self, world: World, received: Received, waited: bool) -> Answer | None:  # noqa: FBT001 -- off the pipe
+    def _receive(self, world: World, received: Received, waited: bool) -> Answer | None:  # noqa: FBT001 -- received from the pipe
         try:
             return world.receive(received, waited=waited)
         except Cut:
             return None
 
     def _what_a_death_would_leave(self) -> bytes:
-        """Hash all that survives a SIGKILL: the files, and what the outside has seen."""
+        """Hash all that survives a SIGKILL: the files, and the records of the external services."""
         seen = repr((len(self.world.witness.since()), len(self.history), self._acks))
         return self._remains.sum_of(self.settings.data_dir, seen.encode())
 
     def _compare_what_was_left(self) -> None:
-        """Hold a real SIGKILL against what was expected of it, which is what a death in this process leaves."""
+        """Compare the result of a real SIGKILL with its prediction, which is also what a kill in this process leaves."""
         measured = self._plan is not None and self._plan[0] is not None
         if measured and self._left is not None and self._left != self._what_a_death_would_leave():
             raise BrokenError("the files changed between the moment before a SIGKILL and the one after it")
 
     def _reap(self) -> None:
-        assert isinstance(self.life, Life)  # noqa: S101 -- one lived
+        assert isinstance(self.life, Life)  # noqa: S101 -- a process was running
         self.life.pipe.close()
         os.waitpid(self.life.pid, 0)
         self.life = None

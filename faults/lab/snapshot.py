@@ -1,4 +1,4 @@
-"""What is left of a process after its death, as one hash: asked at every passage of every story."""
+"""The state that a crash leaves, as one hash: computed at every passage of every scenario."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ if TYPE_CHECKING:
 
 
 class FolderHash:
-    """Sums a folder up, again and again. Most files are as they were a passage ago: to compare them is quicker than to sum them."""
+    """Hash of a folder, computed again and again.
+
+    Most files are unchanged since the last passage: comparing is faster than hashing.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[bytes, bytes]] = {}  # each file's content when last looked at, and its hash, by its path
+        self._known: dict[str, tuple[bytes, bytes]] = {}  # by path: each file's last content and its hash
 
     def sum_of(self, folder: Path, besides: bytes) -> bytes:
-        """Hash the names and contents of all files under a folder, and what else is left."""
-        left = hashlib.sha256(besides)  # the one that processors have an instruction for
+        """Hash the names and contents of all files under a folder, together with `besides`, the rest of the state."""
+        left = hashlib.sha256(besides)  # processors have an instruction for this one
         for name, path in _files(str(folder)):
-            if not name.endswith("-shm"):  # SQLite makes the index of its WAL anew
+            if not name.endswith("-shm"):  # SQLite rebuilds the WAL index
                 left.update(hashlib.sha256(name.encode()).digest() + self._sum_of_file(path))
         return left.digest()
 

@@ -1,11 +1,11 @@
-"""Stands between SQLite and the file system: sees every write, sync and delete of one folder, and may answer with an error.
+"""Layer between SQLite and the file system: observes every write, sync and delete in one folder, and may answer with an error.
 
-It is put, by ctypes, under the very SQLite that Python's sqlite3 module is linked to. So the production build of SQLite runs over
-it, with production's threads, pragmas, locks and statements; there is no second SQLite, and production does not know. What the
-ledger itself asks of its WAL (ledger/sqlite/wal.py) is seen, and may fail, in the same way.
+ctypes puts it under the SQLite that Python's sqlite3 module is linked to. So the production build of SQLite runs over it, with
+production's threads, pragmas, locks and statements; there is no second SQLite, and production code is unchanged. The ledger's own
+calls on its WAL (ledger/sqlite/wal.py) are observed and may fail in the same way.
 
 The calls are SQLite's own (sqlite3_vfs and sqlite3_io_methods, https://www.sqlite.org/c3ref/io_methods.html). The WAL index is
-shared memory: it is rebuilt after a power cut, so nothing is lost by not seeing it.
+shared memory: it is rebuilt after a power cut, so it need not be observed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ BUSY: Final = sqlite3.SQLITE_BUSY
 _OPEN_CREATE: Final = 0x4
 _OPEN_JOURNALS: Final = 0x800 | 0x4000 | 0x80000  # main journal, super-journal, WAL
 _SHM_LOCK: Final = 2
-SECTOR: Final = 512  # bytes; what a disk writes whole or not at all
+SECTOR: Final = 512  # bytes; the unit that a disk writes completely or not at all
 
 
 class Call(StrEnum):
-    """What SQLite asks of the file system, as far as a fault can stand in its place."""
+    """Kinds of file-system calls of SQLite that can be made to fail."""
 
     READ = "read"
     WRITE = "write"
@@ -57,38 +57,38 @@ _OBSERVED: Final = frozenset({Call.WRITE, Call.TRUNCATE, Call.SYNC})
 
 
 class Observer(Protocol):
-    """Is told what was done, after it was, on SQLite's threads. Names are file names in the folder."""
+    """Receiver of completed calls, on SQLite's threads. Names are file names in the folder."""
 
     def opened(self, name: str) -> None:
-        """Tell that a file was opened; it may be new."""
+        """Called when a file was opened; it may be new."""
         ...
 
     def wrote(self, name: str, offset: int, content: bytes) -> None:
-        """Tell that `content` was written at `offset`."""
+        """Called when `content` was written at `offset`."""
         ...
 
     def wrote_again(self, name: str, content: bytes) -> None:
-        """Tell that all that a file held was written over itself."""
+        """Called when a file's whole content was written over itself."""
         ...
 
     def truncated(self, name: str, size: int) -> None:
-        """Tell that the file has `size` bytes now."""
+        """Called when the file's size was set to `size` bytes."""
         ...
 
     def synced(self, name: str, *, folder: bool) -> None:
-        """Tell that the file's content, and with `folder` the folder's names too, would survive a power cut now."""
+        """Called when the file's content, and with `folder` the folder's names too, would survive a power cut."""
         ...
 
     def sync_failed(self, name: str) -> None:
-        """Tell that a sync was answered with an error."""
+        """Called when a sync returned an error."""
         ...
 
     def deleted(self, name: str, *, folder: bool) -> None:
-        """Tell that the name is gone, and with `folder` that this would survive a power cut."""
+        """Called when the name was deleted; with `folder` the deletion would survive a power cut."""
         ...
 
     def named(self) -> None:
-        """Tell that the folder's names would survive a power cut now."""
+        """Called when the folder's names would survive a power cut."""
         ...
 
 
@@ -169,7 +169,7 @@ class _Open:
 
     name: str
     real: dict[str, Any]
-    names_folder: bool  # its first sync is the folder's too (SQLite does so for journals and WALs it may have created)
+    names_folder: bool  # its first sync also syncs the folder (SQLite does so for journals and WALs it may have created)
 
 
 @functools.cache
@@ -191,11 +191,11 @@ def library() -> ctypes.CDLL:
 
 
 class WatchedFolder:
-    """For the length of a `with` block, SQLite's files in `folder` are watched, and may fail. Open and close connections inside it.
+    """Context manager that observes SQLite's files in `folder`, and may make calls fail. Open and close connections inside it.
 
-    `fault` is asked before each call of the kinds `failing`, which are all of them unless told; where a write is refused, its first
-    half may have reached the file all the same. `hurry`: whoever waits for a lock only believes that time passes. Python's other
-    SQLite files are not touched.
+    `fault` is called before each call of the kinds `failing`, by default of all kinds. If a write is refused, its first half may
+    have reached the file. With `hurry` SQLite's sleeps while it waits for a lock return at once. Python's other SQLite files are
+    unaffected.
     """
 
     def __init__(
@@ -218,8 +218,8 @@ class WatchedFolder:
         self._vfs.name = f"quotebot-{id(self)}".encode()
         self._vfs.next = None
         self._open_files: dict[int, _Open] = {}  # by their address in SQLite
-        self._tables: dict[int, tuple[_Methods, dict[str, Any]]] = {}  # by the address of the methods they stand before
-        self._kept: list[Any] = []  # what SQLite points to
+        self._tables: dict[int, tuple[_Methods, dict[str, Any]]] = {}  # by the address of the original methods
+        self._kept: list[Any] = []  # referenced by SQLite
         self._error: Exception | None = None
         self._real_open = _VFS_CALLS["open"](self._vfs.open)
         self._real_delete = _VFS_CALLS["delete"](self._vfs.delete)
@@ -229,18 +229,21 @@ class WatchedFolder:
             self._vfs.sleep = self._pointer(_VFS_CALLS["sleep"], _only_believe)
 
     def __enter__(self) -> Self:
-        """Become what SQLite opens files with."""
+        """Make this layer SQLite's default VFS."""
         self._library.sqlite3_vfs_register(ctypes.byref(self._vfs), 1)
         sqlite_file.Wal = self._wal  # type: ignore[attr-defined,assignment] # called as the class is
-        gc.freeze()  # what was there before need not be looked through at the end
+        gc.freeze()  # older objects need not be scanned at the end
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Step aside. Raises what an observer raised, and RuntimeError when a file is still open: it would point to nothing."""
+        """Remove this layer.
+
+        Raises an observer's error, and RuntimeError if a file is still open: it would point to freed memory.
+        """
         sqlite_file.Wal = Wal  # type: ignore[attr-defined] # as it was
         self._library.sqlite3_vfs_unregister(ctypes.byref(self._vfs))
         if self._open_files:
-            gc.collect()  # a traceback may have kept a cursor, and that its connection
+            gc.collect()  # a traceback may have kept a cursor, and thereby its connection
         gc.unfreeze()
         if self._open_files:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # SQLite points here for as long as the process lives
@@ -252,7 +255,7 @@ class WatchedFolder:
             raise RuntimeError(f"still open in SQLite: {sorted(file.name for file in self._open_files.values())}")
 
     def _pointer(self, prototype: Any, function: Callable[..., int]) -> int | None:
-        """Return the address of a C function that calls ours; an exception becomes an I/O error, and is raised at the end."""
+        """Return the address of a C function that calls this one; an exception becomes an I/O error, and is raised at the end."""
 
         def guarded(*arguments: Any) -> int:
             try:
@@ -266,7 +269,7 @@ class WatchedFolder:
         return ctypes.cast(callback, c_void_p).value
 
     def _name(self, path: int | None) -> str | None:
-        """Return the file's name when the path is in our folder."""
+        """Return the file's name if the path is in the observed folder."""
         if not path:
             return None
         folder, name = os.path.split(os.fsdecode(ctypes.string_at(path)))
@@ -279,19 +282,19 @@ class WatchedFolder:
         return OK if self._fault is None or call not in self._failing else self._fault(call, name)
 
     def _wal(self, path: Path) -> Wal:
-        """Open a WAL as production does; one of our folder is watched."""
+        """Open a WAL as production does; a WAL in the observed folder is observed."""
         return _WatchedWal(path, self._refused, self._observer) if os.path.realpath(path.parent) == self._folder else Wal(path)
 
     # ------------------------------------------------------------------------------------------- called by SQLite
 
     def _open(self, _vfs: int, path: int | None, file: int, flags: int, out_flags: int) -> int:
-        # The very pointer is handed on: SQLite keeps it for as long as the file is open.
+        # The pointer itself is passed on: SQLite keeps it for as long as the file is open.
         code: int = self._real_open(ctypes.addressof(self._usual.contents), path, file, flags, out_flags)
         name = self._name(path)
         if code != OK or name is None:
             return code
         methods = c_void_p.from_address(file)
-        assert methods.value is not None  # noqa: S101 -- a file that opened has its methods
+        assert methods.value is not None  # noqa: S101 -- an open file has its methods
         if methods.value not in self._tables:
             self._tables[methods.value] = self._table(_Methods.from_address(methods.value))
         ours, real = self._tables[methods.value]
@@ -302,7 +305,7 @@ class WatchedFolder:
         return OK
 
     def _table(self, real: _Methods) -> tuple[_Methods, dict[str, Any]]:
-        """Return a copy of a file's methods with ours in the places that are watched, and the real ones of those."""
+        """Return a copy of a file's methods with the observed ones replaced, and the originals of those."""
         calls: dict[Call, dict[str, Callable[..., int]]] = {
             Call.WRITE: {"write": self._write},
             Call.TRUNCATE: {"truncate": self._truncate},
@@ -310,7 +313,7 @@ class WatchedFolder:
             Call.READ: {"read": self._read},
             Call.LOCK: {"lock": self._lock, "shm_lock": self._shm_lock},
         }
-        # A way through Python costs more than most calls themselves: those that nobody asks about go straight on.
+        # A call through Python costs more than most calls themselves: unobserved ones go straight to the original.
         asked = self._failing | (_OBSERVED if self._observer is not None else frozenset())
         watched: dict[str, Callable[..., int]] = {"close": self._close}
         for call in asked:
@@ -380,7 +383,7 @@ class WatchedFolder:
 
 
 class _WatchedWal(Wal):
-    """What the ledger itself asks of its WAL, past the same fault and observer."""
+    """The ledger's own calls on its WAL, past the same fault and observer."""
 
     def __init__(self, path: Path, refused: Callable[[Call, str], int], observer: Observer | None) -> None:
         self._name = path.name
@@ -410,5 +413,5 @@ class _WatchedWal(Wal):
 
 
 def _only_believe(_vfs: int, microseconds: int) -> int:
-    """Say that so much time has passed."""
+    """Return the requested sleep as done, without sleeping."""
     return microseconds

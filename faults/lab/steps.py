@@ -1,4 +1,4 @@
-"""What happens in a story, step by step; each step knows how it goes on after the bot died in the middle of it."""
+"""Steps of a scenario; each step defines how it continues after the bot died during it."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ REP, MANAGER = "U0REP", "U0MANAGER"
 
 
 class Step(Protocol):
-    """One thing that happens. A step is used once: it remembers what it did."""
+    """One step of a scenario. A step is used once, because it keeps state."""
 
     def do(self, cell: Cell) -> None:
-        """Do it. Raises DiedError when the bot died meanwhile."""
+        """Do the step. Raises DiedError if the bot died meanwhile."""
         ...
 
     def again(self, cell: Cell) -> None:
-        """Go on with it in a new life of the bot, as people, Slack and operators do."""
+        """Continue the step after a restart of the bot, as people, Slack and operators do."""
         ...
 
 
 class NothingThereError(Exception):
-    """Somebody cannot do what comes next: the message for it is not there."""
+    """A person cannot act: the message for it does not exist."""
 
 
 @dataclass(slots=True)
 class Gesture(ABC):
-    """Somebody does something in Slack. After a death Slack delivers it again, and once more at the end of the story."""
+    """A person's action in Slack. After a crash Slack delivers it again, and once more at the end of the scenario."""
 
     request_id: str | None = field(default=None, init=False)
 
     @abstractmethod
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Return what the person does."""
+        """Return the person's action as a coroutine."""
 
     def do(self, cell: Cell) -> None:
-        """Do it, once."""
+        """Act once."""
         self.request_id = cell.people(self.gesture(cell.world))["request_id"]
         if cell.life is None:
             raise DiedError
 
     def again(self, cell: Cell) -> None:
-        """Deliver the same request again; when it died before Slack had even sent it, do it."""
+        """Deliver the same request again; if the bot died before Slack sent it, act."""
         if self.request_id is None:
             self.do(cell)
         else:
@@ -63,20 +63,20 @@ class Gesture(ABC):
 
 @dataclass(slots=True)
 class Types(Gesture):
-    """Somebody types /quote."""
+    """A person types /quote."""
 
     text: str
     user: str = REP
     channel: str = CHANNEL
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Type it."""
+        """Type the command."""
         return world.gestures.slash(self.user, self.channel, "/quote", self.text)
 
 
 @dataclass(slots=True)
 class Clicks(Gesture):
-    """Somebody clicks a button: on the newest card, or on the newest message that only they see."""
+    """A person clicks a button: on the newest card, or on their newest ephemeral message."""
 
     action_id: str
     user: str
@@ -86,7 +86,7 @@ class Clicks(Gesture):
     channel: str = CHANNEL
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Click it."""
+        """Click the button."""
         message = newest(world, whispered_to=self.user if self.whispered else None, channel=self.channel)
         return world.gestures.click_message(
             self.user, self.channel, message["ts"], self.action_id, block_id=None, value=self.value, values={}, stale=self.stale
@@ -95,119 +95,119 @@ class Clicks(Gesture):
 
 @dataclass(slots=True)
 class Rejects(Gesture):
-    """An approver presses Reject, and sends the form with a reason."""
+    """An approver presses Reject, and submits the form with a reason."""
 
     user: str
     reason: str
 
     def do(self, cell: Cell) -> None:
-        """Open the form, which records nothing, then send it."""
+        """Open the form, which records nothing, then submit it."""
         if not _forms(cell.world, self.user):
             Clicks("approval.reject", self.user).do(cell)
         Gesture.do(self, cell)
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Send the form."""
+        """Submit the form."""
         return world.gestures.submit(self.user, _forms(world, self.user)[-1], {"reason": {"reason": self.reason}})
 
 
 @dataclass(slots=True)
 class Fills(Gesture):
-    """Somebody fills in the newest form they have open, and sends it; `values` are typed at the blocks of these names."""
+    """A person fills in the newest form they have open, and submits it; `values` are the inputs by block name."""
 
     user: str
     values: Mapping[str, str]
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Send the form."""
+        """Submit the form."""
         typed: dict[str, Any] = {name: {name: value} for name, value in self.values.items()}
         return world.gestures.submit(self.user, _forms(world, self.user)[-1], typed)
 
 
 @dataclass(slots=True)
 class Writes(Gesture):
-    """Somebody writes a message."""
+    """A person writes a message."""
 
     text: str
     user: str = REP
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Write it."""
+        """Write the message."""
         return world.gestures.write(self.user, CHANNEL, self.text, None)
 
 
 @dataclass(slots=True)
 class OpensHome(Gesture):
-    """Somebody looks at the bot's Home tab."""
+    """A person opens the bot's Home tab."""
 
     user: str
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Open it."""
+        """Open the tab."""
         return world.gestures.open_home(self.user)
 
 
 @dataclass(slots=True)
 class Repeated:
-    """Slack delivers a request again, several times at once; `older` says how many came after it."""
+    """Slack delivers a request again, several times at once; `older` is how many requests came after it."""
 
     times: int = 1
     older: int = 0
 
     def do(self, cell: Cell) -> None:
-        """Deliver it."""
+        """Redeliver the request."""
         cell.people(cell.world.courier.redeliver(newest_delivery(cell.world, self.older).request_id, "resend", self.times))
 
     def again(self, cell: Cell) -> None:
-        """It was, or is at the story's end."""
+        """Nothing to do: the request is delivered again at the scenario's end anyway."""
 
 
 @dataclass(slots=True)
 class Members:
-    """Somebody takes the bot out of the channel, or invites it again."""
+    """A person removes the bot from the channel, or invites it again."""
 
     with_bot: bool
 
     def do(self, cell: Cell) -> None:
-        """Do it."""
+        """Change the channel's members."""
         channels = cell.world.slack.directory.channels
         people = [member for member in channels[CHANNEL].members if member != BOT_USER_ID]
         channels[CHANNEL] = replace(channels[CHANNEL], members=(*people, *([BOT_USER_ID] if self.with_bot else [])))
 
     def again(self, cell: Cell) -> None:
-        """It was done."""
+        """Nothing to do: the members are changed."""
 
 
 @dataclass(slots=True)
 class Shares:
-    """The channel is connected with another organization (Slack Connect)."""
+    """The channel is shared with another organization (Slack Connect)."""
 
     def do(self, cell: Cell) -> None:
-        """Do it."""
+        """Share the channel."""
         channels = cell.world.slack.directory.channels
         channels[CHANNEL] = replace(channels[CHANNEL], connected_teams=(PARTNER_TEAM_ID,))
 
     def again(self, cell: Cell) -> None:
-        """It was done."""
+        """Nothing to do: the channel is shared."""
 
 
 @dataclass(slots=True)
 class Forged:
-    """The newest request comes once more with something else in it: another content, or what a card of another build would send."""
+    """A repetition of the newest request with changed content: other values, or what a card of another build would send."""
 
     changes: Mapping[str, str]
 
     def do(self, cell: Cell) -> None:
-        """Deliver it."""
+        """Deliver the changed request."""
         delivery = newest_delivery(cell.world)
         text = delivery.text
         for was, is_now in self.changes.items():
-            assert was in text, f"the newest request has no {was!r} in it"  # noqa: S101 -- a story that fits no more
+            assert was in text, f"the newest request has no {was!r} in it"  # noqa: S101 -- a scenario that no longer fits
             text = text.replace(was, is_now)
         cell.people(cell.deliver(text, delivery.envelope_id, delivery.kind))
 
     def again(self, cell: Cell) -> None:
-        """Once is enough."""
+        """Nothing to do: one delivery is enough."""
 
 
 @dataclass(slots=True)
@@ -217,63 +217,63 @@ class Settles:
     whole: bool = True  # whether nothing may be left after half an hour
 
     def do(self, cell: Cell) -> None:
-        """Wait for it."""
+        """Wait until the bot has settled."""
         if not cell.settle() and self.whole:
             raise AssertionError("after half an hour something was still under way that only the hourly poll would wake")
 
     def again(self, cell: Cell) -> None:
-        """Wait for it."""
+        """Wait again."""
         self.do(cell)
 
 
 @dataclass(slots=True)
 class Waits:
-    """Time passes, with the bot or, once it was stopped, without."""
+    """Time passes, with the bot running or, after it was stopped, without it."""
 
     seconds: float
 
     def do(self, cell: Cell) -> None:
-        """Let it."""
+        """Let the time pass."""
         if cell.life is None and cell.was_stopped:
             cell.clock.advance(self.seconds)
         else:
             cell.wait(self.seconds)
 
     def again(self, cell: Cell) -> None:
-        """It passed."""
+        """Nothing to do: the time has passed."""
 
 
 @dataclass(slots=True)
 class PutsClock:
-    """Somebody puts the machine's clock forward or back while no bot runs."""
+    """A person sets the machine's clock forward or back while no bot runs."""
 
     by_seconds: float
 
     def do(self, cell: Cell) -> None:
-        """Do it."""
+        """Set the clock."""
         cell.clock.put(round(self.by_seconds * 1000))
 
     def again(self, cell: Cell) -> None:
-        """It was done."""
+        """Nothing to do: the clock is set."""
 
 
 @dataclass(slots=True)
 class Configures:
-    """Somebody changes settings while no bot runs."""
+    """A person changes settings while no bot runs."""
 
     changes: Mapping[str, Any]
 
     def do(self, cell: Cell) -> None:
-        """Change them."""
+        """Change the settings."""
         cell.settings = cell.settings.model_copy(update=self.changes)
 
     def again(self, cell: Cell) -> None:
-        """They are changed."""
+        """Nothing to do: the settings are changed."""
 
 
 @dataclass(slots=True)
 class ArmsFault:
-    """The outside turns bad (see quotebot.sandbox.faults), or well again without an effect."""
+    """An external service starts to fail (see quotebot.sandbox.faults), or, without an effect, all faults are cleared."""
 
     target: str = ""
     effect: str = ""
@@ -283,7 +283,7 @@ class ArmsFault:
     delay: float = 5.0  # seconds, of "slow"
 
     def do(self, cell: Cell) -> None:
-        """Turn."""
+        """Arm the fault, or clear all faults."""
         if not self.effect:
             cell.world.weather.clear()
             return
@@ -293,7 +293,7 @@ class ArmsFault:
         )
 
     def again(self, cell: Cell) -> None:
-        """It has turned."""
+        """Nothing to do: the fault is armed."""
 
 
 @dataclass(slots=True)
@@ -303,55 +303,55 @@ class ChangesCrm:
     values: dict[str, object]
 
     def do(self, cell: Cell) -> None:
-        """Change it."""
-        org = cell.world.salesforce._org  # noqa: SLF001 -- the stand-in has no hands of its own
+        """Change the record."""
+        org = cell.world.salesforce._org  # noqa: SLF001 -- the stand-in has no public way to do it
         *_, record = cell.world.salesforce.records("Quote")
         org.update(org.sobject("Quote"), str(record["Id"]), self.values)
 
     def again(self, cell: Cell) -> None:
-        """It is changed."""
+        """Nothing to do: the record is changed."""
 
 
 @dataclass(slots=True)
 class MakesOpportunity:
-    """A person in Salesforce makes an account with an open opportunity: the first ones of the org."""
+    """A person in Salesforce creates an account with an open opportunity: the org's first ones."""
 
     account: str
 
     def do(self, cell: Cell) -> None:
-        """Make them."""
-        org = cell.world.salesforce._org  # noqa: SLF001 -- the stand-in has no hands of its own
+        """Create both records."""
+        org = cell.world.salesforce._org  # noqa: SLF001 -- the stand-in has no public way to do it
         account = org.create(org.sobject("Account"), {"Name": self.account})
         deal = {"Name": "Renewal", "AccountId": account, "StageName": "Prospecting", "CloseDate": "2027-12-31"}
         org.create(org.sobject("Opportunity"), deal)
 
     def again(self, cell: Cell) -> None:
-        """They are made."""
+        """Nothing to do: the records exist."""
 
 
 @dataclass(slots=True)
 class ChoosesAccount(Gesture):
-    """Somebody chooses an account in the newest form they have open."""
+    """A person chooses an account in the newest form they have open."""
 
     account: str
     user: str = REP
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
-        """Choose it."""
+        """Choose the account."""
         view = _forms(world, self.user)[-1]
         return world.gestures.click_view(self.user, view, FOUND, block_id=None, value=self.account, values={})
 
 
 @dataclass(slots=True)
 class Stops:
-    """The bot is asked to end."""
+    """The bot is stopped with SIGTERM."""
 
     def do(self, cell: Cell) -> None:
-        """SIGTERM."""
+        """Stop the bot."""
         cell.stop()
 
     def again(self, cell: Cell) -> None:
-        """It was started again meanwhile."""
+        """Stop the bot again: it was started meanwhile."""
         cell.stop()
 
 
@@ -360,51 +360,51 @@ class Starts:
     """The bot is started."""
 
     def do(self, cell: Cell) -> None:
-        """Start it."""
+        """Start the bot."""
         cell.start()
 
     def again(self, cell: Cell) -> None:
-        """It was."""
+        """Nothing to do: the recovery started it."""
 
 
 @dataclass(slots=True)
 class Dies:
-    """The bot is killed, by somebody else than this story's window."""
+    """The bot is killed, apart from the scenario's own crash point."""
 
     def do(self, cell: Cell) -> None:
-        """SIGKILL."""
+        """SIGKILL the bot."""
         cell.kill()
 
     def again(self, cell: Cell) -> None:
-        """It was started again meanwhile."""
+        """Kill the bot again: it was started meanwhile."""
         cell.kill()
 
 
 @dataclass(slots=True)
 class Operates:
-    """An operator gives a command, beside no bot."""
+    """An operator runs a command while no bot runs."""
 
     name: str
-    alone: bool = False  # cut short, it is given again before any bot starts: a bot would do what it is to prevent
+    alone: bool = False  # if interrupted, it is repeated before any bot starts: a bot would do what the command is to prevent
 
     def do(self, cell: Cell) -> None:
-        """Give it."""
+        """Run the command."""
         cell.operate(self.name)
 
     def again(self, cell: Cell) -> None:
-        """Give it again: it was cut short."""
+        """Stop the bot and run the interrupted command again."""
         if cell.life is not None:
             cell.stop()
         cell.operate(self.name)
 
 
 def newest_delivery(world: World, older: int = 0) -> Delivery:
-    """Return the newest request that Slack sent, or the one so many before it."""
-    return list(world.courier._deliveries.values())[-1 - older]  # noqa: SLF001 -- the stand-in shows no list of them
+    """Return the newest request that Slack sent, or the one `older` requests before it."""
+    return list(world.courier._deliveries.values())[-1 - older]  # noqa: SLF001 -- the stand-in has no public list of them
 
 
 def newest(world: World, whispered_to: str | None = None, channel: str = CHANNEL) -> dict[str, Any]:
-    """Return the newest card, or the newest message with buttons that only this person sees."""
+    """Return the newest card, or this person's newest ephemeral message with buttons."""
     found = [
         message
         for message in world.seen().messages

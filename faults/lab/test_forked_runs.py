@@ -1,4 +1,4 @@
-"""Work in forks beside each other: all of it comes back, and Ctrl-C ends everything at once."""
+"""Tests of parallel work in forks: every result arrives, and Ctrl-C ends everything at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection looks at many ledgers and sees of each what is in it."""
+"""Tests that one connection reads many ledgers, and of each its own content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seen(path: Path) -> tuple[str, str]:
 
 def test_each_ledger_is_seen_as_it_is_now(tmp_path: Path) -> None:
     first, second = (ledger(tmp_path / name, name) for name in ("first", "second"))
-    # As many changes of the schema, and the table is elsewhere in the file.
+    # The same number of schema changes, but the table is elsewhere in the file.
     other = ledger(tmp_path / "other", "other", "CREATE TABLE before_it (name TEXT)")
     with closing(sqlite3.connect(second)) as connection:
         connection.execute("CREATE TABLE after_it (name TEXT)")
@@ -54,7 +54,7 @@ def test_a_damaged_ledger_is_seen_to_be_damaged(tmp_path: Path) -> None:
     sound = ledger(tmp_path / "sound", "sound")
     assert seen(sound) == ("sound", "ok")
     content = bytearray(sound.read_bytes())
-    content[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # its one page of rows says that it has nine
+    content[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # its one page of rows claims to have nine
     damaged = tmp_path / "damaged"
     damaged.write_bytes(content)
     connection = looking_at(damaged)

@@ -1,4 +1,4 @@
-"""The layer between SQLite and the file system: it misses nothing, invents nothing, and says of syncs what the kernel says."""
+"""Tests of the layer between SQLite and the file system: it misses nothing, adds nothing, and reports syncs as the kernel does."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def test_an_open_connection_is_reported(tmp_path: Path) -> None:
 
 
 def syncs_in(trace: str, folder: Path) -> list[str]:
-    """Return the names of what the kernel synced, in order; "" for the folder itself."""
+    """Return the names of the files that the kernel synced, in order; "" for the folder itself."""
     synced = []
     for line in trace.splitlines():
-        if "sync(" not in line:  # the end of a call that was begun on another line
+        if "sync(" not in line:  # the end of a call that began on another line
             continue
         path = Path(line.partition("<")[2].partition(">")[0])
         if folder in (path, path.parent):
@@ -135,5 +135,5 @@ def test_what_is_called_synced_is_what_the_kernel_was_asked_to_sync(tmp_path: Pa
 
     said = json.loads(done.stdout)
     asked = syncs_in(trace.read_text(), folder)
-    assert said == asked[asked.index("ledger.db-journal") :]  # before it, the audit's key was made safe
-    assert said.count("") >= 2  # a journal's and the WAL's first sync are the folder's too
+    assert said == asked[asked.index("ledger.db-journal") :]  # the audit's key was synced before it
+    assert said.count("") >= 2  # the first sync of a journal and of the WAL also syncs the folder

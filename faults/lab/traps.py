@@ -1,4 +1,4 @@
-"""Traps: what a laboratory does when the bot passes a choke point. Every passage has a name, and the n-th of a run is a window.
+"""Traps: the laboratory's reactions when the bot passes a choke point. Each passage has a name and a number, and is a crash point.
 
 Names: `sql:<write>/<statement>`, `commit:<writes>:before|after`, `out:<system>:<method>:before|sent|answered`, `ack:before|sent`,
 `file:<step>`.
@@ -17,40 +17,44 @@ if TYPE_CHECKING:
 
 
 class Trap(Protocol):
-    """Stands at every choke point."""
+    """Interface of a trap, which is called at every choke point."""
 
     def passes(self, point: str) -> None:
-        """Note that the bot passes this point; a deadly trap may not return."""
+        """Note that the bot passes this point; a trap that kills may not return."""
         ...
 
 
 class OpenTrap:
-    """Lets everything pass."""
+    """A trap that does nothing."""
 
     def passes(self, point: str) -> None:
-        """Let it pass."""
+        """Do nothing."""
 
 
 class UnreachableError(Exception):
-    """A trap's way to refuse a connection: nothing was sent."""
+    """Raised by a trap to refuse a connection: nothing was sent."""
 
 
 class KilledError(BaseException):
-    """What a bot feels that dies inside a process that lives on: nothing that it does from here on reaches anything."""
+    """Raised inside a bot that is killed in a process that lives on: none of its later actions has an effect."""
 
 
 Deed = Literal["kill", "lose", "refuse"]
 
 
 class Switch:
-    """Lets everything pass until it is armed; then notes every passage and, with a window, does its deed there, once.
+    """A trap that does nothing until armed; then it records every passage and, with a window, injects its fault there, once.
 
-    kill: death inside the call, by SIGKILL of this process or, with a `die` of its own, of one bot in it. lose: the answer of a
-    request that was served never comes. refuse: the connection is refused before anything is sent.
+    kill: crash inside the call, by SIGKILL of this process or, with its own `die`, of one bot in it. lose: the answer to a served
+    request never arrives. refuse: the connection is refused before anything is sent.
     """
 
     def __init__(self, tell: Callable[[], object], die: Callable[[str], object] | None = None) -> None:
-        """`tell` is called at every passage while there is no window, and before a death: somebody looks at what it leaves."""
+        """Set the callbacks.
+
+        `tell` is called at every passage while there is no window, and before a crash, so that the state it leaves can be recorded.
+        `die` kills the bot; the default is SIGKILL of this process.
+        """
         self.passages: list[str] = []
         self._tell = tell
         self._die = die or _sigkill
@@ -61,18 +65,18 @@ class Switch:
         self._done = False
 
     def arm(self, window: int | None, deed: Deed = "kill") -> None:
-        """Begin to count, from 0."""
+        """Start to count passages, from 0."""
         self.passages = []
         self._window = window
         self._deed = deed
         self._armed = True
 
     def disarm(self) -> None:
-        """Let everything pass again."""
+        """Stop to count passages and to inject faults."""
         self._armed = False
 
     def passes(self, point: str) -> None:
-        """Note it, or do the deed."""
+        """Record the passage, or inject the fault."""
         if self._dead:
             raise KilledError
         if not self._armed:
@@ -83,7 +87,7 @@ class Switch:
         elif len(self.passages) == self._window:
             self._window, self._done = None, True
             if self._deed == "kill":
-                self._tell()  # what time it is: clocks go on when a process dies
+                self._tell()  # to pass on the time: clocks continue when a process dies
                 self._dead = True
                 self._die(point)
                 raise KilledError

@@ -1,4 +1,4 @@
-"""One whole deal in this process, so that what is imported, compiled and cached on the way is there before the first fork."""
+"""Warm-up: one whole deal in this process, so that imports, compiled code and caches exist before the first fork."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import simple_salesforce.api  # noqa: F401 -- the adapter imports it when it is needed, which would be in every fork
+import simple_salesforce.api  # noqa: F401 -- the adapter imports it lazily, which would be in every fork
 
-import adapters.llm.api  # noqa: F401 -- the same, of the stories in which a model is asked
+import adapters.llm.api  # noqa: F401 -- as above, in scenarios that use a model
 from faults.lab.bot import Conditions, LabBot
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.setting import lab_settings, ram
@@ -24,7 +24,7 @@ from quotebot.sandbox.world import World
 
 
 class _Line:
-    """Hands envelopes to the bot in this process."""
+    """Line that hands envelopes to the bot in this process."""
 
     bot: LabBot
 
@@ -36,14 +36,14 @@ class _Line:
 
 
 def warm_up() -> None:
-    """Run the deal, and freeze what it left: the garbage collector would copy it into each fork by looking at it."""
+    """Run the deal, and freeze its objects: otherwise the garbage collector's scan would copy them into each fork."""
     _run_the_deal()
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
-@functools.cache  # a fork of a process that is warm is warm
+@functools.cache  # a fork of a warm process is warm
 def _run_the_deal() -> None:
     clock = LabClock()
     loop = VirtualLoop(clock)

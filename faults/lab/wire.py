@@ -1,7 +1,7 @@
-"""The bot's way out in a laboratory: what stands where aiohttp's session and requests' connections stand.
+"""The bot's connections in a laboratory: replacements of aiohttp's session and of requests' connections.
 
-slack_sdk and simple-salesforce are the real ones. Each request they make is a choke point (before it leaves, when the other side
-has taken it, when its answer has arrived) and one call of the stand-ins' synchronous core.
+slack_sdk and simple-salesforce are the real libraries. Each request they make is a choke point (before it is sent, when the other
+side has taken it, when its answer has arrived) and one call of the stand-ins' synchronous core.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from faults.lab.traps import Trap
 
 T = TypeVar("T")
-LATENCY_SECONDS: Final = 0.030  # there, and as much back: long enough for the bot to do something else meanwhile
+LATENCY_SECONDS: Final = 0.030  # in each direction: long enough for the bot to do something else meanwhile
 
 
 class FarEnd(Protocol):
     """The other side of every request: the stand-ins' World, here or in another process."""
 
     def delay(self, received: Received) -> float:
-        """How many seconds it lets this request wait before it looks at it."""
+        """Seconds to wait before this request is served."""
         ...
 
     def receive(self, received: Received, *, waited: bool = False) -> Answer:
-        """Serve it; `waited` says that `delay` was not 0. Raises Cut when the connection breaks instead of an answer."""
+        """Serve the request; `waited` states that `delay` was not 0. Raises Cut if the connection breaks instead of an answer."""
         ...
 
 
@@ -56,7 +56,7 @@ class Wire:
         self.salesforce = _salesforce_session(self)
 
     async def exchange(self, received: Received) -> Answer:
-        """One request over aiohttp's place. Raises what aiohttp would."""
+        """Send one request in place of aiohttp. Raises what aiohttp would."""
         try:
             return await self.carry(f"out:slack:{_method(received.url)}", received)
         except UnreachableError:
@@ -65,7 +65,7 @@ class Wire:
             raise aiohttp.ServerDisconnectedError from None
 
     async def carry(self, name: str, received: Received) -> Answer:
-        """One request that does not block, under this name. Raises UnreachableError and Cut."""
+        """Send one non-blocking request, under this name. Raises UnreachableError and Cut."""
         self._trap.passes(f"{name}:before")
         delay = self._far_end.delay(received)
         await asyncio.sleep(self._latency() + delay)
@@ -76,7 +76,7 @@ class Wire:
         return answer
 
     def exchange_now(self, received: Received, timeout: float) -> Answer:
-        """One request over requests' place, which blocks. Raises what requests would."""
+        """Send one blocking request in place of requests. Raises what requests would."""
         name = f"out:salesforce:{_method(received.url)}"
         try:
             self._trap.passes(f"{name}:before")
@@ -99,17 +99,17 @@ class InPlace(concurrent.futures.Executor):
     """An executor without threads: work is done when it is submitted."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
-        """Do it now."""
+        """Run the function at once."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 -- handed to whoever awaits it
+        except Exception as error:  # noqa: BLE001 -- passed to the task that awaits it
             future.set_exception(error)
         return future
 
 
 class _Session:
-    """What slack_sdk and our Slack adapter use of aiohttp.ClientSession."""
+    """The part of aiohttp.ClientSession that slack_sdk and the Slack adapter use."""
 
     closed = False
 
@@ -144,7 +144,7 @@ class _Exchange:
 
 
 class _Response:
-    """What is read of aiohttp.ClientResponse."""
+    """The part of aiohttp.ClientResponse that is used."""
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
@@ -173,7 +173,7 @@ class _Response:
 
 
 class _SalesforceAdapter(BaseAdapter):
-    """What requests sends through."""
+    """Transport adapter of requests, over the wire."""
 
     def __init__(self, wire: Wire, timeout_seconds: float) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class _SalesforceAdapter(BaseAdapter):
         return response
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 def _salesforce_session(wire: Wire, timeout_seconds: float = 20.0) -> requests.Session:
@@ -222,7 +222,7 @@ def _body(headers: dict[str, str], options: Mapping[str, Any]) -> tuple[dict[str
 
 
 def _method(url: str) -> str:
-    """Name a request by its place: chat.postMessage, upload, response_url, token, graph, Quote."""
+    """Name a request by its path: chat.postMessage, upload, response_url, token, graph, Quote."""
     parts = [part for part in urlsplit(url).path.split("/") if part]
     for mark, name in (("hooks", "response_url"), ("upload", "upload"), ("oauth2", "token"), ("composite", "graph")):
         if mark in parts:

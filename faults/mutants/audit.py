@@ -1,4 +1,4 @@
-"""Bugs in the audit, in replays, in retention: what is known of the past."""
+"""Seeded bugs in the audit, in replays and in retention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def delivery_not_audited() -> None:
 
 
 def audited_apart() -> None:
-    """A command is reserved, then its event is written."""
+    """A command is reserved in one transaction, its event is written in a later one."""
     reserve, of_operation = of(Ledger, "reserve"), of(Audit, "of_operation")
     later: list[Any] = []
 
@@ -52,7 +52,7 @@ def chain_not_linked() -> None:
 
 
 def chain_begins_anew() -> None:
-    """Every commit begins the chain anew: its events do not name the ones before."""
+    """Every commit starts the chain again: its events do not name their predecessors."""
     honest = of(audit, "_head")
 
     def head(tx: Any, aggregate_id: str) -> Any:
@@ -63,7 +63,7 @@ def chain_begins_anew() -> None:
 
 
 def history_dropped() -> None:
-    """A replay forgets what went before."""
+    """A replay drops the history of the closed cycle."""
     for module in (replay, actions):
         put(module, "closed_cycle", lambda _row, _build, _actor, _now: "[]")
 

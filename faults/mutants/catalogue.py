@@ -1,4 +1,4 @@
-"""Every planted bug with what hunts it, and the changes that are no bugs."""
+"""Catalogue of the seeded bugs, each with the hunt that detects it, and of changes that are not bugs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One change to production code. `sentence` says what is wrong with it."""
+    """One change to production code. `sentence` describes the bug."""
 
     name: str
     sentence: str
@@ -27,7 +27,7 @@ class Bug:
     hunt: Hunt
 
 
-# Where to begin: these show themselves late. (When the ledger moves on, the hunt goes through all blocks.)
+# First block of the hunt for bugs that are detected late. (If the ledger changes, the hunt goes through all blocks.)
 FIRST_BLOCKS: Final = {
     "settle without a fence": 24,
     "step recorded without a fence": 5,
@@ -36,7 +36,8 @@ FIRST_BLOCKS: Final = {
     "tombstone not found": 9,
     "settlement not weighed": 16,
 }
-BY_A_STORY: Final[dict[str, Hunt]] = {"doubt forgotten by a replay": Windows("replay of a doubt")}  # the model seldom comes there
+# the model seldom reaches this state
+BY_A_STORY: Final[dict[str, Hunt]] = {"doubt forgotten by a replay": Windows("replay of a doubt")}
 
 
 def _by_model(name: str) -> Bug:
@@ -343,7 +344,7 @@ DISK: Final = (
         "rolled back, told success",
         "a member of a lost batch hears that it stands",
         disk.rolled_back_answered_success,
-        DiskErrors("IOERR_READ", most=100),  # both halves read the file to open it
+        DiskErrors("IOERR_READ", most=100),  # both processes of the bot read the file to open it
     ),
     Bug("artefact not synced", "a stored file is empty after a power cut", disk.artefact_not_synced, PowerCuts(artefacts=True)),
     Bug(
@@ -367,7 +368,7 @@ LEDGER: Final = (
 
 BUGS: Final = (*DESK, *DISPATCH, *RECOVERY, *OUTSIDE, *TRAIL, *DOMAIN, *SCHEDULE, *DISK, *LEDGER)
 
-# Changes that are no bugs: hunted like the others, and nothing may be found.
+# Changes that are not bugs: they are hunted like the others, and nothing may be found.
 BENIGN: Final = (
     Bug(
         "another jitter",

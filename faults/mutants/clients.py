@@ -1,4 +1,4 @@
-"""Bugs in how the other sides are asked."""
+"""Seeded bugs in the calls to the external services."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quotebot.dispatch.performer import QuotePerformer
 
 
 def key_per_attempt() -> None:
-    """Every attempt posts under a key of its own."""
+    """Every attempt posts under its own key."""
     honest = of(QuotePerformer, "_post")
 
     async def post(self: Any, effect: Any) -> Any:
@@ -27,7 +27,7 @@ def key_per_attempt() -> None:
 
 
 def key_per_repetition() -> None:
-    """Only a repetition posts under a key of its own: nothing shows until something goes wrong."""
+    """Only a repetition posts under its own key: the bug is invisible until a fault occurs."""
     honest = of(QuotePerformer, "_post")
 
     async def post(self: Any, effect: Any) -> Any:
@@ -38,7 +38,7 @@ def key_per_repetition() -> None:
 
 
 def crm_key_per_attempt() -> None:
-    """Every attempt writes its record under a key of its own."""
+    """Every attempt writes its record under its own key."""
     honest = of(Salesforce, "create_quote")
     tries: Counter[str] = Counter()
 
@@ -52,7 +52,7 @@ def crm_key_per_attempt() -> None:
 
 
 def new_key_at_a_replay() -> None:
-    """A replay writes its record under a key of its own."""
+    """A replay writes its record under its own key."""
     honest = of(QuotePerformer, "_create_in_crm")
 
     async def create(self: Any, effect: Any) -> Any:
@@ -70,7 +70,7 @@ def _of_cycle(quote: Any, cycle: int) -> Any:
 
 
 def library_retries() -> None:
-    """A request whose answer is lost is sent once more before anybody hears of it."""
+    """A request whose answer is lost is silently sent once more."""
     honest = of(SlackApi, "_call")
 
     async def call(self: Any, method: str, **content: Any) -> Any:
@@ -96,7 +96,7 @@ def every_post_twice() -> None:
 
 
 def line_left_out_of_the_crm() -> None:
-    """Salesforce gets all lines but the last."""
+    """Salesforce gets all lines except the last."""
     honest = of(performer, "_crm_quote")
 
     def crm_quote(quote: Any, ledger_id: str) -> Any:
@@ -107,7 +107,7 @@ def line_left_out_of_the_crm() -> None:
 
 
 def another_file_shared() -> None:
-    """What is uploaded is not what was rendered."""
+    """The uploaded file differs from the rendered one."""
     honest = of(DocumentEffects, "content")
 
     async def content(self: Any, effect: Any, quote: Any) -> tuple[Any, bytes]:

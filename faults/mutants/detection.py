@@ -1,7 +1,7 @@
-"""How a planted bug is hunted: by the windows of a story, by simulated days, by the model, by a disk that fails or loses power.
+"""Detection of a seeded bug: by the crash points of a scenario, simulated days, the model, or a disk that fails or loses power.
 
-Every hunt stops at the first thing that is wrong. Wrong is a violated invariant, an end that is not the end of the run without the
-bug, a bot that never comes to rest, a disagreement with the model. That something cannot be run at all catches nothing.
+Every hunt stops at the first finding: a violated invariant, an end that differs from that of the run without the bug, a bot that
+never comes to rest, or a disagreement with the model. A run that cannot be executed at all detects nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-AGAIN: Final = (8, 16, 30)  # passages of a recovery at which it dies once more
-ALIKE: Final = 2  # windows without the bug that are tried beside the one that caught it
+AGAIN: Final = (8, 16, 30)  # passages of a recovery at which the bot dies once more
+ALIKE: Final = 2  # number of windows that are tried without the bug beside the one that caught it
 NEVER_RESTS: Final = (
     "after half an hour something was still",
     "every task waits, and no timer",
@@ -37,9 +37,9 @@ INVARIANT: Final = re.compile(r"(I|L)\d+(?=: )")
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A story without faults, then its windows, those whose point begins with `near` first, up to `most` of them.
+    """A scenario without faults, then its crash points, those whose name begins with `near` first, up to `most` of them.
 
-    `twice`: each death is followed by one in the recovery after it.
+    With `twice` each crash is followed by one in the recovery after it.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Windows:
     twice: bool = False
 
     def ready(self, ground: Ground) -> None:
-        """Play up to its beginning."""
+        """Play the scenario up to the start of its measured part."""
         ground.start(self.name)
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
-        """Play it with the bug; what goes wrong in the same window without it catches nothing."""
+        """Play the scenario with the bug. A finding that also occurs at the same crash point without the bug does not count."""
         found = forked(lambda: self._seeded(ground, plant))
         if found is not None and found.window is not None:
             self._without(ground, found.window)
@@ -85,7 +85,7 @@ class Windows:
         return None
 
     def _windows(self, passages: list[str]) -> list[Window]:
-        """Leave out the statements inside a transaction: a death at any of them leaves what one before its COMMIT leaves."""
+        """Leave out the statements inside a transaction: a crash at any of them leaves the same as one before its COMMIT."""
         found = [
             window
             for window in windows_of(passages, [], every=True)
@@ -108,16 +108,16 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """One simulated day of each seed, from this one on."""
+    """One simulated day of each seed, from `first` on."""
 
     first: int
     seeds: int = 30
 
     def ready(self, ground: Ground) -> None:
-        """Nothing is to be made."""
+        """Does nothing: no preparation is needed."""
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
-        """Live through them with the bug, until one goes wrong."""
+        """Simulate the days with the bug, until one has a finding."""
         for number in range(self.seeds):
             found = forked(lambda: self._seeded(ground, plant, self.first + number))  # noqa: B023 -- called before the next turn
             if found is not None:
@@ -142,16 +142,16 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Blocks of the model, from `first` on and round again, until one disagrees on which the ledger without the bug agrees."""
+    """All blocks of the model, starting at `first`, until one disagrees that agrees without the bug."""
 
     first: int = 1
     blocks: int = model.BLOCKS["change"]
 
     def ready(self, ground: Ground) -> None:
-        """Nothing is to be made."""
+        """Does nothing: no preparation is needed."""
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
-        """Run them with the bug."""
+        """Run the blocks with the bug."""
         left, steps = [(self.first - 1 + number) % self.blocks + 1 for number in range(self.blocks)], 0
         while left:
             left = [block for block in left if ground.honest.get(block) is not False]
@@ -163,7 +163,7 @@ class Model:
         return None
 
     def _seeded(self, ground: Ground, plant: Callable[[], None], blocks: list[int], steps: int) -> tuple[int, int, str | None]:
-        """Return how many blocks were run, the steps so far, and what the last one disagreed about."""
+        """Return the number of blocks that ran, the steps so far, and the disagreement of the last block."""
         plant_bug(plant, ground)
         with model.empty_ledger() as template:
             for ran, block in enumerate(blocks, start=1):
@@ -176,16 +176,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class PowerCuts:
-    """The power is cut in the middle of a workload, or of storing files."""
+    """Power cuts in the middle of a workload, or of storing files."""
 
     artefacts: bool = False
-    one_of: int = 25  # after one event of so many
+    one_of: int = 25  # cut after one of so many events
 
     def ready(self, ground: Ground) -> None:
-        """Nothing is to be made."""
+        """Does nothing: no preparation is needed."""
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
-        """Cut it."""
+        """Cut the power with the bug seeded."""
         return forked(lambda: self._seeded(ground, plant))
 
     def _seeded(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
@@ -207,7 +207,7 @@ class PowerCuts:
 
 @dataclass(frozen=True, slots=True)
 class DiskErrors:
-    """Call after call to the disk fails."""
+    """One failing disk call after another."""
 
     kind: str
     mode: str = "once"
@@ -215,10 +215,10 @@ class DiskErrors:
     most: int = 40
 
     def ready(self, ground: Ground) -> None:
-        """Nothing is to be made."""
+        """Does nothing: no preparation is needed."""
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
-        """Let them fail."""
+        """Make the calls fail with the bug seeded."""
         return forked(lambda: self._seeded(ground, plant))
 
     def _seeded(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
@@ -242,7 +242,7 @@ def _caught(sentence: str, after: str) -> Caught:
 
 
 def _unrest(trace: str) -> Caught:
-    """Read what ended a run: a bot that never comes to rest is caught; anything else is no proof of anything."""
+    """Return a catch if the bot never came to rest. Any other end of a run proves nothing; raises DoesNotFitError then."""
     last = last_line(trace)
     if any(words in last for words in NEVER_RESTS):
         return Caught("rest", "a run without faults", last)

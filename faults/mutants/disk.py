@@ -1,4 +1,4 @@
-"""Bugs in how the disk is trusted."""
+"""Seeded bugs in durability: the disk is trusted too early."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def synchronous_normal() -> None:
 
 
 def answered_before_the_flush() -> None:
-    """Where COMMIT does not flush, its callers are told all the same; the flush comes right after."""
+    """If COMMIT does not flush, its callers get their results before the flush, which comes right after."""
 
     def tell_at_once(self: Any, members: Any) -> None:
         for member in members:
@@ -37,7 +37,7 @@ def answered_before_the_flush() -> None:
 
 
 def failed_flush_taken_for_a_good_one() -> None:
-    """A flush that failed is told as one that did not."""
+    """A failed flush is reported as a success."""
     honest = of(BatchRunner, "flush")
 
     def flush(self: Any) -> None:
@@ -48,12 +48,12 @@ def failed_flush_taken_for_a_good_one() -> None:
 
 
 def builds_upon_what_is_in_memory_alone() -> None:
-    """A start takes the WAL as it is read, though a flush may have failed to write it."""
+    """A start uses the WAL as it reads it, though a flush may have failed to write it."""
     put(file, "_settle_wal", lambda _opening: None)
 
 
 def commit_error_taken_for_success() -> None:
-    """A COMMIT that failed is told as one that did not."""
+    """A failed COMMIT is reported as a success."""
 
     def failed(self: Any, _error: Any, _version: int, ran: Any, rest: Any) -> Ran:
         of(self, "_roll_back")()
@@ -63,7 +63,7 @@ def commit_error_taken_for_success() -> None:
 
 
 def commit_error_taken_for_nothing_recorded() -> None:
-    """A COMMIT whose sync failed is told as one that recorded nothing, though it may have."""
+    """A COMMIT whose sync failed is reported as not recorded, though it may have been."""
 
     def failed(self: Any, error: Any, version: int, ran: Any, rest: Any) -> Ran:
         del version
@@ -74,7 +74,7 @@ def commit_error_taken_for_nothing_recorded() -> None:
 
 
 def rolled_back_answered_success() -> None:
-    """Who was rolled back with a batch is told that it stands."""
+    """A write that was rolled back with its batch is reported as recorded."""
 
     def fatal(self: Any, ran: Any, rest: Any, _whose: str, trouble: Any) -> Ran:
         of(self, "_roll_back")()
@@ -100,7 +100,7 @@ def artefact_not_synced() -> None:
 
 
 def artefact_folder_not_synced() -> None:
-    """A rendered file's name is not on the disk when it is answered."""
+    """A rendered file is confirmed before its name is on the disk."""
 
     def stored(self: Any, content: bytes) -> str:
         sha256 = hashlib.sha256(content).hexdigest()
@@ -113,5 +113,5 @@ def artefact_folder_not_synced() -> None:
 
 
 def artefact_left_half_written() -> None:
-    """What a crash left half written is never swept away."""
+    """A file that a crash left half written is never removed."""
     put(Artefacts, "sweep", lambda _self: 0)

@@ -1,4 +1,4 @@
-"""Bugs in how effects are claimed, tried and settled."""
+"""Seeded bugs in the claim, the attempt and the settlement of effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DOUBT: Final = Trouble("uncertain", "Whether it was done is not known yet.", ma
 
 
 def effects_enqueued_apart() -> None:
-    """A command is completed, then what it owes is written down."""
+    """A command is completed in one transaction, its effects are enqueued in a later one."""
     honest = of(Ledger, "execute")
 
     async def execute(self: Ledger, operation: Any, decide: Any) -> Any:
@@ -52,7 +52,7 @@ def effects_enqueued_apart() -> None:
 
 
 def completed_apart() -> None:
-    """The change of the domain is written down, then the command is completed."""
+    """The change of the domain is written in one transaction, the command is completed in a later one."""
     honest = of(Ledger, "execute")
 
     async def execute(self: Ledger, operation: Any, decide: Any) -> Any:
@@ -73,7 +73,7 @@ def completed_apart() -> None:
 
 
 def follow_ups_apart() -> None:
-    """An effect is settled, then what follows from it is written down."""
+    """An effect is settled in one transaction, its follow-up effects are written in a later one."""
     honest = of(Ledger, "settle")
 
     async def settle(self: Ledger, effect: Any, settlement: Any, decide: Any = None) -> Any:
@@ -88,12 +88,12 @@ def follow_ups_apart() -> None:
 
 
 def late_answers_let_go() -> None:
-    """An answer is worth as long as its response_url lives."""
+    """An ephemeral reply expires with its response_url."""
     effects.ANSWER_MS = effects.RESPONSE_URL_MS  # type: ignore[misc] # that is the bug
 
 
 def settled_before_performed() -> None:
-    """An answer is recorded as given, then it is given."""
+    """A reply is recorded as delivered, then sent."""
     honest = of(Dispatcher, "_attempt")
 
     async def attempt(self: Any, effect: Any) -> None:
@@ -127,7 +127,7 @@ def performed_before_claimed() -> None:
 
 
 def no_look_before_a_repetition() -> None:
-    """What is in doubt is sent again at once."""
+    """An uncertain effect is sent again at once."""
 
     async def reconcile(_self: Any, _effect: Any, _now: int) -> Any:
         return Retry(_DOUBT, delay_ms=0, spent=False)
@@ -136,7 +136,7 @@ def no_look_before_a_repetition() -> None:
 
 
 def absence_counts_at_once() -> None:
-    """What is not there yet is taken for what never came: the settle delay is not waited for."""
+    """A message that is not there yet counts as never sent: the settle delay is skipped."""
     honest = of(Dispatcher, "_reconcile")
 
     async def reconcile(self: Any, effect: Any, now: int) -> Any:
@@ -150,7 +150,7 @@ def absence_counts_at_once() -> None:
 
 
 def lost_answer_taken_for_not_sent() -> None:
-    """A request without an answer is taken for one that never left."""
+    """A request without an answer counts as never sent."""
     honest = of(Dispatcher, "_judge")
 
     def judge(self: Any, effect: Any, policy: Any, error: AdapterError) -> Any:
@@ -161,7 +161,7 @@ def lost_answer_taken_for_not_sent() -> None:
 
 
 def lost_answer_taken_for_success() -> None:
-    """An answer that did not come is taken for a good one."""
+    """A missing answer counts as a success."""
     honest = of(Dispatcher, "_judge")
 
     def judge(self: Any, effect: Any, policy: Any, error: AdapterError) -> Any:
@@ -174,7 +174,7 @@ order_ignored = sql("due_effects", ("older.id < e.id", "older.id < -e.id"))
 
 
 def nobody_is_woken() -> None:
-    """What a command owes waits until the hourly look."""
+    """A command's effects wait until the hourly poll."""
     honest = of(Ledger, "execute")
 
     async def execute(self: Ledger, operation: Any, decide: Any) -> Any:
@@ -191,19 +191,19 @@ children_not_woken = sql("wake_children", ("after_id = :id", "after_id = -:id"))
 
 
 def retry_after_ignored() -> None:
-    """The other side's own wait is written down and not kept."""
+    """The service's Retry-After is recorded and ignored."""
     honest = of(Policy, "next_delay")
     put(Policy, "next_delay", lambda self, failed, draw, _asked: honest(self, failed, draw, None))
 
 
 def retries_without_end() -> None:
-    """No budget is ever spent."""
+    """No retry budget is ever spent."""
     honest = of(Policy, "next_delay")
     put(Policy, "next_delay", lambda self, failed, draw, asked: honest(self, min(failed, self.retries), draw, asked))
 
 
 def judged(failure: Failure, verdict: RetryDecision) -> Any:
-    """Return a bug that judges one kind of failure otherwise."""
+    """Return a bug that judges one kind of failure differently."""
 
     def plant() -> None:
         put(policies, "JUDGED_ALONE", MappingProxyType({**policies.JUDGED_ALONE, failure: verdict}))
@@ -212,12 +212,12 @@ def judged(failure: Failure, verdict: RetryDecision) -> Any:
 
 
 def first_failure_buries() -> None:
-    """Nothing is tried twice."""
+    """No effect is retried."""
     put(Policy, "next_delay", lambda _self, _failed, _draw, _asked: None)
 
 
 def steps_kept_in_memory() -> None:
-    """What a step made is known to nobody after a death."""
+    """The result of a step is lost in a crash."""
 
     async def record_step(_self: Any, effect: Any, step: str, value: Any) -> Any:
         return replace(effect, steps={**effect.steps, step: value})
@@ -226,7 +226,7 @@ def steps_kept_in_memory() -> None:
 
 
 def upload_not_looked_for() -> None:
-    """An upload in doubt is made anew without asking whether it was shared."""
+    """An uncertain upload is repeated without a check whether it was shared."""
     honest = of(QuotePerformer, "look_up")
 
     async def look_up(self: Any, effect: Any) -> Any:
@@ -236,13 +236,13 @@ def upload_not_looked_for() -> None:
 
 
 def dead_letter_not_announced() -> None:
-    """What is given up leaves no alert in the audit."""
+    """A dead letter leaves no alert in the audit."""
     known = of(settlement, "_AUDITED_AS")
     put(settlement, "_AUDITED_AS", {**known, Fail: ("effect.late_result", "replay")})
 
 
 def card_never_redrawn() -> None:
-    """What was delivered does not show on the card."""
+    """A delivered effect does not show on the card."""
     honest = of(performer, "follow_ups")
 
     def follow_ups(tx: Any, effect: Any, now_ms: int) -> Any:

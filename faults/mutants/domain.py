@@ -1,4 +1,4 @@
-"""Bugs in what the desk decides."""
+"""Seeded bugs in the decisions of the domain."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from quotebot.store import versions
 
 
 def authority_not_checked() -> None:
-    """Everybody holds every role."""
+    """Every person holds every role."""
     put(Rules, "roles_of", lambda self, _user: frozenset(self.approvers))
 
 
 def guests_approve() -> None:
-    """What Slack says of a person is not looked at."""
+    """Slack's information on a person (guest, member) is ignored."""
     put(decisions, "_not_a_member", lambda _quote, _person: None)
     for module in (transaction, gate):
         put(module, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id))
 
 
 def own_request_approved() -> None:
-    """Who asked may decide."""
+    """The requester may approve."""
     put(decisions, "_own_request", lambda _approval, _quote, _actor: None)
 
 
@@ -53,24 +53,24 @@ def expiry_not_looked_at() -> None:
 
 
 def superseded_still_asked() -> None:
-    """Approvers go on being asked about a version that a newer one took the place of."""
+    """Approvals of a superseded version stay pending."""
     put(versions, "invalidated", lambda approval, _at: approval)
     put(lifecycle, "withdrawal_events", lambda _quote, _at: ())
 
 
 def offer_works_twice() -> None:
-    """A "Create another" makes a quote at each click."""
+    """The offer "Create another" makes a quote at each click."""
     put(store, "find_token_use", lambda _tx, _token: None)
     put(store, "use_token", lambda _tx, _token, _quote_id, _now: None)
 
 
 def resubmission_not_asked_about() -> None:
-    """The same wish twice makes two quotes."""
+    """The same request twice makes two quotes, without a question."""
     put(store, "find_twin", lambda _tx, **_asked: None)
 
 
 def totals_by_hand() -> None:
-    """A total is a cent off the sum of its lines."""
+    """A total differs by a cent from the sum of its lines."""
     honest = of(money, "total")
 
     def total(amounts: Any, currency: str) -> Any:

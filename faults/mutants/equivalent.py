@@ -1,4 +1,4 @@
-"""Changes that are no bugs: the suites must let them pass."""
+"""Changes that are not bugs: the suites must not report them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def another_jitter() -> None:
-    """Waits are drawn from the lower half of what they were."""
+    """Delays are drawn from the lower half of their range."""
     honest = of(Policy, "_jittered")
     put(
         Policy,
@@ -31,7 +31,7 @@ def another_latency() -> None:
 
 
 def a_token_that_is_kept() -> None:
-    """An upload gets a random token, which is written down before it is used and used again ever after."""
+    """An upload gets a random token, which is recorded before it is used and reused by every later attempt."""
     honest = of(QuotePerformer, "_upload")
 
     async def upload(self: Any, effect: Any, quote: Any) -> Any:

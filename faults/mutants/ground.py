@@ -1,4 +1,4 @@
-"""What all hunts share: stories at their beginning without any bug, forks to plant bugs in, and what counts as a catch."""
+"""Shared parts of all hunts: scenarios at their start without any bug, forks to seed bugs in, and the definition of a catch."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ T = TypeVar("T")
 CPU_SECONDS: Final = 40  # of one process; a bug may make it spin
 NOWHERE: Final = 10**9
 PLANTED: Final = str(Path(__file__).parent)
-MISFIT: Final = re.compile(r"\(\) (takes|missing|got) ")  # what a call says that does not fit what it calls
+MISFIT: Final = re.compile(r"\(\) (takes|missing|got) ")  # error text of a call whose arguments do not fit
 STORIES: Final = {story.name: story for story in (*workflows.STORIES, *more_stories.STORIES)}
 
 
 class DoesNotFitError(Exception):
-    """The planted bug cannot be run: it proves nothing, and has to follow what it changes."""
+    """The seeded bug cannot be run: it proves nothing, and must be adapted to the code it changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """By what (an invariant's name, "golden", "rest", "model"...), after how much of what, and the sentence."""
+    """A detected bug: `by` is an invariant's name or "golden", "rest", "model" and so on; `after` is the amount of work."""
 
     by: str
     after: str
@@ -50,7 +50,7 @@ class Caught:
 
 @dataclass(slots=True)
 class Start:
-    """A story ready to be played, and how it ends without any bug."""
+    """A scenario that is ready to be played, and its outcome without any bug."""
 
     story: Story
     cell: Cell
@@ -59,7 +59,7 @@ class Start:
 
 @dataclass(slots=True)
 class Ground:
-    """What the hunts of one process share, all of it made before the first bug is planted: stories at their beginning."""
+    """State that the hunts of one process share, all of it made before the first bug is seeded: scenarios at their start."""
 
     folder: Path
     stack: contextlib.ExitStack
@@ -68,11 +68,11 @@ class Ground:
 
     @property
     def unfit(self) -> Path:
-        """Where an error of planted code is noted."""
+        """File to which an error of seeded code is written."""
         return self.folder / "unfit"
 
     def start(self, name: str) -> Start:
-        """Return the story's beginning. Raises DoesNotFitError when it goes wrong without any bug."""
+        """Return the scenario's start. Raises DoesNotFitError if the scenario fails without any bug."""
         if name not in self.starts:
             story = STORIES[name]
             folder = self.folder / f"story-{len(self.starts)}"
@@ -85,33 +85,36 @@ class Ground:
         return self.starts[name]
 
     def agrees(self, block: int) -> bool:
-        """Tell whether ledger and model agree on a block of the model as they are."""
+        """Tell whether ledger and model agree on a block of the model without a bug."""
         if block not in self.honest:
             self.honest[block] = in_a_fork(lambda: disagreement(block)) is None
         return self.honest[block]
 
 
 class Hunt(Protocol):
-    """One way to look for a bug."""
+    """One way to detect a bug."""
 
     def ready(self, ground: Ground) -> None:
         """Prepare, in the process that starts the hunts, without the bug."""
         ...
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
-        """Plant the bug in forks of this process and look until something is wrong; None: nothing ever was."""
+        """Seed the bug in forks of this process and run until something is wrong; None if nothing ever was."""
         ...
 
 
 def disagreement(block: int) -> str | None:
-    """Run one block of the model; return what ledger and model disagree about, None when they agree."""
+    """Run one block of the model; return the disagreement of ledger and model, None if they agree."""
     with model.empty_ledger() as template:
         violations = model.run_block(block, template, shrink=False).violations
     return violations[0] if violations else None
 
 
 def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
-    """Plant it. Production survives the errors of its own parts: those of the planted code are noted, for they catch nothing."""
+    """Seed the bug.
+
+    Production code survives errors of its parts, so errors of seeded code are written down: they are not a catch.
+    """
 
     def note(_logger: object, _method: str, _event: Any) -> Any:
         _note_unfit(ground.unfit, sys.exc_info()[1])
@@ -132,20 +135,20 @@ def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
 
 
 class _Noting(logging.Handler):
-    """Notes what Bolt says of listeners that failed."""
+    """Log handler for Bolt's messages about failed listeners."""
 
     def __init__(self, unfit: Path) -> None:
         super().__init__()
         self._unfit = unfit
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note its error, if planted code made it."""
+        """Write down the current error, if seeded code raised it."""
         del record
         _note_unfit(self._unfit, sys.exc_info()[1])
 
 
 def _note_unfit(unfit: Path, error: BaseException | None) -> None:
-    """Note an error that was raised in planted code, or by a call that does not fit it."""
+    """Write down an error that was raised in seeded code, or by a call whose arguments do not fit it."""
     where = None if error is None else error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next
@@ -155,7 +158,7 @@ def _note_unfit(unfit: Path, error: BaseException | None) -> None:
 
 
 def forked(work: Callable[[], T]) -> T:
-    """Run it in a fork of this process; what goes wrong there with the hunt itself is a bug that does not fit."""
+    """Run `work` in a fork of this process. If it fails there, raise DoesNotFitError."""
     try:
         return in_a_fork(work)  # type: ignore[no-any-return] # what the work returned
     except BrokenError as error:
@@ -163,5 +166,5 @@ def forked(work: Callable[[], T]) -> T:
 
 
 def last_line(trace: str) -> str:
-    """Return the last line of a traceback: what it was."""
+    """Return the last line of a traceback: the error itself."""
     return trace.strip().rpartition("\n")[2]

@@ -1,4 +1,4 @@
-"""Bugs in the life of a quote."""
+"""Seeded bugs in the lifecycle of a quote."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def last_day_not_looked_at() -> None:
 
 
 def superseded_version_changed() -> None:
-    """What was asked about a superseded version is done to the newest."""
+    """A command on a superseded version changes the newest one."""
     put(lifecycle, "_not_about_head", foreign)
 
 
 def end_not_kept() -> None:
-    """Who ended a quote, and why, is forgotten."""
+    """The person who ended a quote, and the reason, are not kept."""
     honest = of(versions, "save")
 
     def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:

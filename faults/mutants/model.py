@@ -1,6 +1,6 @@
-"""Bugs planted in the ledger, each a small patch of this process: the model must find every one. `python -m faults.mutants.model`.
+"""Seeded bugs in the ledger, each a small patch of this process: the model must find every one. `python -m faults.mutants.model`.
 
-A patch names the very text it replaces, so one that no longer fits fails loudly instead of planting nothing.
+A patch names the exact text it replaces, so a patch that no longer fits raises an error instead of seeding nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def put(owner: object, name: str, value: object) -> None:
-    """Put `value` in the place of what `owner` has under that name."""
+    """Replace the attribute `name` of `owner` by `value`. Raises LookupError if there is none."""
     if not hasattr(owner, name):
         raise LookupError(f"{owner!r} has no {name}: the planted bug has to follow")
     setattr(owner, name, value)
@@ -57,8 +57,8 @@ def edit(name: str, old: str, new: str) -> Callable[[], None]:
 
 
 def append_sent_again_after_a_crash() -> None:
-    """What was in flight at a death is sent again without a look."""
-    honest = recovery._release_effect  # noqa: SLF001 -- a planted bug
+    """An effect in flight at a crash is sent again without a check."""
+    honest = recovery._release_effect  # noqa: SLF001 -- a seeded bug
 
     def release(ledger: Any, tx: Any, now: int, effect: Effect, why: Any) -> None:
         honest(ledger, tx, now, replace(effect, semantics="keyed"), why)
@@ -67,27 +67,27 @@ def append_sent_again_after_a_crash() -> None:
 
 
 def poison_never_failed() -> None:
-    """What kills every process is tried for ever."""
+    """A row that kills every process is retried for ever."""
     put(recovery, "POISON_CLAIMS", 10**9)
 
 
 def suspects_not_looked_up() -> None:
-    """Nobody takes what died twice: it is nobody's turn."""
+    """A row that was claimed at two crashes is never tried."""
     put(Suspects, "look", lambda _self, _tx: None)
 
 
 def held_class_claimed() -> None:
-    """A pause pauses nothing."""
+    """A pause has no effect."""
     put(Gates, "flowing", lambda _self, _name: True)
 
 
 def login_not_tried_again_after_a_restart() -> None:
-    """A new secret helps nobody until somebody resumes the class."""
+    """A new secret has no effect until a person resumes the class."""
     put(recovery, "_try_logins_again", lambda _ledger, _tx, _now: None)
 
 
 def half_open_by_itself() -> None:
-    """A wait that is over lets a whole outage through."""
+    """The end of a wait releases all effects of an outage at once."""
     honest = Gate.lift
     put(Gate, "lift", lambda self, now, *, by_person=False: replace(honest(self, now, by_person=by_person), state="flowing"))
 
@@ -105,12 +105,12 @@ def claim_not_audited() -> None:
 
 def every_head_sealed_as_one_chain() -> None:
     """The end of a chain is sealed under another chain's name."""
-    honest = events._sealed  # noqa: SLF001 -- a planted bug
+    honest = events._sealed  # noqa: SLF001 -- a seeded bug
     put(events, "_sealed", lambda key_id, key, name, head: {**honest(key_id, key, "system", head), "aggregate_id": name})
 
 
 def settlement_not_weighed() -> None:
-    """A failed update is repeated over the newer one, and a login refused before the last resume pauses the new one."""
+    """A failed update is repeated over a newer one, and a login refused before the last resume pauses the class again."""
     put(settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict)
 
 
@@ -149,14 +149,14 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Hunted:
-    """How a hunt ended: after so many steps, in which block model and ledger disagreed; None: they never did."""
+    """Result of a hunt: the number of steps, and the block in which model and ledger disagreed; None if they never did."""
 
     steps: int
     block: int | None
 
 
 def hunt(plant: Callable[[], None]) -> Hunted:
-    """Plant a bug in this process and run blocks until one disagrees."""
+    """Seed a bug in this process and run blocks until one disagrees."""
     plant()
     steps = 0
     with empty_ledger() as template:
@@ -170,13 +170,13 @@ def hunt(plant: Callable[[], None]) -> Hunted:
 
 @functools.cache
 def agrees(block: int) -> bool:
-    """Tell whether model and ledger agree on this block when no bug is planted; most bugs are found in the same few."""
+    """Tell whether model and ledger agree on this block without a bug; most bugs are found in the same few blocks."""
     with empty_ledger() as template:
         return not run_block(block, template, shrink=False).violations
 
 
 def hunt_apart(name: str) -> str:
-    """Hunt in a fork, so that the bug dies with it; return "found after ...", or what else came of it."""
+    """Hunt in a fork, so that the bug ends with it; return "found after ...", or another result as a sentence."""
     try:
         hunted = in_a_fork(lambda: hunt(BUGS[name]))
     except BrokenError as error:
@@ -189,7 +189,7 @@ def hunt_apart(name: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Hunt each bug; 1 when one is not found."""
+    """Hunt each bug; returns 1 if one is not found."""
     parser = argparse.ArgumentParser(prog="python -m faults.mutants.model", description=__doc__)
     parser.add_argument("--only", choices=BUGS, nargs="+", metavar="BUG", help="these bugs; by default all")
     asked = parser.parse_args(arguments)
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in asked.only or BUGS:
         words = hunt_apart(name)
         missed += not words.startswith("found")
-        print(f"{name}: {words}", flush=True)  # noqa: T201 -- what the command is for
+        print(f"{name}: {words}", flush=True)  # noqa: T201 -- the command's output
     return 1 if missed else 0
 
 

@@ -1,4 +1,4 @@
-"""How a bug is planted: something is put in the place of what is there, and what is not there any more is said so at once."""
+"""Seeding of a bug: an attribute or a text is replaced, and a missing one raises an error at once."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Plant = Callable[[], None]
 
 
 def of(owner: object, name: str) -> Any:
-    """Return what `owner` has under that name. Raises LookupError when it has nothing."""
+    """Return the attribute `name` of `owner`. Raises LookupError if there is none."""
     if not hasattr(owner, name):
         raise LookupError(f"{owner!r} has no {name}: the planted bug has to follow")
     return getattr(owner, name)
 
 
 def put(owner: object, name: str, value: object) -> None:
-    """Put `value` in the place of what `owner` has under that name. Raises LookupError when it has nothing."""
+    """Replace the attribute `name` of `owner` by `value`. Raises LookupError if there is none."""
     of(owner, name)
     setattr(owner, name, value)
 
 
 def sql(name: str, *changes: tuple[str, str]) -> Plant:
-    """Return a bug that replaces texts, each there exactly once, in the statement of that name."""
+    """Return a bug that replaces texts, each of which occurs exactly once, in the statement of that name."""
 
     def plant() -> None:
         statements = of(installation, "_statements")()
@@ -41,7 +41,7 @@ def sql(name: str, *changes: tuple[str, str]) -> Plant:
 
 
 def both(*plants: Plant) -> Plant:
-    """Return a bug made of several changes."""
+    """Return a bug that consists of several changes."""
 
     def plant() -> None:
         for each in plants:

@@ -1,4 +1,4 @@
-"""Bugs in what happens at a start: what dead processes held is forgotten, or done again without a look."""
+"""Seeded bugs in the recovery at a start: work of dead processes is forgotten, or repeated without a check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ forgets_effects = sql("effects_in_flight", ("state = 'in_flight'", "state = 'in_
 
 
 def sends_appends_again() -> None:
-    """What was in flight at a death is sent again without a look."""
+    """An effect in flight at a crash is sent again without a check."""
     honest = of(recovery, "_release_effect")
 
     def release(ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
@@ -24,7 +24,7 @@ def sends_appends_again() -> None:
 
 
 def repeats_for_ever() -> None:
-    """What cannot be read back is repeated after every death, not once."""
+    """An effect that cannot be read back is repeated after every crash, not once."""
     honest = of(recovery, "_release_effect")
 
     def release(ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
@@ -34,7 +34,7 @@ def repeats_for_ever() -> None:
 
 
 def takes_it_for_delivered() -> None:
-    """What was in flight at a death is taken for done."""
+    """An effect in flight at a crash counts as delivered."""
     honest = of(recovery, "_release_effect")
 
     def release(ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:

@@ -1,4 +1,4 @@
-"""Bugs at the front desk: what is acknowledged, and what a request is known by."""
+"""Seeded bugs in the reservation: in the acknowledgement, and in the identity of a request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quotebot.slack.reserve import Reserver
 
 
 def ack_before_reserve() -> None:
-    """The acknowledgement leaves, then the envelope is read."""
+    """The acknowledgement is sent, then the envelope is read."""
 
     async def answer(self: Any, client: Any, request: Any) -> bool:
         response = SocketModeResponse(envelope_id=request.envelope_id, payload=None)
@@ -29,12 +29,12 @@ def ack_before_reserve() -> None:
 
 
 def ack_before_the_commit() -> None:
-    """The reservation is on its way when the acknowledgement leaves."""
+    """The acknowledgement is sent while the reservation is being written."""
     honest = of(Ledger, "reserve")
 
     async def reserve(self: Ledger, request: Any, *, deadline: float | None = None) -> Reservation:
         writing = asyncio.create_task(honest(self, request, deadline=deadline))
-        self._noting.add(writing)  # nobody else would keep the task
+        self._noting.add(writing)  # keeps the task alive
         await asyncio.sleep(0)
         operation = Operation.reserved(0, KeyedRequest.of(request).key, request, None, self.clock.now_ms())
         return Reservation(DedupeResult.NEW, operation)
@@ -43,7 +43,7 @@ def ack_before_the_commit() -> None:
 
 
 def request_id_of_the_envelope() -> None:
-    """A request is known by the envelope that brought it, which is another one at every delivery."""
+    """A request is identified by its envelope, which differs at every delivery."""
     honest = of(Reserver, "receive")
 
     async def receive(self: Any, command: Any, *, envelope_id: str | None) -> Any:
@@ -53,7 +53,7 @@ def request_id_of_the_envelope() -> None:
 
 
 def request_id_of_the_moment() -> None:
-    """A request is known by when it came."""
+    """A request is identified by its time of arrival."""
     honest = of(Reserver, "receive")
 
     async def receive(self: Any, command: Any, *, envelope_id: str | None) -> Any:
@@ -63,7 +63,7 @@ def request_id_of_the_moment() -> None:
     put(Reserver, "receive", receive)
 
 
-known_by_its_payload = both(  # and so by the schema of the build that reads it
+known_by_its_payload = both(  # and so by the payload schema of the build that reads it
     sql("find_delivery", ("AND action_kind = :action_kind", "AND action_kind = :action_kind AND 0")),
     sql(
         "insert_delivery",
@@ -74,7 +74,7 @@ known_by_its_payload = both(  # and so by the schema of the build that reads it
 
 
 def duplicate_executed() -> None:
-    """A duplicate is a command of its own."""
+    """A duplicate becomes a command of its own."""
     honest = of(KeyedRequest, "of")
     counted = iter(range(1, 1000))
 

@@ -1,4 +1,4 @@
-"""Situations that only a planted bug needs: each is a story like those of faults/scenarios/workflows.py."""
+"""Scenarios that only a seeded bug needs; each is built like those of faults/scenarios/workflows.py."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from quotebot.sandbox.wire import Answer, Received
 
 DEPLOYED: Final = CreateQuote.schema + 1  # a payload schema that no build has yet
-SLOW_SECONDS: Final = 15.0  # a call is given up after 10
+SLOW_SECONDS: Final = 15.0  # the bot gives up a call after 10
 SIXTY_DAYS: Final = 60 * 86_400.0
-THIRTY_DAYS: Final = 30 * 86_400.0  # how long a quote is valid
+THIRTY_DAYS: Final = 30 * 86_400.0  # validity of a quote
 
 
 @dataclass(slots=True)
 class TypesOnce(Types):
-    """Somebody types /quote, and Slack delivers it again only if it was not acknowledged."""
+    """A person types /quote, and Slack delivers it again only if it was not acknowledged."""
 
     def again(self, cell: Cell) -> None:
-        """Deliver it again, if nobody said that it had arrived."""
+        """Deliver the request again, unless it was acknowledged."""
         if cell.history and cell.history[-1].acked:
             self.request_id = None
         else:
@@ -36,17 +36,17 @@ class TypesOnce(Types):
 
 @dataclass(slots=True)
 class Demotes:
-    """From now on somebody is a guest of the workspace."""
+    """From now on a person is a guest of the workspace."""
 
     user: str
 
     def do(self, cell: Cell) -> None:
-        """Make them one."""
+        """Make the person a guest."""
         people = cell.world.slack.directory.people
         people[self.user] = replace(people[self.user], is_guest=True)
 
     def again(self, cell: Cell) -> None:
-        """They are."""
+        """Nothing to do: the person is a guest."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Deploys:
     """From now on another build is started, which writes one payload in another schema."""
 
     def do(self, cell: Cell) -> None:
-        """Install it."""
+        """Install the build."""
         del cell
         honest = CreateQuote.canonical
 
@@ -66,15 +66,15 @@ class Deploys:
         registry.UPCASTERS = {**registry.UPCASTERS, ("quote.create", DEPLOYED - 1): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
 
     def again(self, cell: Cell) -> None:
-        """It was."""
+        """Nothing to do: the build is installed."""
 
 
 @dataclass(slots=True)
 class Lingers:
-    """From now on a request that its sender has given up arrives all the same."""
+    """From now on a request arrives even if its sender has given it up."""
 
     def do(self, cell: Cell) -> None:
-        """Let requests live on."""
+        """Shield requests from cancellation."""
         del cell
         honest = Wire.exchange
 
@@ -84,34 +84,34 @@ class Lingers:
         Wire.exchange = exchange  # type: ignore[method-assign] # in this process and the bots it starts
 
     def again(self, cell: Cell) -> None:
-        """They do."""
+        """Nothing to do: requests are shielded."""
 
 
 @dataclass(slots=True)
 class Slow:
-    """The next message is looked at by Slack only after the bot has given it up."""
+    """Slack processes the next message only after the bot has given up the call."""
 
     def do(self, cell: Cell) -> None:
-        """Hold it up."""
+        """Delay the message."""
         cell.world.weather.arm("slack", "slow", method="chat.postMessage", times=1, delay=SLOW_SECONDS)
 
     def again(self, cell: Cell) -> None:
-        """It was."""
+        """Nothing to do: the fault is armed."""
 
 
 @dataclass(slots=True)
 class Redelivers:
-    """Slack delivers what somebody did once more."""
+    """Slack delivers a person's request once more."""
 
     gesture: Gesture
 
     def do(self, cell: Cell) -> None:
-        """Deliver it."""
+        """Redeliver the request."""
         assert self.gesture.request_id is not None  # noqa: S101 -- it was done before
         cell.people(cell.world.courier.redeliver(self.gesture.request_id, "retry", 1))
 
     def again(self, cell: Cell) -> None:
-        """It was."""
+        """Nothing to do: the request was redelivered."""
 
 
 def _created() -> list[Step]:
@@ -151,7 +151,7 @@ STORIES: Final = (
         _submitted,
     ),
     Story(
-        "approved too late",  # by seconds: nobody has closed it yet
+        "approved too late",  # by seconds: the expiry job has not closed it yet
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
         lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
     ),

@@ -1,4 +1,4 @@
-"""Bugs in what is done on time."""
+"""Seeded bugs in scheduled work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quotebot.store import schedule as store
 
 
 def slot_of_the_moment() -> None:
-    """A slot is known by when it is looked at."""
+    """A slot is identified by the time at which it is checked."""
     honest = of(scheduler, "_request")
 
     def request(job: Any, candidate: Any, slot: int, now: int) -> Any:
@@ -25,7 +25,7 @@ def slot_of_the_moment() -> None:
 
 
 def marked_before_it_is_reserved() -> None:
-    """A slot is remembered first, and reserved after that."""
+    """A slot is marked first, and its command reserved after that."""
     honest = of(scheduler.Scheduler, "_fire")
 
     async def fire(self: Any, job: Any) -> int:

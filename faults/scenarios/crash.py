@@ -1,4 +1,4 @@
-"""The bot dies: SIGKILL at the famous windows, and a restart as shipped."""
+"""Crashes of the bot: SIGKILL at the best-known crash points, and a restart as shipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def _killed_while_creating(stage: Stage, plan: KillPlan) -> None:
-    """Type a `/quote new` at a bot that dies by its plan."""
+    """Type `/quote new` to a bot that dies by its plan."""
     await stage.start(plan)
     await asyncio.gather(stage.deal.slash(), stage.bot.died())
 
@@ -32,7 +32,7 @@ async def _finish(stage: Stage) -> None:
 
 
 async def before_the_commit(stage: Stage) -> str:
-    """FI-016."""
+    """FI-016: crash before the commit of a command."""
     await _killed_while_creating(stage, KillPlan("write:claim_operations", "after"))
     await stage.start(KillPlan("write:execute", "before"))
     await stage.bot.died()
@@ -43,7 +43,7 @@ async def before_the_commit(stage: Stage) -> str:
 
 
 async def after_the_commit(stage: Stage) -> str:
-    """FI-017."""
+    """FI-017: crash after the commit, before its effects."""
     await _killed_while_creating(stage, KillPlan("write:execute", "after"))
     stage.equal("the quote was made", await stage.count("quotes"), 1)
     stage.equal("its card is owed", await stage.count("effects WHERE class = 'slack.post' AND state = 'pending'"), 1)
@@ -54,7 +54,7 @@ async def after_the_commit(stage: Stage) -> str:
 
 
 async def after_part_of_an_effect(stage: Stage) -> str:
-    """FI-018."""
+    """FI-018: crash after an effect was applied, before it was settled, and inside the steps of an effect."""
     deal = stage.deal
     await _killed_while_creating(stage, KillPlan("write:settle", "before"))
     stage.equal("Slack took the card", len(await deal.cards()), 1)

@@ -1,4 +1,4 @@
-"""The ledger's file is in somebody else's hands."""
+"""Another process locks the ledger's file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCK_WORDS: Final = ("lock", "busy", "sqlite", "database")
 
 @contextmanager
 def taken(ledger: Path) -> Iterator[None]:
-    """Hold SQLite's exclusive lock on the ledger, as a backup tool or a curious person could."""
+    """Hold SQLite's exclusive lock on the ledger, as a backup tool or a person could."""
     with closing(sqlite3.connect(ledger, isolation_level=None)) as somebody:
         somebody.execute("BEGIN EXCLUSIVE")
         yield
@@ -31,7 +31,7 @@ def taken(ledger: Path) -> Iterator[None]:
 
 
 async def locked(stage: Stage) -> str:
-    """FI-019."""
+    """FI-019: the ledger is locked, briefly and for longer than the acknowledgement's budget."""
     deal = stage.deal
     await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS=str(BUDGET_SECONDS))
     with taken(stage.ledger_path):

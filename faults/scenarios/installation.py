@@ -1,6 +1,6 @@
 """Another build of the product: a copy of the installed code with one text of it replaced, for a bot to be started from.
 
-So a broken template or a wrong mapping is what it would be in life, a mistake in what was installed, and production has no switch
+So a broken template or a wrong mapping is the same as in production, an error in the installed code, and production needs no switch
 for it.
 """
 
@@ -18,11 +18,11 @@ PACKAGES: Final = ("quotebot", "ledger", "adapters")
 def amended(folder: Path, file: str, old: str, new: str) -> dict[str, str]:
     """Copy the installation under `folder`, replace `old` in `file`, and return the environment that starts a bot from there.
 
-    Raises ValueError when the text is not in the file exactly once: then the scenario no longer fits the product.
+    Raises ValueError if the text is not in the file exactly once: the scenario no longer fits the product then.
     """
     installed, copy = Path(quotebot.__file__).resolve().parent.parent, folder / "installation"
     for package in PACKAGES:
-        shutil.copytree(installed / package, copy / package)  # compiled files too: the bot starts as quickly as ever
+        shutil.copytree(installed / package, copy / package)  # compiled files too: the bot starts as fast as before
     path = copy / file
     text = path.read_text("utf-8")
     if text.count(old) != 1:

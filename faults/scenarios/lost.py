@@ -1,4 +1,4 @@
-"""The disk is lost, and there is a backup."""
+"""Loss of the disk, and a restore from a backup."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from faults.harness.rig import Deal
     from faults.scenarios.stage import Stage
 
-ACKED: Final = 4  # quotes asked for, and acknowledged, before the backup begins
+ACKED: Final = 4  # quotes requested and acknowledged before the backup begins
 MEANWHILE: Final = 4  # and while it is being made
 LATER: Final = 2  # and after it: these are lost
 
 
 async def twice(deal: Deal) -> list[str]:
-    """Return the keys and names of what is outside more than once."""
+    """Return the keys and names that exist more than once in the external services."""
     keys = Counter(message["metadata"]["event_payload"]["key"] for message in await deal.messages() if message.get("metadata"))
     names = Counter(file["name"] for file in await deal.files())
     records = Counter(record["Quotebot_Key__c"] for record in await deal.crm())
@@ -27,7 +27,7 @@ async def twice(deal: Deal) -> list[str]:
 
 
 async def restored(stage: Stage) -> str:
-    """D-5."""
+    """D-5: the disk is lost and the ledger restored from a backup."""
     deal = stage.deal
     await stage.start()
     await deal.submitted_deal()

@@ -1,4 +1,4 @@
-"""What an operator meets: credentials that break in the middle of a deal."""
+"""Credentials that break in the middle of a deal, for an operator to repair."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 async def token_broken(stage: Stage) -> str:
-    """D-3."""
+    """D-3: the Slack token and the Salesforce session break."""
     deal = stage.deal
     await stage.start()
     await deal.submitted_deal()
-    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion", times=1)  # a session ends, after the record
+    # a session that expires after the record is written
+    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion", times=1)
     await deal.arm("slack", "auth_expired", method="files.completeUploadExternal", seconds=600)
     await deal.click("approval.approve", user="U0MANAGER")
 

@@ -1,4 +1,4 @@
-"""The PDF goes wrong: its renderer dies, its template is broken, its upload fails."""
+"""Failures of the PDF: its renderer dies, its template is broken, its upload fails."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TEMPLATE: Final = "adapters/pdf/templates/detailed.html"
 
 
 def renderer_of(bot: int) -> int | None:
-    """Return the process id of the bot's renderer, None while there is none."""
+    """Return the process id of the bot's renderer, None if it has none."""
     return next((pid for pid, parent, arguments in processes() if parent == bot and RENDERER in arguments), None)
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
-    """Return every process: its id, its parent's, its command line. A small Linux has no `ps`, a Mac has no /proc."""
+    """Yield every process: its id, its parent's id, its command line. A small Linux has no `ps`, a Mac has no /proc."""
     if not PROCESSES.is_dir():
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)  # noqa: S607 -- POSIX
         for line in listed.stdout.splitlines():
@@ -48,15 +48,15 @@ def processes() -> Iterator[tuple[int, int, str]]:
 
 
 async def renderer_killed(stage: Stage) -> str:
-    """FI-013."""
+    """FI-013: the renderer is killed."""
     deal = stage.deal
-    await stage.start(QUOTEBOT_ZYGOTES="")  # as shipped: the renderer is its own child
+    await stage.start(QUOTEBOT_ZYGOTES="")  # as shipped: the renderer is the bot's own child
     await deal.submitted_deal()
 
     async def killed() -> bool:
         renderer = await asyncio.to_thread(renderer_of, stage.bot.pid)
         if renderer is not None:
-            os.kill(renderer, signal.SIGKILL)  # it starts at its first need and takes longer to load than this to find it
+            os.kill(renderer, signal.SIGKILL)  # it starts when first needed and takes longer to load than this takes to find it
         return renderer is not None
 
     killing = eventually(killed, "the renderer to be started and killed")
@@ -80,7 +80,7 @@ async def one_artefact(stage: Stage) -> None:
 
 
 async def template_broken(stage: Stage) -> str:
-    """FI-014."""
+    """FI-014: the template is broken."""
     deal = stage.deal
     await stage.start(None, **amended(stage.folder, TEMPLATE, "</body>", "{{ document.no_such_thing }}</body>"))
     await deal.approved_deal()
@@ -97,7 +97,7 @@ async def template_broken(stage: Stage) -> str:
 
 
 async def upload_fails(stage: Stage) -> str:
-    """FI-015."""
+    """FI-015: the upload fails."""
     deal = stage.deal
     await stage.start()
     await deal.submitted_deal()

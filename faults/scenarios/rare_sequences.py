@@ -1,6 +1,6 @@
-"""Scenes of rare states that need more than steps: deaths on the same row again and again, and a bot that comes back late.
+"""Scenes of rare states that need more than steps: repeated crashes on the same row, and a bot that returns late.
 
-They are played in an Office of the simulated days: bots in this process, on one virtual clock.
+They run in an Office of the simulated days: bots in this process, on one virtual clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LATE: Final = Trouble("transient", "It came back after a long sleep.")
 
 
 class _Once:
-    """A trap that says when, once armed, the first commit with this write in it is over. Writes may share a commit."""
+    """A trap that signals, once armed, the end of the first commit that contains this write. Writes may share a commit."""
 
     def __init__(self, write: str) -> None:
         self.reached = asyncio.Event()
@@ -41,7 +41,7 @@ class _Once:
         self._write = write
 
     def passes(self, point: str) -> None:
-        """Look whether it is the one."""
+        """Check whether this passage is that commit."""
         kind, _, rest = point.partition(":")
         writes, _, moment = rest.partition(":")
         if self.armed and kind == "commit" and moment == "after" and self._write in writes.split("+"):
@@ -49,7 +49,7 @@ class _Once:
 
 
 async def _dies_at(office: Office, write: str, text: str | None = None) -> None:
-    """Start a bot that is killed right after its first commit of this write: at its start, or when somebody types `text`."""
+    """Start a bot that is killed right after its first commit of this write: at its start, or when a person types `text`."""
     chance, trap = office.chance, _Once(write)
     trap.armed = text is None
     bot = LabBot(office.settings, Conditions(office.clock, office.world, trap, chance.uniform, lambda: chance.uniform(0.02, 0.3)))
@@ -59,7 +59,7 @@ async def _dies_at(office: Office, write: str, text: str | None = None) -> None:
         await bot.crash()
 
     death = asyncio.create_task(killed())
-    with contextlib.suppress(asyncio.CancelledError):  # of the start, which the death ends
+    with contextlib.suppress(asyncio.CancelledError):  # of the start, which the crash ends
         await bot.start()
         office.bot = bot
         if text is not None:
@@ -73,7 +73,7 @@ async def _dies_at(office: Office, write: str, text: str | None = None) -> None:
 
 
 async def poisonous_command(office: Office) -> None:
-    """A command is in hand at three deaths in a row, is buried, and carried out when it is replayed."""
+    """A command is in progress at three crashes in a row, becomes a dead letter, and is executed when it is replayed."""
     await _dies_at(office, EXECUTING, "new for Poison: 5 pro")
     await _dies_at(office, EXECUTING)
     await _dies_at(office, EXECUTING)
@@ -82,7 +82,7 @@ async def poisonous_command(office: Office) -> None:
 
 
 async def discarded_command(office: Office) -> None:
-    """The same, but an operator lets it be."""
+    """A command is in progress at three crashes in a row, becomes a dead letter, and an operator discards it."""
     await _dies_at(office, EXECUTING, "new for Poison: 5 pro")
     await _dies_at(office, EXECUTING)
     await _dies_at(office, EXECUTING)
@@ -96,7 +96,7 @@ async def discarded_command(office: Office) -> None:
 
 
 async def poisonous_effect(office: Office) -> None:
-    """An effect is in hand at three deaths in a row, is buried, and done when it is replayed."""
+    """An effect is in flight at three crashes in a row, becomes a dead letter, and is delivered when it is replayed."""
     await _dies_at(office, DELIVERING, "new for Poison: 5 pro")
     await _dies_at(office, DELIVERING)
     await _dies_at(office, DELIVERING)
@@ -105,7 +105,7 @@ async def poisonous_effect(office: Office) -> None:
 
 
 async def waiting_for_a_suspect(office: Office) -> None:
-    """While an effect that was in hand at two deaths is tried alone, a command waits, and Slack delivers it again."""
+    """While an effect that was in flight at two crashes is tried alone, a command waits, and Slack delivers it again."""
     await _dies_at(office, DELIVERING, "new for Suspect: 5 pro")
     await _dies_at(office, DELIVERING)
     office.world.weather.arm("slack", "slow", method="conversations.history", times=1, delay=9.0)
@@ -117,7 +117,7 @@ async def waiting_for_a_suspect(office: Office) -> None:
 
 
 async def late_results(office: Office) -> None:
-    """Another bot takes a command, then an effect, and sleeps over it until a second one has done them; then it comes back."""
+    """Another bot claims a command, then an effect, sleeps until a second bot has done them, and then returns its results."""
     await _dies_at(office, "reserve", "new for Late: 5 pro")
     async with _another(office) as other:
         (operation,) = await other.claim_operations(1)
@@ -131,7 +131,7 @@ async def late_results(office: Office) -> None:
 
 
 async def all_at_once(office: Office) -> None:
-    """Somebody finds no bot; then several people come at the same moment, one of them twice."""
+    """A person finds no bot running; then several people act at the same time, one of them twice."""
     await office.types("new for Nobody: 5 pro")
     await office.start()
     typing = [asyncio.create_task(office.types(f"new for Customer {number}: 5 pro")) for number in range(3)]
@@ -142,7 +142,7 @@ async def all_at_once(office: Office) -> None:
 
 
 async def wrong_clock(office: Office) -> None:
-    """Somebody puts the clock back an hour."""
+    """A person sets the clock back by an hour."""
     await office.start()
     await office.types("new for Early: 5 pro")
     await office.rest()
@@ -153,7 +153,7 @@ async def wrong_clock(office: Office) -> None:
 
 @contextlib.asynccontextmanager
 async def _another(office: Office) -> AsyncIterator[Ledger]:
-    """Give a bot's ledger with an epoch of its own and no workers."""
+    """Yield a bot's ledger with its own epoch and no workers."""
     settings, clock = office.settings, office.clock
     audit = open_audit(settings)
     database = await open_database(settings.ledger_path, audit, clock, bot=False, engine=InlineDatabase)

@@ -1,6 +1,6 @@
-"""Stories of rare states. They are played once each, without windows: what their windows would try, those of stories.py try.
+"""Scenarios of rare states, each played once, without crash points: those of workflows.py cover the crash points.
 
-Every state of sometimes.py that no plain story comes to has one here that comes to it on purpose.
+Every interesting state (faults/checks/reachability.py) that no plain scenario reaches has one here that reaches it on purpose.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _asked(text: str = NEW) -> list[Step]:
 
 
 def _given_up(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, then time for a budget to be spent, and good weather after it."""
+    """Return the steps, then the time to spend a budget, and an end of all faults after it."""
     return [*steps, Waits(2 * HOUR), Settles(), ArmsFault()]
 
 
 def _by(*commands: str) -> list[Step]:
-    """Return what operators do beside no bot."""
+    """Return the steps in which operators run commands while no bot runs."""
     return [Stops(), *(Operates(command) for command in commands), Starts(), Settles()]
 
 
@@ -122,7 +122,7 @@ def _duplicates() -> list[Step]:
 
 
 def _forgotten() -> list[Step]:
-    """Only what is not the newest may be forgotten."""
+    """Retention keeps the newest rows, so newer ones are made before the purge."""
     refused: list[Step] = [*_made(), Types(NEW), Settles(), *_made(SMALL)]
     return [*refused, Stops(), Waits(60 * DAY), Operates("prune"), Starts(), Repeated(older=1), Settles()]
 
@@ -154,7 +154,7 @@ def _decisions() -> list[Step]:
 
 
 def _blocked() -> list[Step]:
-    """A card of a build with a milder policy: its button is still there."""
+    """A submit button on a blocked quote, as a card of a build with a milder policy shows it."""
     of_another = Forged({"Q-2027-0002": "Q-2027-0001", '"trigger_id": "': '"trigger_id": "9'})
     return [*_made("new for Blocked: 150 pro; discount 45%"), *_made(), Clicks(SUBMIT, REP), Settles(), of_another, Settles()]
 
@@ -177,7 +177,7 @@ def _waits() -> list[Step]:
 
 
 def _logins() -> list[Step]:
-    first: list[Step] = [*_asked(), Clicks(APPROVE, MANAGER), Settles()]  # its session is taken; the next one's has ended by then
+    first: list[Step] = [*_asked(), Clicks(APPROVE, MANAGER), Settles()]  # its session stays open; the next one's has ended by then
     renewed: list[Step] = [
         *_made("new for Renewed: 5 pro"),
         ArmsFault("salesforce", "auth_expired", CRM, 1),
@@ -208,7 +208,7 @@ def _dead_records() -> list[Step]:
 
 
 def _dead_messages() -> list[Step]:
-    """The message is there, the bot cannot know it, and people go on with it."""
+    """The message exists, but the bot cannot find it, and people continue with it."""
     blind: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", HISTORY), Types(NEW), Waits(5)]
     looked: list[Step] = [*_given_up([*blind, Clicks(SUBMIT, REP)]), *_by("replay")]
     blind_too: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", HISTORY), Types(SMALL), Waits(5)]

@@ -1,4 +1,4 @@
-"""Salesforce misbehaves: it hangs, refuses the login, refuses a field, refuses half a quote."""
+"""Failures of Salesforce: it hangs, refuses the login, refuses a field, refuses half a quote."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RETRIES: Final = 2
 CALL_SECONDS: Final = 2
 MAPPING: Final = "adapters/salesforce/salesforce.toml"
-# What an installation may set itself: few retries, and soon, so that a drill does not take a minute.
+# Settings that an installation may choose: few retries with short delays, so that a drill does not take a minute.
 IMPATIENT: Final = json.dumps(
     {
         "crm.create": {
@@ -37,7 +37,7 @@ IMPATIENT: Final = json.dumps(
 
 
 async def hanging(stage: Stage) -> str:
-    """FI-009."""
+    """FI-009: Salesforce hangs."""
     deal = stage.deal
     await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.submitted_deal()
@@ -54,7 +54,7 @@ async def hanging(stage: Stage) -> str:
 
 
 async def stopped(stage: Stage) -> str:
-    """D-1."""
+    """D-1: Salesforce is down."""
     deal = stage.deal
     await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.submitted_deal()
@@ -68,7 +68,7 @@ async def stopped(stage: Stage) -> str:
 
 
 async def _given_up_and_replayed(stage: Stage) -> None:
-    """Check that the deal stands without its record; bring Salesforce back, replay, and check the whole deal."""
+    """Check that the deal stands without its record; restore Salesforce, replay, and check the whole deal."""
     deal = stage.deal
     stage.fact("the card says what failed", "CRM failed, ref c-" in await deal.card_text(), await deal.card_text())
     stage.equal("the quote is approved all the same", await deal.rows("SELECT state FROM quotes"), [{"state": "approved"}])
@@ -83,7 +83,7 @@ async def _given_up_and_replayed(stage: Stage) -> None:
 
 
 async def login_refused(stage: Stage) -> str:
-    """FI-010."""
+    """FI-010: Salesforce refuses the login."""
     deal = stage.deal
     await stage.start()
     await deal.submitted_deal()
@@ -107,7 +107,7 @@ async def login_refused(stage: Stage) -> str:
 
 
 async def field_refused(stage: Stage) -> str:
-    """FI-011."""
+    """FI-011: Salesforce refuses a field."""
     deal = stage.deal
     await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
     await deal.approved_deal()
@@ -125,13 +125,13 @@ async def field_refused(stage: Stage) -> str:
 
 
 async def half_a_quote(stage: Stage) -> str:
-    """FI-012."""
+    """FI-012: Salesforce refuses a part of a quote."""
     deal = stage.deal
     await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     (ledger,) = await deal.rows("SELECT value AS id FROM meta WHERE name = 'ledger_id'")
     async with somebody_else(stage) as org:
         stray = await org("POST", "Quote", {"Name": "half an import"})
-        # Our third line's key is taken: the quote and two lines are written before it is refused.
+        # The key of the third line is taken: the quote and two lines are written before it is refused.
         taken = {"QuoteId": stray, "Quotebot_Key__c": f"{ledger['id']}_{FIRST_QUOTE}_v1_L3", "Quantity": 1, "UnitPrice": 1}
         await org("POST", "QuoteLineItem", taken)
         await deal.approved_deal()
@@ -153,7 +153,7 @@ async def half_a_quote(stage: Stage) -> str:
 
 @asynccontextmanager
 async def somebody_else(stage: Stage) -> AsyncIterator[Callable[..., Awaitable[str]]]:
-    """Give another program's access to the org: call it with a method, a resource and a body; it returns the new record's id."""
+    """Yield another program's access to the org: a call with a method, a resource and a body, which returns the new record's id."""
     url = stage.world.salesforce.plain_url
     async with aiohttp.ClientSession() as session:
         credentials = {"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
@@ -170,7 +170,7 @@ async def somebody_else(stage: Stage) -> AsyncIterator[Callable[..., Awaitable[s
 
 
 async def replayed_totals(stage: Stage) -> str:
-    """D-4."""
+    """D-4: several dead letters of Salesforce are replayed, and the totals match."""
     deal = stage.deal
     await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("salesforce", "5xx", seconds=600)

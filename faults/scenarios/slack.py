@@ -1,4 +1,4 @@
-"""Slack misbehaves: it delivers again, refuses, limits, or loses a channel."""
+"""Failures of Slack: it delivers again, refuses, limits, or loses a channel."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from faults.harness.rig import Json
     from faults.scenarios.stage import Stage
 
-PROMPT_MS: Final = 1_000  # an ack that waited for nothing; Slack's own patience is 3 s
+PROMPT_MS: Final = 1_000  # an ack without waiting; Slack itself waits for 3 s
 RETRY_AFTER_SECONDS: Final = 1
 FIRST_BACKOFF_MS: Final = 250  # of Slack's classes in the retry matrix, before jitter
 
 
 async def creation_again(stage: Stage) -> str:
-    """FI-001."""
+    """FI-001: a creation is delivered again."""
     deal = stage.deal
     await stage.start()
     request_id = (await deal.slash())["request_id"]
-    racing = await stage.again(request_id)  # the first is very likely still being executed
+    racing = await stage.again(request_id)  # the first one is very likely still being executed
     await deal.settled()
     (operation,) = await deal.rows("SELECT json_extract(response, '$.text') AS text FROM operations")
     texts = {str(ack and ack["text"]).split(",")[0] for ack in racing}
@@ -51,7 +51,7 @@ async def creation_again(stage: Stage) -> str:
 
 
 async def approval_again(stage: Stage) -> str:
-    """FI-002."""
+    """FI-002: an approval is delivered again."""
     deal = stage.deal
     await stage.start()
     await deal.submitted_deal()
@@ -75,7 +75,7 @@ async def approval_again(stage: Stage) -> str:
 
 
 async def slow_before_the_ack(stage: Stage) -> str:
-    """FI-003."""
+    """FI-003: a slow service, and a slow write, before the acknowledgement."""
     deal = stage.deal
     await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS="0.5")
     await deal.arm("slack", "slow", times=2, delay=1.5)
@@ -85,7 +85,7 @@ async def slow_before_the_ack(stage: Stage) -> str:
     await deal.settled()
     gate = WriteGate(stage.ledger_path, "drill")
     try:
-        with gate:  # somebody else writes, and does not come to an end
+        with gate:  # another process writes and does not finish
             refused = await deal.slash()
     finally:
         gate.close()
@@ -101,7 +101,7 @@ async def slow_before_the_ack(stage: Stage) -> str:
 
 
 async def too_many_requests(stage: Stage) -> str:
-    """FI-006."""
+    """FI-006: Slack answers 429."""
     deal = stage.deal
     await stage.start()
     await deal.arm("slack", "429", method="chat.postMessage", times=3, retry_after=RETRY_AFTER_SECONDS)
@@ -119,7 +119,7 @@ async def too_many_requests(stage: Stage) -> str:
 
 
 async def one_server_error(stage: Stage) -> str:
-    """FI-007."""
+    """FI-007: Slack answers 5xx once."""
     deal = stage.deal
     await stage.start()
     await deal.arm("slack", "5xx", method="chat.postMessage", times=1)
@@ -141,7 +141,7 @@ async def one_server_error(stage: Stage) -> str:
 
 
 async def channel_gone(stage: Stage) -> str:
-    """FI-008."""
+    """FI-008: the bot is removed from the channel."""
     deal, channels = stage.deal, stage.world.slack.directory.channels
     deals = channels["C0DEALS"]
     await stage.start()
@@ -161,7 +161,7 @@ async def channel_gone(stage: Stage) -> str:
 
 
 async def everything_again(stage: Stage) -> str:
-    """D-2."""
+    """D-2: every request is delivered again."""
     deal = stage.deal
     await stage.start()
     requests: list[str] = []

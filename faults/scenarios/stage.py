@@ -1,6 +1,7 @@
-"""Where a named scenario is played: a fresh local world, the real bot as a process of its own, an operator's command line.
+"""Stage of a named scenario: a fresh local world, the real bot as its own process, and an operator's command line.
 
-A scenario says what it expects with `Stage.fact`: the first fact that does not hold ends it, by name, with what was seen instead.
+A scenario states its expectations with `Stage.fact`: the first fact that does not hold ends it, with its name and the observed
+value.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class DidNotHoldError(AssertionError):
 class Scenario:
     """One named scenario. `play` returns what held, in a few words.
 
-    `waits_for` names the part of the product that must exist before it can be played at all, `unchecked` what it cannot check yet.
+    `waits_for` names the part of the product that must exist before the scenario can be played at all, `unchecked` what it cannot
+    check yet.
     """
 
     id: str
@@ -56,7 +58,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a `quotebot` command came to."""
+    """Result of a `quotebot` command: exit status, stdout and stderr."""
 
     status: int
     out: str
@@ -64,12 +66,12 @@ class CommandResult:
 
     @property
     def data(self) -> Any:
-        """Its JSON."""
+        """The parsed JSON of its stdout."""
         return json.loads(self.out)
 
 
 class Stage:
-    """One scenario's world, bot and people. `folder` holds everything that happened: ledger, bot's log, witness log."""
+    """One scenario's world, bot and people. `folder` contains all its records: the ledger, the bot's log, the request log."""
 
     def __init__(self, world: World, folder: Path, session: aiohttp.ClientSession) -> None:
         self.world = world
@@ -79,7 +81,7 @@ class Stage:
 
     @property
     def ledger_path(self) -> Path:
-        """The bot's ledger file."""
+        """Path of the bot's ledger file."""
         return self.folder / "bot" / "ledger.db"
 
     @property
@@ -88,19 +90,19 @@ class Stage:
         return self._bots[-1]
 
     async def start(self, plan: KillPlan | None = None, **environment: str) -> None:
-        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings besides the world's."""
+        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings in addition to the world's."""
         bot = BotProcess(self.world, self.folder / "bot", self.folder / "bot.log", **environment)
         self._bots.append(bot)
         await bot.start(plan)
 
     async def end(self) -> None:
-        """Stop whatever still runs."""
+        """Stop the bots that still run."""
         for bot in self._bots:
             if bot.started:
                 await bot.stop()
 
     def fact(self, fact: str, held: object, seen: object = None) -> None:
-        """Expect a fact, given as a sentence. Raises DidNotHoldError with what was seen instead."""
+        """Expect a fact, given as a sentence. Raises DidNotHoldError with the observed value otherwise."""
         if not held:
             raise DidNotHoldError(fact if seen is None else f"{fact} (seen: {str(seen)[:SEEN_CHARACTERS_MAX]})")
 
@@ -109,7 +111,7 @@ class Stage:
         self.fact(fact, seen == expected, f"{seen!r}, not {expected!r}")
 
     async def until_card_says(self, words: str) -> None:
-        """Wait until the newest card says this."""
+        """Wait until the newest card contains these words."""
 
         async def says() -> bool:
             return words in await self.deal.card_text()
@@ -117,7 +119,7 @@ class Stage:
         await eventually(says, f'the card to say "{words}"')
 
     async def until_struck(self, times: int = 1) -> None:
-        """Wait until the armed faults have struck so often."""
+        """Wait until the armed faults have taken effect `times` times."""
 
         async def struck() -> bool:
             return await self.deal.hits() >= times
@@ -125,12 +127,12 @@ class Stage:
         await eventually(struck, f"the armed faults to strike {times} times")
 
     async def again(self, request_id: str, times: int = 3) -> list[Json | None]:
-        """Deliver an earlier request again, so often byte-identical and so often as Slack's retry, all at once; return the acks."""
+        """Redeliver a request, `times` times byte-identical and `times` times as Slack's retry, all at once; return the acks."""
         answers = await asyncio.gather(*(self.deal.redeliver(request_id, kind, times) for kind in ("resend", "retry")))
         return [answer["ack"] for some in answers for answer in some]
 
     async def until_counted(self, duplicates: int) -> None:
-        """Wait until so many duplicates are in the audit: each is answered first and counted then."""
+        """Wait until the audit has this number of duplicates: each is answered first and counted later."""
 
         async def counted() -> bool:
             return await self.count("audit_events WHERE event_type = 'delivery.duplicate'") == duplicates
@@ -138,7 +140,7 @@ class Stage:
         await eventually(counted, f"{duplicates} duplicates to be counted")
 
     async def count(self, what: str) -> int:
-        """Count rows of the ledger; `what` is our own SQL, from the table's name on."""
+        """Count rows of the ledger; `what` is SQL of a scenario, from the table's name on."""
         (row,) = await self.deal.rows(f"SELECT count(*) AS n FROM {what}")  # noqa: S608 -- a scenario's own text
         number: int = row["n"]
         return number
@@ -152,7 +154,7 @@ class Stage:
         return [row for row in every if row["class"] == effect_class]
 
     async def quotebot(self, *arguments: str) -> CommandResult:
-        """Run the command line as an operator beside the bot would."""
+        """Run the command line as an operator would while the bot runs."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -175,7 +177,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage_in(folder: Path) -> AsyncIterator[Stage]:
-    """Give a stage whose files are in this folder; end its processes and its world."""
+    """Yield a stage whose files are in this folder; end its processes and its world afterwards."""
     async with World(folder / "world").serve() as world, aiohttp.ClientSession() as session:
         stage = Stage(world, folder, session)
         try:
@@ -185,7 +187,7 @@ async def stage_in(folder: Path) -> AsyncIterator[Stage]:
 
 
 async def perform(scenario: Scenario, folder: Path) -> str:
-    """Play one scenario in this folder, then check what must always hold; return what held. Raises AssertionError, TimeoutError."""
+    """Play one scenario in this folder, then check every invariant; return what held. Raises AssertionError and TimeoutError."""
     if scenario.play is None:
         raise ValueError(f"{scenario.id} waits for {scenario.waits_for}")
     async with asyncio.timeout(SCENARIO_SECONDS), stage_in(folder) as stage:

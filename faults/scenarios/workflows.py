@@ -1,7 +1,7 @@
-"""The stories whose every window is tried: each kind of command, each way it can end, and what operators do about it.
+"""The scenarios whose every crash point is tried: each kind of command, each of its ends, and the operator commands on it.
 
-`before` brings the world to where the measured part begins. A new command kind, effect class or write that no story passes
-fails faults/suites/test_crash_points.py.
+`before` brings the world to the start of the measured part. A new command kind, effect class or write that no scenario passes fails
+faults/suites/test_crash_points.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from quotebot.sandbox.salesforce.ids import record_id
 from quotebot.views.crm_fields import block_of
 
 Steps = Callable[[], Sequence[Step]]
-DAYS_20: Final = 20 * 86_400.0  # a quote that nobody touched is stale, and valid for ten days more
+DAYS_20: Final = 20 * 86_400.0  # an untouched quote is stale then, and valid for ten days more
 HOUR: Final = 3600.0
 YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
@@ -49,7 +49,7 @@ NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
 OPS, OPERATOR = "C0OPS", "U0OPERATOR"
 SHARED: Final = "C0PARTNER"
-UNCLEAR: Final = "@quotebot 5 pro for Acme, they sign soon"  # fixed rules leave words of it unread
+UNCLEAR: Final = "@quotebot 5 pro for Acme, they sign soon"  # fixed rules cannot read all of it
 MODEL: Final = {
     "llm_base_url": "http://127.0.0.1:1/v1",
     "llm_api_key": SecretStr("sk-sandbox"),
@@ -68,13 +68,13 @@ QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`before` and `measured` make fresh steps each time."""
+    """One scenario. `before` and `measured` return new steps each time."""
 
     name: str
     measured: Steps
     before: Steps = tuple
-    at_rest: bool = True  # whether nothing is left waiting at its end
-    apart: bool = False  # whether its order of things needs a bot that does nothing while people act: a process of its own
+    at_rest: bool = True  # whether nothing waits at its end
+    apart: bool = False  # whether its order of events needs a bot that is idle while people act: a process of its own
 
 
 def _created() -> list[Step]:
@@ -101,17 +101,17 @@ def _dead_crm() -> list[Step]:
 
 
 def _held_for_crm() -> list[Step]:
-    """An approved quote of which nothing is owed any more but the write to Salesforce, which is paused."""
+    """An approved quote whose only pending effect is the write to Salesforce, which is paused."""
     return [*_submitted(), Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
 
 
 def _pending_for_crm() -> list[Step]:
-    """An approved quote of which nothing is owed any more but the write to Salesforce."""
+    """An approved quote whose only pending effect is the write to Salesforce."""
     return [*_held_for_crm(), Stops(), Operates("resume")]
 
 
 def _announced() -> list[Step]:
-    """A dead letter with its card in the operators' channel; the other side is well again."""
+    """A dead letter with its card in the operators' channel; the external service works again."""
     return [Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), *_dead_crm(), Waits(10), Settles()]
 
 
@@ -121,7 +121,7 @@ def _for_a_deal() -> list[Step]:
 
 
 def _under_a_deal() -> list[Step]:
-    """An approved quote for a chosen opportunity, of which nothing is owed any more but the write to Salesforce."""
+    """An approved quote for a chosen opportunity, whose only pending effect is the write to Salesforce."""
     asked: list[Step] = [*_for_a_deal(), Fills(REP, UNDER_A_DEAL), Settles(), Clicks("quote.submit", REP), Settles()]
     held: list[Step] = [Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
     return [*asked, *held, Stops(), Operates("resume")]
@@ -140,7 +140,7 @@ def _sent() -> list[Step]:
 
 
 def _lost() -> list[Step]:
-    """A backup that owes a PDF, a record and words in a thread; all of it was done since."""
+    """A backup with a pending PDF, record and thread reply, all of which were delivered after it."""
     died: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()]
     return [*died, Operates("backup"), Starts(), Settles(), Stops()]
 

@@ -1,11 +1,12 @@
-"""Every crash window of every story: the bot dies there, starts again, and the end must be the golden run's end.
+"""Every crash point of every scenario: the bot dies there and restarts, and the end must equal the golden run's end.
 
-    python -m faults.suites.crash_points                          every window of every story, and a sample of crashes during
-recovery     python -m faults.suites.crash_points --only approve --apart                     each death a SIGKILL of a process of
-its own     python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
+    python -m faults.suites.crash_points                          every crash point of every scenario, and a sample of crashes
+                                                                  during recovery
+    python -m faults.suites.crash_points --only approve --apart   each crash a SIGKILL of a separate process
+    python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
 
-Nothing is listed by hand: a run without faults notes every passage of every choke point (each SQL statement, COMMIT before and
-after, outbound request before, served, answered, acknowledgement, file step), and each passage is a window.
+No crash point is listed by hand: a run without faults records every passage of every choke point (each SQL statement, COMMIT before
+and after, outbound request before, served, answered, acknowledgement, file step), and each passage is a crash point.
 """
 
 from __future__ import annotations
@@ -40,33 +41,33 @@ if TYPE_CHECKING:
 
     from faults.lab.simulation import Cell
 
-RECOVERIES_PER_STORY: Final = 2  # deaths during a recovery, drawn per change
-RECOVERY_PASSAGES: Final = 60  # that these are drawn from: a start and the first things after it. Nightly: of the whole recovery
-TOGETHER: Final = 32  # windows that are played in one fork, each from a twin of the cell
+RECOVERIES_PER_STORY: Final = 2  # crashes during a recovery, drawn per change
+RECOVERY_PASSAGES: Final = 60  # of which these are drawn: a start and its first steps. Nightly runs try the whole recovery
+TOGETHER: Final = 32  # crash points that are played in one fork, each from a twin of the cell
 
-Came = dict[str, Any] | str  # how a window ended, or the traceback of what broke
+Came = dict[str, Any] | str  # the outcome of a play, or the traceback of an error
 Ends = list[tuple[Window, Came]]
 
 
 @dataclass(slots=True)
 class Tried:
-    """What came of one story."""
+    """Results of one scenario."""
 
     story: str
     windows: int = 0
     recoveries: int = 0
-    untold: int = 0  # plays in which an answer to one person was let go of: its process died twice while it sent it
-    poisoned: int = 0  # plays in which something died three times and was given up
+    untold: int = 0  # plays in which an ephemeral reply was given up: its process died twice while it sent it
+    poisoned: int = 0  # plays in which a row died three times and was given up
     passages: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
 
 
 def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool) -> list[Window]:
-    """Return what can go wrong at each passage: a death, and at a request also a lost answer or a refused connection.
+    """Return the faults to inject at each passage: a crash, and at a request also a lost answer or a refused connection.
 
-    Deaths at passages in a row that would leave the same, byte for byte, in every file and outside, are one: the last of them is
-    tried, unless `every` one is wanted. (All statements of a transaction leave the same: nothing of it is in a file.)
+    Consecutive crash points that leave identical files and identical records in the external services count as one: the last of
+    them is tried, or with `every` all of them. (All statements of a transaction leave the same: nothing of it is in a file.)
     """
     found = []
     for index, point in enumerate(passages):
@@ -82,18 +83,18 @@ def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to try of a story: one window, or all; how many deaths during a recovery, or with None each one; which sample."""
+    """What to try of a scenario: one window or all; the number of crashes during recovery, or all with None; the sample's seed."""
 
     only: Window | None = None
     recoveries: int | None = RECOVERIES_PER_STORY
     every: bool = False
-    apart: bool = False  # whether each death is a SIGKILL of a process of its own
+    apart: bool = False  # whether each crash is a SIGKILL of a separate process
     seed: int = 1
-    points: Path | None = None  # where to leave what the story passes when nothing goes wrong
+    points: Path | None = None  # where to write the passages of the run without faults
 
 
 def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
-    """Try what is asked of one story."""
+    """Try the requested windows of one scenario."""
     tried = Tried(story.name)
     with prepared(story, folder) as cell:
         golden = in_a_fork(lambda: play(cell.twin(), story, folder / "golden", None))
@@ -104,7 +105,7 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
             leave_points(asked.points, story.name, golden)
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
         tried.passages = Counter(_family(point) for point in passages)
-        pairs: list[Window] = []  # the first deaths of those that are to be followed by each death in their recovery
+        pairs: list[Window] = []  # the first crashes of those that are to be followed by each crash in their recovery
         if asked.only is None and story.before != story.measured:
             deaths = [window for window in windows_of(passages, golden["states"], every=False) if window.deed == "kill"]
             if asked.recoveries is None:
@@ -119,7 +120,7 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
 
 
 def _twice(deaths: Sequence[Window], recoveries: int, chance: random.Random) -> list[Window]:
-    """Draw so many deaths and for each another one during the recovery from it."""
+    """Draw crashes, and for each another one during the recovery from it."""
     drawn = chance.sample(deaths, min(recoveries, len(deaths)))
     return [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
 
@@ -130,7 +131,7 @@ def _batches(windows: Sequence[Window]) -> Iterator[Sequence[Window]]:
 
 
 def _came(windows: Sequence[Window], played: Callable[[], Ends]) -> Ends:
-    """Play windows from the same beginning, one after the other in one fork: a fork costs more than a twin."""
+    """Play windows from the same start, one after another in one fork: a fork costs more than a twin."""
     try:
         ends: Ends = in_a_fork(played)
     except BrokenError as error:
@@ -145,10 +146,10 @@ def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Windo
 
 
 def _came_of_pairs(cell: Cell, story: Story, folder: Path, deaths: Sequence[Window]) -> Ends:
-    """Play each death that leaves something of its own during the recovery from each of these deaths."""
+    """Play each distinct crash during the recovery from each of these crashes."""
     ends: Ends = []
     with _left_at(cell, story, folder / "left", deaths) as left:
-        for first in deaths:  # each in a fork of its own: what hundreds of plays leave behind fills a gigabyte
+        for first in deaths:  # each in its own fork: the memory of hundreds of plays fills a gigabyte
             ends += in_a_fork(partial(_came_of_its_pairs, cell, left.get(first), story, folder, first))
     return ends
 
@@ -168,7 +169,7 @@ def _came_of_its_pairs(cell: Cell, left: Left | None, story: Story, folder: Path
 
 @contextmanager
 def _left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> Iterator[dict[Window, Left]]:
-    """Give what a death at each of these windows leaves, of those that need not be gone to."""
+    """Yield the states after a crash at each of these windows, as far as a play need not repeat the way there."""
     try:
         yield left_at(cell.twin(), story, folder, windows) if windows and not story.apart else {}
     finally:
@@ -178,7 +179,7 @@ def _left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) 
 def _came_of(
     cell: Cell, left: Left | None, story: Story, folder: Path, window: Window, *, apart: bool = False, looks: bool = False
 ) -> Came:
-    """Play one window: from the death on where that is there, else from the beginning."""
+    """Play one window: from the state after the crash if there is one, else from the start."""
     played = cell.twin() if left is None else left.cell
     try:
         if left is None:
@@ -214,7 +215,7 @@ def _family(point: str) -> str:
 
 
 def kept(folder: Path, story: str) -> Path:
-    """Where is kept what one story passes."""
+    """Return the file with the passages of one scenario."""
     return folder / f"{story}.json"
 
 
@@ -226,7 +227,7 @@ def _tried(asked: Asked, name: str) -> tuple[Tried, float]:
 
 
 def reported(tried: Tried, seconds: float, seed: int) -> Report:
-    """Print what came of a story, and return its report."""
+    """Print the results of a scenario, and return its report."""
     for sentence in tried.violations:
         print(sentence)
     passages = sum(tried.passages.values())
@@ -247,7 +248,7 @@ def reported(tried: Tried, seconds: float, seed: int) -> Report:
 
 
 def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
-    """Leave, for `points_of`, what the story passes, executes and owes."""
+    """Write the passages, commands and effect classes of the scenario, for `points_of`."""
     folder.mkdir(parents=True, exist_ok=True)
     begun = kept(folder, story).with_suffix(".part")
     begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
@@ -255,9 +256,9 @@ def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
 
 
 def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, list[str]]:
-    """Return every point that the stories pass, every kind of command they execute and every class of effects they owe.
+    """Return every passage of the scenarios, every kind of command they execute and every class of effects they enqueue.
 
-    Where `left` has what a story passes it is not played again.
+    A scenario whose passages are in `left` is not played again.
     """
     found: dict[str, set[str]] = {"points": set(), "kinds": set(), "classes": set()}
     for story in stories:
@@ -312,7 +313,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     recoveries = None if nightly else options.recoveries
     asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed, options.left)
     before = {story.name: report for story in stories if (report := kept_as(options.resume, story.name)) is not None}
-    for report in before.values():  # what was found before an interruption was found
+    for report in before.values():  # findings of an interrupted run count
         keep(report)
     todo = [story for story in stories if story.name not in before]
     wrong = sum(len(report.violations) for report in before.values())

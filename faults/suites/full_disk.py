@@ -1,6 +1,6 @@
-"""A full disk under the real bot, played by a process that alone has that disk: `python -m faults.suites.full_disk FOLDER`.
+"""A full disk under the real bot, played by a process that has this disk to itself: `python -m faults.suites.full_disk FOLDER`.
 
-What people see is asserted here; faults/suites/test_full_disk.py starts it where a process may mount a disk of its own.
+The messages that people see are asserted here; faults/suites/test_full_disk.py starts this where a process may mount its own disk.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from faults.harness.rig import Json
 
 REFUSED: Final = "Nothing was recorded and nothing was done"
-TRIES: Final = 400  # a reservation takes some eight pages, and what the WAL has room for already asks nothing of the disk
+TRIES: Final = 400  # a reservation takes about eight pages, and the WAL's allocated room needs no disk space
 
 
 def expect(fact: str, held: object) -> None:
-    """Raise AssertionError when a fact does not hold."""
+    """Raise AssertionError if a fact does not hold."""
     if not held:
         raise AssertionError(fact)
 
 
 def fill(disk: Path) -> None:
-    """Leave not a byte free."""
+    """Fill the disk to the last byte."""
     with (disk / "filler").open("ab", buffering=0) as filler:
         for size in (1 << 20, 4096, 1):
             try:
@@ -45,7 +45,7 @@ def fill(disk: Path) -> None:
 
 
 async def until_refused(ask: Callable[[int], Awaitable[Json]], disk: Path) -> tuple[list[int], str]:
-    """Ask for quotes on a disk that is filled again and again, the ballast's room too; return who was heard, and the refusal."""
+    """Request quotes on a disk that is refilled before each, the ballast too; return the acknowledged numbers and the refusal."""
     heard: list[int] = []
     for number in range(TRIES):
         await asyncio.to_thread(fill, disk)
@@ -59,7 +59,7 @@ async def until_refused(ask: Callable[[int], Awaitable[Json]], disk: Path) -> tu
 
 
 async def play(folder: Path) -> None:
-    """Fill the disk at `folder`/bot under a working bot, then make room. Raises AssertionError with what did not hold."""
+    """Fill the disk at `folder`/bot under a running bot, then free space. Raises AssertionError with the fact that did not hold."""
     disk = folder / "bot"
     async with World(folder / "world").serve() as world, aiohttp.ClientSession() as session:
         bot, deal = BotProcess(world, disk, folder / "bot.log"), Deal(world.url, disk, session)
@@ -93,11 +93,11 @@ async def play(folder: Path) -> None:
 
 
 async def asks_again(deal: Deal) -> bool:
-    """Ask once more; tell whether it was taken."""
+    """Request one more quote; tell whether it was accepted."""
     answer = await deal.slash("new for Afterwards: 5 pro")
     return answer["ack"] is not None and REFUSED not in str(answer["ack"].get("text", ""))
 
 
 if __name__ == "__main__":
-    os.environ.pop(FOLDER_VARIABLE, None)  # a zygote of somebody else does not see this disk
+    os.environ.pop(FOLDER_VARIABLE, None)  # a fork server outside this mount does not see the disk
     asyncio.run(play(Path(sys.argv[1])))

@@ -1,13 +1,14 @@
 """A disk that fails at its k-th call, for every k: once, or from then on. `python -m faults.suites.io_errors`.
 
-The same production code over the machine's own SQLite as in power.py, with an error in the place of one call. The process may
-refuse or say that it does not know; it may not lie. Afterwards, on a disk that works: what was recorded is there, what was said not
-to be is not, the file and the audit are whole, and the next process finishes everything. A failed sync may also have lost what it
-was asked to sync: that is looked at too, at once and after the next process has worked on what it found in memory.
+The same production code runs over the machine's own SQLite as in power.py, with an error in place of one call. The process may
+refuse a request or report an unknown outcome, but it may not report a false one. Afterwards, on a working disk: every write
+reported as recorded is there, every write reported as not recorded is not, the file and the audit are intact, and the next process
+finishes everything. A failed sync may also have lost the data it was to sync: that is checked too, at once and after the next
+process has worked on what it found in memory.
 
-A first start writes migration after migration, each a transaction that asks nothing of the process but what the file says. So for
-its k-th write the failing process begins where another one was cut off, after the last migration before it: what is left of the
-start makes the same writes, by place and length (test_io_errors.py holds that), and the rest need not be done again for each k.
+A first start writes one migration after another, each a transaction that depends on the file only. So for its k-th write the
+failing process starts where another one was interrupted, after the last migration before it: the rest of the start makes the same
+writes, by offset and length (test_io_errors.py checks that), and the earlier writes need not be repeated for each k.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ SUITE: Final = "io_errors"
 AT_ONCE: Final = 2
 LATER_MS: Final = 60_000
 WRONG_ENOUGH: Final = 50
-CUTS: Final = 3  # of the power, while the next process works on what a failed sync may have left
-SAMPLE: Final = 25  # production starts on one of so many files that read as others did before
+CUTS: Final = 3  # power cuts while the next process works on what a failed sync may have left
+SAMPLE: Final = 25  # production starts on one in so many files with content that was seen before
 KINDS: Final = {
     "FULL": (Call.WRITE, FULL),
     "IOERR_WRITE": (Call.WRITE, IOERR_WRITE),
@@ -63,7 +64,7 @@ MODES: Final = ("once", "sticky")
 
 
 async def _nothing(work: Work) -> None:
-    """Open, recover, close."""
+    """Do nothing: the process only opens, recovers and closes."""
     del work
 
 
@@ -75,14 +76,14 @@ async def _day(work: Work) -> None:
     await work.day(1)
 
 
-# What the failing process does, and whether the ledger is there before it.
+# The failing process's task, and whether the ledger exists before it.
 TASKS: Final = {"first start": (_nothing, False), "errand": (_task, True), "day": (_day, True)}
 BUDGETS: Final = {"change": ("first start", "errand"), "nightly": ("first start", "errand", "day")}
 
 
 @dataclass(slots=True)
 class KthCall:
-    """Fails the k-th call of a kind, or all from the k-th on."""
+    """Fault that fails the k-th call of a kind, or all from the k-th on."""
 
     call: Call
     code: int
@@ -91,7 +92,7 @@ class KthCall:
     calls: int = 0
 
     def __call__(self, call: Call, name: str) -> int:
-        """Return the code to answer with."""
+        """Return the result code of the call."""
         del name
         if call is not self.call:
             return OK
@@ -100,20 +101,20 @@ class KthCall:
 
     @property
     def fired(self) -> bool:
-        """Whether it came to the k-th call."""
+        """True if the k-th call was made."""
         return self.calls >= self.k
 
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
-    """A first start that ended after so many writes, between two migrations, and what it left."""
+    """A first start that ended after `writes` writes, between two migrations, and the files it left."""
 
     writes: int
     left: Image
 
 
 def cut_offs(start: Sequence[Event], folder: Path) -> list[CutOff]:
-    """Return each point of a recorded first start at which a migration more was done, from its beginning on; `folder` is used."""
+    """Return each point of a recorded first start, in order, at which one more migration was complete. `folder` is used for it."""
     disk, writes, found, done = Disk(), 0, [CutOff(0, {})], 0
     for event in start:
         disk.take(event)
@@ -145,7 +146,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Return a name for its files."""
+        """A name for the trial's files."""
         return f"{self.task}-{self.kind}-{self.mode}-{self.seed}".replace(" ", "-")
 
     def run(self, only: int | None = None) -> Report:
@@ -165,7 +166,7 @@ class Trial:
 
 
 class Bench:
-    """Where one trial is made: the failing process's folder, and what was found so far."""
+    """Bench of one trial: the failing process's folder, and the findings so far."""
 
     def __init__(self, trial: Trial, folder: Path) -> None:
         self._trial = trial
@@ -181,7 +182,7 @@ class Bench:
         skips = not there and KINDS[trial.kind][0] is Call.WRITE
         self._cut_offs = cut_offs(self.record(self._safe), folder / "cut off") if skips else [CutOff(0, self._safe)]
         self._reader = Reader(folder / "read", Digests(), any_ledger=True)
-        self._started: set[tuple[bytes, tuple[Fact, ...]]] = set()  # from what, with which answers given
+        self._started: set[tuple[bytes, tuple[Fact, ...]]] = set()  # pairs of content and answers that production has started on
         self._luck = self._chance()
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
@@ -191,7 +192,7 @@ class Bench:
         return random.Random(self._trial.seed)  # noqa: S311 -- replayable
 
     def record(self, ledger: Image) -> list[Event]:
-        """Let one process do the task on a disk that works, and return what it did to the ledger's files."""
+        """Run the task in one process on a working disk, and return its events on the ledger's files."""
         recorder = Recorder()
         folder = self._copy("live", ledger)
         with WatchedFolder(folder, observer=recorder):
@@ -199,7 +200,7 @@ class Bench:
         return recorder.events
 
     def fail(self, k: int) -> bool:
-        """Let one process work on a disk that fails at call k, then look; false when it never came to that call."""
+        """Run one process on a disk that fails at call k, then check the result; false if it never made that call."""
         trial = self._trial
         begin = max((each for each in self._cut_offs if each.writes < k), key=lambda each: each.writes)
         folder = self._copy("live", begin.left)
@@ -211,13 +212,13 @@ class Bench:
             watched = WatchedFolder(folder, observer=recorder, fault=fault, failing=(fault.call,), hurry=trial.kind == "BUSY")
             with watched:
                 run_to_end(live(folder, clock, self._audit, diary, self._chance(), self._task))
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the bot would end with a traceback instead of words
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the bot would end with a traceback instead of a message
             self._wrong(k, f"UNCLEAN: {type(error).__name__}: {error}")
         self.reached |= {f"{trial.kind}: {fact.told}" for fact in diary.facts}
         if diary.ended_by is not None:
             self.reached.add(f"{trial.kind}: the process ended")
         self._restart(k, "", _files(folder), diary)
-        if recorder is not None:  # the kernel may have thrown away what it could not sync
+        if recorder is not None:  # the kernel may have dropped what it could not sync
             disk = Disk(self._safe)
             for event in recorder.events:
                 disk.take(event)
@@ -227,7 +228,7 @@ class Bench:
         return fault.fired
 
     def _build_upon(self, k: int, folder: Path, recorder: Recorder, diary: Diary) -> None:
-        """Let the next process work on what may be in memory alone, and cut the power, under way and at its end."""
+        """Run the next process on state that may exist only in memory, and cut the power, during its work and at its end."""
         begun = len(recorder.events)
         clock = TickingClock(max((fact.at for fact in diary.facts), default=MORNING_MS) + 2 * LATER_MS)
         later = Diary(lambda: len(recorder.events))
@@ -245,7 +246,7 @@ class Bench:
                     self._restart(k, f"(forgotten, {label}) ", image, answered)
 
     def _restart(self, k: int, where: str, image: Image, diary: Diary) -> None:
-        """Start on what is left: whenever it reads as nothing before did, or other answers had been given; and now and then."""
+        """Start on the remaining files if their content or the answers given are new, and otherwise at random."""
         try:
             met = (self._reader.content(image), tuple(diary.facts))
             if met in self._started and self._luck.randrange(SAMPLE):
@@ -260,7 +261,7 @@ class Bench:
             self._wrong(k, f"{where}{what}")
 
     def _copy(self, name: str, ledger: Image) -> Path:
-        """Return a folder with what a process finds, and a ballast that need not be made (of holes: nothing measures it)."""
+        """Return a folder with the files that a process finds, and a sparse ballast, whose size is not measured."""
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -293,7 +294,7 @@ def run_trial(trial: Trial) -> tuple[Trial, Report]:
 
 
 def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
-    """Run every trial, AT_ONCE beside each other; what `folder` holds was run before."""
+    """Run every trial, AT_ONCE in parallel; trials whose reports are in `folder` are not repeated."""
     reports: list[Report] = []
     left = []
     for trial in trials(budget, seed):
@@ -312,7 +313,7 @@ def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the suite and return the exit status: 1 when anything was violated, 69 when this Python's SQLite cannot be reached."""
+    """Run the suite and return the exit status: 1 if anything was violated, 69 if this Python's SQLite cannot be reached."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.io_errors", description="Fails every call to the disk in turn.")
     parser.add_argument("--budget", choices=BUDGETS, default="change")
     parser.add_argument("--seed", type=int, default=1)

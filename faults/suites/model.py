@@ -1,7 +1,7 @@
 """Model-based test of the production ledger: `python -m faults.suites.model [--budget nightly] [--seed N]`.
 
-What is done is drawn by Hypothesis, in blocks of ten runs with a seed each: after ten it breeds variants of what it has, and fresh
-runs find more here. The model is model_ledger.py; the verbs and the comparison are in model_machine.py.
+Hypothesis draws the operations, in blocks of ten runs with one seed each: after ten runs it mutates earlier examples, and new runs
+find more here. The model is model_ledger.py; the rules and the comparison are in model_machine.py.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from faults.suites.model_machine import LedgerMachine, RunCounts, Template
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-RUNS: Final = 10  # in one block
-STEPS: Final = 60  # in one run
+RUNS: Final = 10  # per block
+STEPS: Final = 60  # per run
 BLOCKS: Final = {"change": 36, "nightly": 1_800}  # at least 20,000 and 1,000,000 steps
 FIRST_SEED: Final = 1
-SHM: Final = Path("/dev/shm")  # noqa: S108 -- a folder of our own is made in it: files there cost no disk
+SHM: Final = Path("/dev/shm")  # noqa: S108 -- a private folder is created in it: files there cost no disk
 
 
 @contextmanager
 def empty_ledger() -> Iterator[Template]:
-    """Yield an empty ledger to copy; it goes with everything that was made beside it."""
+    """Yield an empty ledger to copy; it is removed with everything in its folder."""
     folder = Path(tempfile.mkdtemp(prefix="quotebot-model-", dir=SHM if SHM.is_dir() else None))
     try:
         yield Template.make(folder)
@@ -48,14 +48,14 @@ def empty_ledger() -> Iterator[Template]:
 
 
 def run_block(number: int, template: Template, *, shrink: bool = True) -> Report:
-    """Run the block with this seed. A disagreement is a violation; `shrink` seeks the shortest program that shows it."""
+    """Run the block with this seed. A disagreement is a violation; `shrink` searches the shortest program that shows it."""
     tally = RunCounts()
     machine = seed(number)(type("LedgerRun", (LedgerMachine,), {"tally": tally, "template": template}))
     began = time.monotonic()
     violations = []
     try:
         run_state_machine_as_test(machine, settings=_settings(shrink=shrink))
-    except Exception as error:  # noqa: BLE001 -- whatever goes wrong in a run is what this looks for
+    except Exception as error:  # noqa: BLE001 -- any error in a run is a finding
         program = "\n".join(getattr(error, "__notes__", ()))
         violations = [
             f"{type(error).__name__}: {error}\n{program}\nagain: python -m faults.suites.model --seed {number} --blocks 1"
@@ -71,9 +71,9 @@ def run_block(number: int, template: Template, *, shrink: bool = True) -> Report
 
 
 def run_blocks(seeds: Sequence[int], *, folder: Path | None = None, at_once: int = 1) -> Report:
-    """Run a block for each seed, with a bar where somebody watches; each is kept in `folder`, and those kept there are left out.
+    """Run a block for each seed, with a bar on a terminal. Reports are kept in `folder`; blocks that have one there are skipped.
 
-    Of several at once none seeks the shortest program, which takes minutes: the command in its violation does.
+    Parallel blocks do not search the shortest program, which takes minutes; the command in the violation does.
     """
     kept = [] if folder is None or not folder.is_dir() else read_all(folder)
     done = {number for report in kept for number in report.seeds}
@@ -89,7 +89,7 @@ def run_blocks(seeds: Sequence[int], *, folder: Path | None = None, at_once: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the budget asked for; 1 when model and ledger disagreed."""
+    """Run the requested budget; returns 1 if model and ledger disagreed."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.model", description=__doc__)
     parser.add_argument("--budget", choices=BLOCKS, default="change")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first block")
@@ -97,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each block's report there, and leave out what is in it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as well")
     asked = parser.parse_args(arguments)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # clocks are put back on purpose
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # clocks are set back on purpose
     blocks = range(asked.seed, asked.seed + (asked.blocks or BLOCKS[asked.budget]))
     report = run_blocks(blocks, folder=asked.resume, at_once=(os.cpu_count() or 1) if asked.budget == "nightly" else 1)
     keep(report)
     if asked.json is not None:
         asked.json.write_text(report.to_text(), encoding="utf-8")
     for violation in report.violations:
-        print(violation)  # noqa: T201 -- what the command is for
+        print(violation)  # noqa: T201 -- the command's output
     steps, runs = report.counts["steps"], report.counts["runs"]
     print(f"model: {steps:,} steps in {runs:,} runs, {len(report.violations)} disagreements, {report.seconds:.0f} s")  # noqa: T201 -- as above
     return 1 if report.violations else 0

@@ -1,4 +1,4 @@
-"""The gates of the model: whether a class of effects, or a family that shares a login, may be taken. As pure as model_ledger.py."""
+"""The gates of the model: they decide whether effects of a class, or of a family that shares a login, may be claimed. Pure code."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FAILURES: Final = 5  # in a row,
-DISTINCT: Final = 3  # over so many effects, are an outage,
-REST: Final = 30_000  # and it is left alone for so long (ms)
+DISTINCT: Final = 3  # over this many effects, are an outage,
+REST: Final = 30_000  # after which the class is left alone for this time (ms)
 
 
 def family(cls: str) -> str:
-    """Return what stands before the dot."""
+    """Return the part of a class name before the dot."""
     return cls.partition(".")[0]
 
 
 @dataclass(slots=True)
 class Gate:
-    """flowing, held (until a time, or until somebody resumes it) or half_open (one at a time)."""
+    """State of one class or family: flowing, held (until a time, or until a person resumes it) or half_open (one at a time)."""
 
     state: str = "flowing"
     cause: str | None = None
@@ -31,13 +31,13 @@ class Gate:
     failing: tuple[int, ...] = ()
 
     def flow(self) -> None:
-        """Forget all but the last resume."""
+        """Reset everything except the last resume."""
         self.state, self.since, self.until, self.failures, self.failing = "flowing", None, None, 0, ()
 
 
 @dataclass(slots=True)
 class Hold:
-    """A time in which ages stood still."""
+    """A period in which ages do not grow."""
 
     name: str
     began: int
@@ -46,7 +46,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Gates:
-    """All gates by name, and every time one was held."""
+    """All gates by name, and every period in which one was held."""
 
     by_name: dict[str, Gate] = field(default_factory=dict)
     holds: list[Hold] = field(default_factory=list)
@@ -56,12 +56,12 @@ class Gates:
         return self.by_name.setdefault(name, Gate())
 
     def hold(self, name: str, cause: str, now: int, until: int | None = None) -> None:
-        """Let nothing through. A hold that waits for a person is not cut short, nor is a longer one by a shorter."""
+        """Hold the gate. A hold that waits for a person is not shortened, nor is a longer hold by a shorter one."""
         gate = self.of(name)
         if gate.state == "held":
             if gate.until is None and (cause, gate.cause) != ("operator", "auth"):
                 return
-            if gate.cause != "breaker" or until is None:  # an outage stays one, however long it is told to wait
+            if gate.cause != "breaker" or until is None:  # an outage stays one, whatever Retry-After is requested
                 gate.cause = cause
             gate.until = None if until is None or gate.until is None else max(until, gate.until)
             return
@@ -70,7 +70,7 @@ class Gates:
         self.holds.append(Hold(name, now))
 
     def lift_ended(self, now: int) -> None:
-        """End the holds whose time is over: an outage half open; a mere wait leaves no trace."""
+        """End the holds whose time is over: an outage becomes half open, a mere wait leaves no trace."""
         for name, gate in self.by_name.items():
             if gate.state == "held" and gate.until is not None and gate.until <= now:
                 self._end(name, gate.until)
@@ -86,7 +86,7 @@ class Gates:
                 hold.ended = at
 
     def pause(self, name: str, now: int) -> bool:
-        """Hold on a person's word; false when a person had done so."""
+        """Hold for a person; false if a person already had."""
         gate = self.of(name)
         if gate.state == "held" and gate.cause == "operator":
             return False
@@ -94,7 +94,7 @@ class Gates:
         return True
 
     def resume(self, name: str, now: int, cause: str | None = None) -> int:
-        """Open, half, whatever keeps this class or family still; return how many were."""
+        """Set every hold on this class or family to half open; return their number."""
         related = [each for each in self.by_name if name in (each, family(each)) or each == family(name)]
         held = [each for each in related if self.of(each).state == "held" and cause in (None, self.of(each).cause)]
         for each in held:
@@ -105,12 +105,12 @@ class Gates:
         return len(held)
 
     def try_logins_again(self, now: int) -> list[str]:
-        """Open, half, what waits for a login: the secret may have been changed."""
+        """Set the holds that wait for a login to half open, because the secret may have been changed."""
         held = [name for name, gate in self.by_name.items() if gate.state == "held" and gate.cause == "auth"]
         return [name for name in held if self.resume(name, now, "auth")]
 
     def shorten(self, now: int) -> None:
-        """Count a wait from now that was written down by a clock that was ahead."""
+        """Restart from now a wait that was recorded by a clock that was ahead."""
         for gate in self.by_name.values():
             if gate.until is not None and gate.since is not None and gate.until > now and gate.since > now:
                 gate.until, gate.since = now + max(0, gate.until - gate.since), now
@@ -122,7 +122,7 @@ class Gates:
         return ["class.paused"] if news else []
 
     def unanswered(self, cls: str, fx_id: int, now: int) -> list[str]:
-        """Count a failure of the other side: several in a row over several effects are an outage; a failed trial is one at once."""
+        """Count a failure of the service: several in a row over several effects are an outage; a failed trial is one at once."""
         gate, login = self.of(cls), self.of(family(cls))
         news = False
         if gate.state != "held" or gate.cause == "throttled":
@@ -137,7 +137,7 @@ class Gates:
         return ["class.paused"] if news and gate.cause == "breaker" else []
 
     def answered(self, cls: str, began: int, now: int) -> list[str]:
-        """Note that the other side works, as far as this attempt can tell: one begun before the resume is not the trial."""
+        """Record that the service works, as far as this attempt shows: one that began before the resume is not the trial."""
         news = []
         for name in (cls, family(cls)):
             gate = self.of(name)
@@ -152,12 +152,15 @@ class Gates:
         return news
 
     def began_before_resume(self, name: str, began: int, now: int) -> bool:
-        """Tell whether an attempt began before the last resume; a resume in the future was written by a clock put back since."""
+        """Tell whether an attempt began before the last resume.
+
+        A resume in the future was recorded before the clock was set back.
+        """
         resumed = self.of(name).resumed
         return resumed is not None and began < resumed <= now
 
     def free(self, cls: str, slots: int, flying: Sequence[str]) -> int:
-        """Return how many of a class may be taken: none while it is held, one at a time over a half-open family."""
+        """Return how many effects of a class may be claimed: none while it is held, one at a time over a half-open family."""
         free = slots
         for name, busy in ((cls, flying.count(cls)), (family(cls), sum(family(each) == family(cls) for each in flying))):
             state = self.of(name).state
@@ -165,7 +168,7 @@ class Gates:
         return max(0, free)
 
     def held_since(self, cls: str, since: int, now: int) -> int:
-        """Return how much of the time after `since` the class or its family was held."""
+        """Return for how long after `since` the class or its family was held (ms)."""
         names = (cls, family(cls))
         spans = sorted(
             (max(hold.began, since), now if hold.ended is None else hold.ended) for hold in self.holds if hold.name in names

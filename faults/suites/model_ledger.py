@@ -1,7 +1,7 @@
-"""The ledger as a few dicts: what SPEC §4 to §8 promise of every verb. Pure: it knows nothing of SQL and imports nothing.
+"""The ledger as a few dicts: the promises of SPEC §4 to §8 for every verb. Pure code: it knows no SQL and imports nothing.
 
-Rows are `Op` (a command) and `Fx` (an owed deed). Every verb leaves in `events` what the audit has to say of it, in `tries` the
-attempts that ended and in `told` what was given up; names are "op3" and "fx7". Times are milliseconds.
+Rows are `Op` (a command) and `Fx` (an effect). Every verb adds to `events` what the audit must record, to `tries` the attempts that
+ended and to `told` the rows that were given up; names are "op3" and "fx7". Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEMANTICS: Final = {
     "crm.update": "convergent",
     "pdf.render": "pure",
 }
-POISON: Final = 3  # deaths with it in hand
+POISON: Final = 3  # crashes while it was claimed
 DAY: Final = 24 * 3_600_000
 DELIVERIES_KEPT, TOMBSTONES_KEPT, DISCARDED_KEPT, HOLDS_KEPT = 7 * DAY, 400 * DAY, 30 * DAY, 90 * DAY
 ARROWS: Final = frozenset(
@@ -45,7 +45,7 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True)
 class Op:
-    """One command; `lane` is None when it creates something."""
+    """One command; `lane` is None if it creates an aggregate."""
 
     id: int
     key: Key
@@ -57,18 +57,18 @@ class Op:
     attempts: int = 0
     fence: int = 0
     cycle: int = 1
-    failed: bool = False  # a dead letter, now or once
+    failed: bool = False  # a dead letter, now or earlier
     retain: int | None = None
 
     @property
     def name(self) -> str:
-        """What events call it."""
+        """The name of this row in events."""
         return f"op{self.id}"
 
 
 @dataclass(slots=True)
 class Fx:
-    """One owed deed; `after` is the one whose result it needs, `looking` whether this claim looks before it sends."""
+    """One effect; `after` is the effect whose result it needs, `looking` is true if this claim checks before it sends."""
 
     id: int
     op: int
@@ -86,25 +86,25 @@ class Fx:
     fence: int = 0
     cycle: int = 1
     failed: bool = False
-    sent: bool = False  # some attempt may have reached the other side
-    unknown: bool = False  # given up because nobody can know
+    sent: bool = False  # an attempt may have reached the service
+    unknown: bool = False  # given up because its outcome cannot be known
     looking: bool = False
     claimed: int = 0
     steps: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
-        """What events call it."""
+        """The name of this row in events."""
         return f"fx{self.id}"
 
     @property
     def converges(self) -> bool:
-        """Whether a newer one with the same target does what this one is for."""
+        """True if a newer effect with the same target replaces this one."""
         return SEMANTICS[self.cls] == "convergent"
 
 
 class ExpectedEffect(NamedTuple):
-    """A deed to be owed."""
+    """An effect to enqueue."""
 
     cls: str
     target: str
@@ -114,7 +114,7 @@ class ExpectedEffect(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How an attempt ended: delivered, retry, doubt, bury, drop or hold."""
+    """The result of an attempt: delivered, retry, doubt, bury, drop or hold."""
 
     kind: str
     delay: int = 0
@@ -122,12 +122,12 @@ class Verdict(NamedTuple):
     sent: bool = False
     unknown: bool = False
     unavailable: bool = False
-    until: int | None = None  # the other side asked to be left alone
+    until: int | None = None  # the service asked for a pause until then
 
 
 @dataclass(slots=True)
 class Delivery:
-    """How a command came: bound to its operation at first sight."""
+    """One delivery, bound to its operation when it first arrives."""
 
     op: int
     meaning: str
@@ -146,27 +146,27 @@ class Try(NamedTuple):
 
 @dataclass(slots=True)
 class Model:
-    """Everything the ledger remembers, as far as SPEC says what must become of it."""
+    """The whole state of the ledger, as far as SPEC defines its behaviour."""
 
     ops: dict[int, Op] = field(default_factory=dict)
     fxs: dict[int, Fx] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
-    tombs: dict[Key, tuple[int, int]] = field(default_factory=dict)  # the operation's id, and when it is forgotten
+    tombs: dict[Key, tuple[int, int]] = field(default_factory=dict)  # the operation's id, and the expiry of the tombstone
     gates: Gates = field(default_factory=Gates)
     tries: list[Try] = field(default_factory=list)
     purged_tries: set[int] = field(default_factory=set)
-    suspects: set[str] = field(default_factory=set)  # died with it twice: it is taken alone
+    suspects: set[str] = field(default_factory=set)  # claimed at two crashes: it is tried alone
     waiting: set[str] = field(default_factory=set)  # the kinds of which a suspect waits for its turn
     events: list[tuple[str, str]] = field(default_factory=list)
     told: list[tuple[str, int]] = field(default_factory=list)
-    walked: set[tuple[str, str]] = field(default_factory=set)  # arrows, for whoever wants to know what was reached
+    walked: set[tuple[str, str]] = field(default_factory=set)  # transitions, for coverage
     last_op: int = 0
     last_fx: int = 0
 
     # ------------------------------------------------------------------------------------------------------- commands
 
     def reserve(self, now: int, request: str, key: Key, meaning: str, lane: str | None) -> tuple[str, int]:
-        """Bind a delivery to its operation; return what the delivery turned out to be, and the operation's id (0: purged)."""
+        """Bind a delivery to its operation; return the kind of delivery (new, duplicate, ...) and the operation id (0: purged)."""
         known = self.deliveries.get(request)
         if known is not None:
             known.seen += 1
@@ -186,7 +186,7 @@ class Model:
         return ("new" if found is None else "duplicate"), op_id
 
     def claim_ops(self, now: int, limit: int) -> list[int]:
-        """Take due commands: the oldest unfinished one of each lane, unless one of the lane is being executed."""
+        """Claim due commands: the oldest unfinished one of each lane, unless one of the lane is being executed."""
         alone = next((op for op in self.ops.values() if op.name in self.suspects and self._op_due(op, now, suspect=True)), None)
         turn = self._turn("op", alone)
         due = sorted((op for op in self.ops.values() if self._op_due(op, now)), key=lambda op: (op.due, op.id))[:limit]
@@ -197,7 +197,7 @@ class Model:
         return [op.id for op in taken]
 
     def execute(self, now: int, op_id: int, fence: int, outcome: str, retain: int | None, owed: Sequence[ExpectedEffect]) -> bool:
-        """Complete a command with what it owes; false when the claim was lost: nothing is changed then."""
+        """Complete a command with its effects; false if the claim was lost: nothing is changed then."""
         op = self._held_op(op_id, fence)
         if op is None:
             return False
@@ -208,7 +208,7 @@ class Model:
         return True
 
     def retry_op(self, now: int, op_id: int, fence: int, delay: int) -> None:
-        """Put a failed command back for later."""
+        """Schedule a failed command for a retry."""
         op = self._held_op(op_id, fence)
         if op is not None:
             self._tried(op, "retry")
@@ -217,14 +217,14 @@ class Model:
             self._say("operation.retry_scheduled", op.name)
 
     def shelve_op(self, now: int, op_id: int, fence: int, delay: int) -> None:
-        """Put back what this build cannot read: the claim does not count."""
+        """Put back a command that this build cannot read: the claim does not count."""
         op = self._held_op(op_id, fence)
         if op is not None:
             self._to(op, "reserved", now, due=now + delay, claims=op.claims - 1)
             self._say("operation.shelved", op.name)
 
     def fail_op(self, now: int, op_id: int, fence: int, owed: Sequence[ExpectedEffect]) -> None:
-        """Give a command up, with what its person is told."""
+        """Give a command up, with its notifications."""
         op = self._held_op(op_id, fence)
         if op is not None:
             self._tried(op, "bury")
@@ -237,7 +237,7 @@ class Model:
     # --------------------------------------------------------------------------------------------------------- effects
 
     def enqueue(self, now: int, op_id: int, owed: Iterable[ExpectedEffect], cause: str | None = None) -> None:
-        """Owe deeds in the transaction of their cause; a newer update makes an older waiting one with its target needless."""
+        """Enqueue effects in the transaction of their cause; a newer update supersedes an older pending one with its target."""
         doubted, needless = [], []
         for deed in owed:
             self.last_fx += 1
@@ -245,7 +245,7 @@ class Model:
                 older = [fx for fx in self._same_target(deed.cls, deed.target) if fx.state == "pending"]
                 doubted += [self.last_fx] if any(fx.sent for fx in older) else []
                 for fx in older:
-                    self._drop(fx, now)  # or it went with one of these, which it waited for
+                    self._drop(fx, now)  # unless one superseded before it was its parent
             parent = None if deed.after is None else self.fxs[deed.after]
             starts = max(now, deed.not_before or 0)
             waits = parent is not None and parent.state != "delivered"
@@ -261,7 +261,7 @@ class Model:
             self._drop_waiting(parent_id, now)
 
     def claim_fxs(self, now: int, slots: Mapping[str, int], max_age: Mapping[str, int]) -> list[tuple[int, bool]]:
-        """Take due deeds, class by class: the oldest unfinished one of each lane. Returns ids, and whether each looks first."""
+        """Claim due effects by class: the oldest unfinished one of each lane. Returns ids, and whether each is checked first."""
         self.gates.lift_ended(now)
         alone = next((fx for fx in self.fxs.values() if self._fx_due(fx, now, suspect=True) and self._free(fx.cls, slots)), None)
         turn = self._turn("fx", alone)
@@ -291,7 +291,7 @@ class Model:
         return False
 
     def settle(self, now: int, fx_id: int, fence: int, verdict: Verdict, owed: Sequence[ExpectedEffect] = ()) -> bool:
-        """Record how an attempt ended, with what follows from it; false when the claim was lost."""
+        """Record the result of an attempt, with its follow-up effects; false if the claim was lost."""
         fx = self._held_fx(fx_id, fence)
         if fx is None:
             self._say("effect.late_result", f"fx{fx_id}")
@@ -321,7 +321,10 @@ class Model:
         return True
 
     def _adjust(self, fx: Fx, verdict: Verdict, now: int) -> Verdict:
-        """A login refused before the last resume says nothing; a failed update is not repeated when a newer one waits."""
+        """Adjust a verdict.
+
+        A login refused before the last resume does not count; a failed update yields to a newer pending one.
+        """
         if verdict.kind == "hold" and self.gates.began_before_resume(family(fx.cls), fx.claimed, now):
             return verdict._replace(kind="doubt" if fx.looking else "retry", delay=0, spent=False, until=None)
         newer = self._newer(fx, "pending") if verdict.kind == "retry" else None
@@ -347,7 +350,7 @@ class Model:
             self.gates.hold(fx.cls, "throttled", now, verdict.until)
 
     def record_step(self, now: int, fx_id: int, fence: int, step: int | None) -> bool:
-        """Remember the result of a step, or (None) forget them all; false when the claim was lost."""
+        """Record the result of a step, or (None) forget all steps; false if the claim was lost."""
         fx = self._held_fx(fx_id, fence)
         if fx is None:
             return False
@@ -358,7 +361,10 @@ class Model:
     # ------------------------------------------------------------------------------------------- processes, one by one
 
     def crash(self, now: int, answer: ExpectedEffect) -> None:
-        """Take back, as the next process, what the last one held. What killed three processes is given up; its person is told."""
+        """Release, as the next process, the rows that the last one held.
+
+        A row that was claimed at three crashes is given up, and its person is notified.
+        """
         for row in self._rows():
             if row.due is not None and row.due > now and row.touched > now:  # written by a clock that was ahead
                 row.due, row.touched = now + max(0, row.due - row.touched), now
@@ -383,7 +389,7 @@ class Model:
             self._say("class.half_open", "")
 
     def stop(self, now: int) -> None:
-        """Give back, at the end of a clean stop, what is held: it was no death."""
+        """Release the held rows at the end of a clean stop, which does not count as a crash."""
         for row in [row for row in self._rows() if row.state in UNDER_WAY]:
             self._tried(row, "released")
             if isinstance(row, Op):
@@ -397,7 +403,7 @@ class Model:
 
     def _release_fx(self, fx: Fx, now: int, claims: int) -> None:
         kind = SEMANTICS[fx.cls]
-        if kind == "repeat_once" and fx.sent and not fx.looking:  # twice perhaps, not three times
+        if kind == "repeat_once" and fx.sent and not fx.looking:  # it may be sent twice, but not three times
             fx.claims = 0
             self._drop(fx, now)
             return
@@ -409,21 +415,21 @@ class Model:
     # ------------------------------------------------------------------------------------------------- what people say
 
     def pause(self, name: str, now: int) -> bool:
-        """Hold a class or a family until somebody resumes it."""
+        """Hold a class or a family until a person resumes it."""
         news = self.gates.pause(name, now)
         if news:
             self._say("class.paused", "")
         return news
 
     def resume(self, name: str, now: int) -> bool:
-        """Try again, one at a time, what was held."""
+        """Set what was held to half open: one attempt at a time."""
         resumed = self.gates.resume(name, now)
         for _ in range(resumed):
             self._say("class.half_open", "")
         return resumed > 0
 
     def replay(self, now: int, name: str, due: int, *, look: bool) -> None:
-        """Put a dead letter back to work: the same row, a new cycle. What may have been sent is looked for first."""
+        """Put a dead letter back to work: the same row, a new cycle. An effect that may have been sent is checked first."""
         row = self.row(name)
         if isinstance(row, Op) and row.state == "failed_terminal":
             self._to(row, "reserved", now, due=due, claims=0, attempts=0, cycle=row.cycle + 1)
@@ -443,7 +449,7 @@ class Model:
             self._say("effect.replayed", name)
 
     def discard(self, now: int, name: str) -> None:
-        """Close a dead letter; what waited for it will not happen."""
+        """Close a dead letter; the effects that waited for it are dropped."""
         row = self.row(name)
         if isinstance(row, Op) and row.state == "failed_terminal":
             self._to(row, "discarded", now, retain=now + DISCARDED_KEPT)
@@ -454,7 +460,7 @@ class Model:
             self._drop_waiting(row.id, now)
 
     def resolve(self, now: int, name: str, *, delivered: bool) -> None:
-        """Take a person's word about what cannot be known: it is there, or it is to be sent again."""
+        """Apply a person's decision about an unknown outcome: it was delivered, or it is to be sent again."""
         fx = self.row(name)
         if isinstance(fx, Op):
             return
@@ -472,7 +478,7 @@ class Model:
         self._say("effect.resolved", fx.name)
 
     def cancel(self, now: int, name: str) -> None:
-        """Close what has not begun."""
+        """Close a row that has not begun."""
         row = self.row(name)
         if isinstance(row, Op) and row.state in ("reserved", "failed_retryable"):
             self._to(row, "discarded", now, retain=now + DISCARDED_KEPT)
@@ -483,7 +489,7 @@ class Model:
             self._drop_waiting(row.id, now)
 
     def purge(self, now: int) -> None:
-        """Delete what is done and needed by nobody; a tombstone of each command stays. The newest row of a table stays, too."""
+        """Delete finished rows that nothing needs; each command leaves a tombstone. The newest row of a table stays, too."""
         before = (len(self.deliveries), len(self.ops), len(self.tombs), len(self.gates.holds))
         for request, delivery in list(self.deliveries.items()):
             if delivery.at >= now - DELIVERIES_KEPT:
@@ -522,7 +528,7 @@ class Model:
     # --------------------------------------------------------------------------------------------------------- private
 
     def row(self, name: str) -> Op | Fx:
-        """Return the row of a name."""
+        """Return the row with this name."""
         return self.ops[int(name[2:])] if name.startswith("op") else self.fxs[int(name[2:])]
 
     def _rows(self) -> Iterator[Op | Fx]:
@@ -609,7 +615,7 @@ class Model:
 
     @staticmethod
     def _for_later(fx: Fx, now: int) -> bool:
-        """Whether it is owed for later and its time has not come: it holds no lane. What is due anyway does."""
+        """True if the effect is scheduled for a later time: it does not occupy its lane then. An effect that is due does."""
         return fx.not_before is not None and fx.not_before > now and (fx.due is None or fx.due > now)
 
     def _free(self, cls: str, slots: Mapping[str, int]) -> int:
@@ -617,7 +623,7 @@ class Model:
         return self.gates.free(cls, slots.get(cls, 0), flying)
 
     def _turn(self, kind: str, alone: Op | Fx | None) -> list[Op | Fx] | None:
-        """Return the suspect whose turn it is; nothing while one waits for its turn or is being tried; None: take as usual."""
+        """Return the suspect whose turn it is; an empty list while one waits or is being tried; None to claim as usual."""
         if not self.suspects:
             return None
         held = [row for row in self._rows() if row.state in UNDER_WAY]
@@ -629,7 +635,7 @@ class Model:
         return [] if self.waiting or any(row.claims >= POISON for row in held) else None
 
     def _age(self, fx: Fx, now: int) -> int:
-        """How long it waited, without the time its class or family was held."""
+        """Return the effect's age, without the time its class or family was held (ms)."""
         return now - fx.aged_from - self.gates.held_since(fx.cls, fx.aged_from, now)
 
 

@@ -1,4 +1,4 @@
-"""Drives the production ledger and the model side by side: any verb, in any order; after each they must agree on every row."""
+"""Drives the production ledger and the model in parallel: any verb, in any order; after each they must agree on every row."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ SELECT epoch FROM operations WHERE state = 'in_progress' UNION ALL SELECT epoch 
 GATES: Final = """
 SELECT name, state, CASE WHEN state = 'held' THEN cause END, held_at, until_at, resumed_at, failures FROM gates
 """
-WANTED: Final = {  # for what a word is meant
+WANTED: Final = {  # the states in which a word is meaningful
     "replay": ("failed", "failed_terminal"),
     "look": ("uncertain",),
     "discard": ("failed", "failed_terminal"),
@@ -86,17 +86,17 @@ WANTED: Final = {  # for what a word is meant
     "send it again": ("uncertain", "failed"),
 }
 
-pick = st.integers(0, 60)  # which of the rows at hand, counted round
+pick = st.integers(0, 60)  # index of one of the present rows, modulo their number
 chosen_quote = st.sampled_from(QUOTES)
 wait = st.sampled_from(DELAYS)
 yes_or_no = st.booleans()
-# Drawn as a whole, one number each: quicker to draw, and as good to shrink.
+# Drawn as a whole, one number each: faster to draw, and equally good to shrink.
 deeds = st.lists(
     st.sampled_from(
         [
             (cls, target, after, expires, not_before)
             for expires, not_before in ((None, None), (None, None), (None, None), (30 * SECOND, None), (None, 10 * SECOND))
-            for after in (None, None, "sibling", 0, 1)  # after what: nothing, the one before it in the list, a known row
+            for after in (None, None, "sibling", 0, 1)  # the parent: none, the previous one in the list, a known row
             for target in QUOTES
             for cls in SEMANTICS
         ]
@@ -115,7 +115,7 @@ verdicts = st.sampled_from(
 
 @dataclass(slots=True)
 class RunCounts:
-    """What the runs of one machine came to."""
+    """Totals over the runs of one machine."""
 
     steps: int = 0
     runs: int = 0
@@ -125,7 +125,7 @@ class RunCounts:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An empty ledger file to copy, and what it is opened with. Only the ledger's own schema: no domain."""
+    """An empty ledger file to copy, with its statements and migrations. Only the ledger's own schema, no domain."""
 
     path: Path
     statements: Mapping[str, str]
@@ -133,7 +133,7 @@ class Template:
 
     @classmethod
     def make(cls, folder: Path) -> Template:
-        """Make one in this folder."""
+        """Make a template in this folder."""
         home = files("ledger")
         schema = sorted(
             (file.name, file.read_text("utf-8")) for file in home.joinpath("schema").iterdir() if file.name.endswith(".sql")
@@ -175,14 +175,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.held_fxs: list[Effect] = []
         self.stale: list[tuple[Ledger, Operation | Effect]] = []
         self.told: list[tuple[str, int]] = []
-        self.names: dict[str, str] = {}  # what events call a command, by its key: after the first that had it
+        self.names: dict[str, str] = {}  # a command's name in events, by key: the name of the first command with that key
         self.alias: dict[str, str] = {}  # from the model's names to those
         self.seen_events = self.seen_tries = 0
         self.started = False
         self._new_process()
 
     def teardown(self) -> None:
-        """The chain is whole, and nothing was changed behind the audit's back."""
+        """Check that the audit chain is complete, and that no row was changed without an event."""
         try:
             report = self.do(verify(self.database, KEYRING))
             _same(report.finding, None)
@@ -207,13 +207,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(lane=st.sampled_from(LANES), payload=st.integers(0, 1))
     def reserve_new(self, lane: str, payload: int) -> None:
-        """A command nobody asked before."""
+        """Reserve a new command."""
         self._reserve(f"r{len(self.asked)}", lane, payload, "as told")
 
     @precondition(lambda self: self.asked)
     @rule(which=pick, twist=st.sampled_from(("none", "none", "payload", "meaning")))
     def reserve_again(self, which: int, twist: str) -> None:
-        """A delivery that came before; or its request id with another payload (a new build), or with another meaning."""
+        """Repeat an earlier delivery; or its request id with another payload (a new build), or with another meaning."""
         request, lane, payload, meaning = self.asked[which % len(self.asked)]
         payload = 1 - payload if twist == "payload" else payload
         self._reserve(request, lane, payload, "something else" if twist == "meaning" else meaning)
@@ -237,7 +237,7 @@ class LedgerMachine(RuleBasedStateMachine):
         own_lane = None if lane == "new" else lane
         expected = self.model.reserve(self.now, request, (request, lane, payload), meaning, own_lane)
         _same([(answer.sighting.value, answer.operation.id)], [expected])
-        if answer.sighting is DedupeResult.NEW:  # a command that is long forgotten may come again, as another
+        if answer.sighting is DedupeResult.NEW:  # a purged command may return as a new one
             name = f"op{expected[1]}"
             self.alias[name] = self.names.setdefault(answer.operation.operation_key, name)
         if request not in {known[0] for known in self.asked}:
@@ -245,14 +245,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 4))
     def claim_operations(self, limit: int) -> None:
-        """Take what is due."""
+        """Claim due commands."""
         claimed = self.do(self.ledger.claim_operations(limit))
         _same([operation.id for operation in claimed], self.model.claim_ops(self.now, limit))
         self.held_ops += claimed
 
     @rule(lane=st.sampled_from(LANES), owed=deeds)
     def command(self, lane: str, owed: Any) -> None:
-        """A command from its delivery to what it owes, if nothing is in its way."""
+        """Take a command from its delivery to its effects, if nothing blocks it."""
         self._reserve(f"r{len(self.asked)}", lane, 0, "as told")
         self.claim_operations(1)
         if self.held_ops:
@@ -261,7 +261,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held_ops)
     @rule(which=pick, outcome=st.sampled_from(("applied", "refused")), retain=st.sampled_from((None, 0, DAY)), owed=deeds)
     def execute(self, which: int, outcome: Any, retain: int | None, owed: Any) -> None:
-        """Execute a claimed command, with what it owes."""
+        """Execute a claimed command, with its effects."""
         operation = self._drawn_op(which)
         intents, expected = self._effects(owed, operation.operation_key)
         until = None if retain is None else self.now + retain
@@ -272,7 +272,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held_ops)
     @rule(which=pick, how=st.sampled_from(("retry", "bury", "shelve", "raise")), delay=wait, answered=yes_or_no)
     def fail_operation(self, which: int, how: str, delay: int, answered: bool) -> None:  # noqa: FBT001 -- drawn by name
-        """Retry later, give up (with an answer owed), leave it to a newer build; or fail in the middle, which changes nothing."""
+        """Retry later, give up (with a notification), leave it to a newer build; or fail in the middle, which changes nothing."""
         if how == "raise":
             self._execution_fails(self.held_ops[which % len(self.held_ops)])
             return
@@ -305,7 +305,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(verdict=verdicts, owed=deeds)
     def work(self, verdict: Verdict, owed: Any) -> None:
-        """Take everything that is due, and settle one of what is held."""
+        """Claim every due effect, and settle one of the held effects."""
         self.claim_effects(set(), 3, None)
         if self.held_fxs:
             self.settle(0, verdict, owed)
@@ -314,7 +314,7 @@ class LedgerMachine(RuleBasedStateMachine):
         without=st.sets(st.sampled_from(tuple(SEMANTICS)), max_size=2), each=st.integers(1, 3), max_age=st.sampled_from((None, DAY))
     )
     def claim_effects(self, without: set[str], each: int, max_age: int | None) -> None:
-        """Take what is due, up to so many of each class."""
+        """Claim due effects, up to `each` of each class."""
         slots = {name: each for name in SEMANTICS if name not in without}
         ages = {} if max_age is None else {"slack.card": max_age, "crm.create": max_age, "slack.post": max_age}
         claimed = self.do(self.ledger.claim_effects(slots, max_age_ms=ages))
@@ -325,7 +325,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held_fxs)
     @rule(which=pick, verdict=verdicts, owed=deeds)
     def settle(self, which: int, verdict: Verdict, owed: Any) -> None:
-        """Record how an attempt ended, with what follows from it."""
+        """Record the result of an attempt, with its follow-up effects."""
         effect = self.held_fxs.pop(which % len(self.held_fxs))
         if verdict.until is not None:
             verdict = verdict._replace(until=self.now + verdict.until)
@@ -337,7 +337,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held_fxs)
     @rule(which=pick, step=st.sampled_from((0, 1, None)))
     def record_step(self, which: int, step: int | None) -> None:
-        """Make one step of several durable, or forget them."""
+        """Make one step of several durable, or forget the steps."""
         index = which % len(self.held_fxs)
         effect = self.held_fxs[index]
         recording = self.ledger.forget_steps(effect) if step is None else self.ledger.record_step(effect, str(step), {})
@@ -347,7 +347,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.stale)
     @rule(which=pick, verdict=verdicts, how=st.sampled_from(("execute", "retry", "bury", "shelve")))
     def come_late(self, which: int, verdict: Verdict, how: str) -> None:
-        """A worker that was out of it for a while settles what is no longer its own."""
+        """A worker that was suspended settles a claim that it no longer holds."""
         ledger, claim = self.stale[which % len(self.stale)]
         if isinstance(claim, Effect):
             _same(self.do(ledger.settle(claim, settlement_of(verdict._replace(until=None)))), None)
@@ -372,7 +372,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(("crash", "crash", "stop")))
     def interrupt(self, how: str) -> None:
-        """The process dies, or is told to stop and gives back what it holds. The next one takes back what was held."""
+        """The process crashes, or stops and releases its rows. The next one releases what was held."""
         self.stale += [(self.ledger, operation) for operation in self.held_ops]
         self.stale += [(self.ledger, effect) for effect in self.held_fxs]
         if how == "stop":
@@ -393,7 +393,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(by=st.sampled_from(JUMPS), tidy=yes_or_no)
     def pass_time(self, by: int, tidy: bool) -> None:  # noqa: FBT001 -- drawn by name
-        """Time passes, or somebody puts the clock; after days what nobody needs any more may be deleted."""
+        """Time passes, or the clock is set; after days, retention may purge."""
         self.clock.put(by)
         if tidy and by >= DAY:
             self.do(purge(self.ledger, self.now, dry_run=False, between=_at_once))
@@ -401,7 +401,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), on=yes_or_no)
     def put_gate(self, name: str, on: bool) -> None:  # noqa: FBT001 -- drawn by name
-        """An operator holds a class or a family, or lets it go on."""
+        """An operator holds a class or a family, or resumes it."""
         if on:
             _same(self.do(self.ledger.pause(name, "ops", "maintenance")), self.model.pause(name, self.now))
         else:
@@ -410,7 +410,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.ops)
     @rule(which=pick, word=st.sampled_from(tuple(WANTED)), anything=st.sampled_from((False, False, False, True)), delay=wait)
     def say(self, which: int, word: str, anything: bool, delay: int) -> None:  # noqa: FBT001 -- drawn by name
-        """A person says what becomes of a row: one for which the word is meant or, now and then, any."""
+        """A person decides about a row: one for which the word is meant or, occasionally, any."""
         rows: list[Op | Fx] = [*self.model.fxs.values(), *self.model.ops.values()]
         rows = [row for row in rows if row.state in WANTED[word] and not anything] or rows
         row = rows[which % len(rows)]
@@ -444,7 +444,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """The model and the ledger say the same of every row, and nothing sleeps for good."""
+        """Check that model and ledger agree on every row, and that no row sleeps for good."""
         self.tally.steps += self.started
         self.started = True
         self._rows_agree()
@@ -479,7 +479,7 @@ class LedgerMachine(RuleBasedStateMachine):
         _same(holds, [(hold.name, hold.began, hold.ended) for hold in self.model.gates.holds])
 
     def _events_agree(self) -> None:
-        """The audit says what happened, no more and no less, and every event is in its chain."""
+        """Check that the audit records exactly what happened, and every event is in its chain."""
         rows = self._rows("SELECT event_type, operation_key, effect_id FROM audit_events WHERE id > ?", self.seen_events)
         self.seen_events += len(rows)
         said = Counter(
@@ -512,7 +512,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return operation
 
     def _effects(self, drawn: Any, cause_key: str | None) -> tuple[tuple[EffectIntent, ...], list[ExpectedEffect]]:
-        """Return what is drawn as intents and as the model's deeds. Siblings are known by the key of their cause."""
+        """Return the drawn effects as intents and as the model's effects. A sibling parent is identified by its effect key."""
         intents, owed = [], []
         known = list(self.model.fxs)
         for number, (cls, target, after, expires, not_before) in enumerate(drawn):
@@ -531,7 +531,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def intent_of(deed: ExpectedEffect, after: str | None = None) -> EffectIntent:
-    """Return the deed as production writes it; an update's target is what a newer one replaces."""
+    """Return the effect as production writes it. An update's target identifies the effects that it supersedes."""
     return EffectIntent(
         deed.cls,
         SEMANTICS[deed.cls],  # type: ignore[arg-type] # the model's own words, which the test holds against production's
@@ -546,7 +546,7 @@ def intent_of(deed: ExpectedEffect, after: str | None = None) -> EffectIntent:
 
 
 def settlement_of(verdict: Verdict) -> Settlement:
-    """Return the verdict as a worker words it."""
+    """Return the verdict as a worker's settlement."""
     category = "uncertain" if verdict.unknown else "transient"
     trouble = Trouble(category, "503", maybe_sent=verdict.sent, unavailable=verdict.unavailable)
     match verdict.kind:
@@ -565,7 +565,7 @@ def settlement_of(verdict: Verdict) -> Settlement:
 
 
 async def _at_once() -> None:
-    """Rest between two batches of a purge."""
+    """Pause between two batches of a purge: does nothing here."""
 
 
 def _common(row: Op | Fx) -> tuple[Any, ...]:
@@ -582,7 +582,7 @@ def _gate(gate: Gate) -> tuple[Any, ...]:
 
 
 def _same(found: Any, expected: Any) -> None:
-    """Raise AssertionError, with what only one side says, when the ledger (`found`) and the model (`expected`) disagree."""
+    """Raise AssertionError with the differences if the ledger (`found`) and the model (`expected`) disagree."""
     if found == expected:
         return
     here, there = found, expected

@@ -1,10 +1,10 @@
-"""Bugs planted in production code, each hunted until something is wrong: what no suite would notice is not proven.
+"""Bugs seeded in production code, each hunted until a finding: a property that no suite checks is not proven.
 
     python -m faults.suites.mutants                       every bug, and the changes that must not be flagged
-    python -m faults.suites.mutants --only "key per attempt" --story      one of them, and what was seen
+    python -m faults.suites.mutants --only "key per attempt" --story      one of them, and its finding
 
-The bugs are faults/mutants/catalogue.py, how each is hunted is faults/mutants/detection.py. What is violated without any bug, too,
-is never taken for a catch.
+The bugs are in faults/mutants/catalogue.py, their detection in faults/mutants/detection.py. A violation that also occurs without
+any bug never counts as a catch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORDS: Final = 300
 
 
 def hunt(bug: Bug, ground: Ground) -> Caught | None:
-    """Hunt one bug in forks of this process. Raises DoesNotFitError when it cannot be planted or the hunt itself goes wrong."""
+    """Hunt one bug in forks of this process. Raises DoesNotFitError if it cannot be seeded or the hunt itself fails."""
     bug.hunt.ready(ground)
     ground.unfit.unlink(missing_ok=True)
     found = bug.hunt.chase(ground, bug.patch)
@@ -45,12 +45,15 @@ def hunt(bug: Bug, ground: Ground) -> Caught | None:
 
 
 def seeded(budget: str) -> list[Bug]:
-    """Return what a run of this budget plants: per change not what faults/suites/test_model.py hunts by the model, and its kin."""
+    """Return the bugs of this budget.
+
+    The `change` budget leaves out those that faults/suites/test_model.py hunts, and their kin.
+    """
     return [bug for bug in (*BUGS, *BENIGN) if budget == "nightly" or bug.name not in MODEL_BUGS]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Hunt them; 1 when a bug survives or does not fit, or a change that is none is flagged."""
+    """Hunt the bugs; returns 1 if one survives or does not fit, or a change that is no bug is flagged."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.mutants", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", metavar="NAME", help="this one (may be given several times)")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="the k-th of n shares")

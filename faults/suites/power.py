@@ -1,14 +1,14 @@
 """Power cuts: after every event of the ledger's files, recovery starts on every possible disk. `python -m faults.suites.power`.
 
 1. A few days of work run through production code over the machine's own SQLite, recorded at its file system (power_workload.py).
-2. For every event, every state the disk may be left in if the power were cut right then is made (power_images.py): what is not
-   synced lost, kept, torn; names there and not there.
-3. SQLite opens each. What it reads must be, byte for byte, what the ledger held at some moment that is not before the last answer
-   anybody had got: so nothing answered is lost, nothing is half there, nothing is corrupt.
-4. Production starts on every such content when it is met for the first time, and on a sample of the files that lead to one met
-   before: keys, chain, effects, wake-ups, the answers given (power_restart.py).
+2. For every event, every state that a power cut at that moment may leave on the disk is made (power_images.py): unsynced data lost,
+   kept or torn; unsynced names present or absent.
+3. SQLite opens each state. What it reads must be, byte for byte, the ledger's content at some moment that is not before the last
+   answer to any caller: so no acknowledged write is lost, nothing is partly written, nothing is corrupt.
+4. Production starts on every new content, and on a sample of the files with a content seen before: keys, chain, effects, wake-ups
+   and the answers given are checked (power_restart.py).
 
-`--synchronous normal` takes the ledger's durability away. It must fail.
+`--synchronous normal` removes the ledger's durability. It must fail.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ BALLAST: Final = f"{FILE_NAME}.ballast"
 SYNCHRONOUS: Final = {"full": 2, "normal": 1}
 AT_ONCE: Final = 2
 _DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # its row in meta
-WRONG_ENOUGH: Final = 200  # then a run has shown what it can
+WRONG_ENOUGH: Final = 200  # enough violations to end a run
 INDEX_BYTES: Final = 32_768
-STARTS_PER_CONTENT: Final = 2  # from two images that hold it, one after an event with an even number, one after an odd one
+STARTS_PER_CONTENT: Final = 2  # from two images with this content, one after an event with an even number, one after an odd one
 CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much is tried: `torn` mixtures per event; production starts on one of `every` files whose content was met before."""
+    """Extent of a run: `torn` mixtures per event; production starts on one of `every` files whose content was seen before."""
 
     seeds: tuple[int, ...]
-    states: int  # that are enough
+    states: int  # enough to end the run
     torn: int
     every: int
 
 
-# Seeds 1 and 6 do everything that the workload can do.
+# Seeds 1 and 6 together cover everything that the workload can do.
 BUDGETS: Final = {
     "change": Budget(seeds=(1, 6), states=15_000, torn=5, every=105),
     "nightly": Budget(seeds=tuple(range(1, 1001)), states=500_000, torn=9, every=40),
@@ -83,7 +83,7 @@ BUDGETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was done to the files, and what the callers were told meanwhile."""
+    """The events on the files of one run, and the answers that its callers got."""
 
     seed: int
     events: Sequence[Event]
@@ -94,19 +94,19 @@ class Recording:
 
 @dataclass(slots=True)
 class PowerCounts:
-    """What was tried and what went wrong."""
+    """Counts of what was tried, and the violations."""
 
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
 
 def scratch() -> str:
-    """Return where folders for this are best made: in memory where the system has that."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108 -- a fresh folder is made in it
+    """Return the best parent for temporary folders: in memory if the system has that."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108 -- a new folder is created in it
 
 
 def record(seed: int, processes: Sequence[int] = PROCESSES, *, synchronous: str = "full") -> Recording:
-    """Let one process after the other work on a fresh ledger and write down what happened to its files. Raises Unobservable."""
+    """Run one process after another on a fresh ledger and record the events on its files. Raises Unobservable."""
     recorder = Recorder()
     diary = Diary(lambda: len(recorder.events))
     clock = TickingClock()
@@ -126,7 +126,7 @@ async def _days(rounds: int, work: Work) -> None:
 
 
 class Autopsy:
-    """Cuts the power after every event of a recording and looks at what is left. `keep` takes the folders of violations."""
+    """Cuts the power after every event of a recording and checks what is left. `keep` takes the folders of violations."""
 
     def __init__(self, recording: Recording, budget: Budget, folder: Path, keep_folder: Path | None = None) -> None:
         self._recording = recording
@@ -135,9 +135,9 @@ class Autopsy:
         self._start = folder / "start"
         self._start.mkdir()
         self._keep = keep_folder
-        self._known: dict[int, bytes] = {}  # what is read of an image, by the image
-        self._held: dict[bytes, int] = {}  # the last event after which the ledger held this
-        self._started: set[tuple[int, bytes]] = set()  # what production has started on, in which half of the events
+        self._known: dict[int, bytes] = {}  # the content of an image, by the image's hash
+        self._held: dict[bytes, int] = {}  # the last event after which the ledger had this content
+        self._started: set[tuple[int, bytes]] = set()  # contents that production has started on, per half of the events
         self._answered = sorted(fact.seen for fact in recording.facts if fact.told == "recorded")
         self._chance = random.Random(recording.seed)  # noqa: S311 -- replayable
         self.tally = PowerCounts()
@@ -145,7 +145,7 @@ class Autopsy:
     def run(self, only: tuple[int, str] | None = None, part: tuple[int, int] = (0, 1)) -> PowerCounts:
         """Cut after every event, or only after event `only[0]`, into the state named `only[1]` ("" for all of them).
 
-        `part` (which, of how many) shares the events out.
+        `part` (which, of how many) divides the events among runs.
         """
         disk = Disk()
         for number in range(len(self._recording.events) + 1):
@@ -169,7 +169,7 @@ class Autopsy:
         return self.tally
 
     def _hold(self, number: int, disk: Disk) -> None:
-        """Note what the ledger holds now: what is found after the death of its process, with the power on."""
+        """Record the ledger's present content: what the next process finds after a crash without a power cut."""
         self._held[self._content(disk.now())] = number
 
     def _content(self, image: Image) -> bytes:
@@ -206,7 +206,7 @@ class Autopsy:
         return new_image and self._chance.randrange(self._budget.every) == 0
 
     def _start_on(self, number: int, label: str, image: Image) -> None:
-        """Let production start on the image, sometimes beside a WAL index full of nonsense."""
+        """Start production on the image, in half of the cases with a corrupt WAL index next to it."""
         self.tally.counts["production starts"] += 1
         for path in self._start.iterdir():
             if path.name != BALLAST:
@@ -234,22 +234,22 @@ class Autopsy:
 
 
 class Reader:
-    """Reads, with SQLite alone, what a ledger holds after its recovery."""
+    """Reader of a ledger's content after its recovery, with SQLite alone."""
 
     def __init__(self, folder: Path, digests: Digests, *, any_ledger: bool = False) -> None:
-        """`any_ledger`: two ledgers that differ in nothing but the name they drew for themselves hold the same."""
+        """Set up the folder. With `any_ledger`, two ledgers that differ only in their random ledger id have the same content."""
         folder.mkdir()
         self._digests = digests
         self._any_ledger = any_ledger
         self._path = folder / FILE_NAME
-        self._there: dict[str, bytes | None] = {}  # the files as they lie there, by suffix; one that is not in it: not known
-        self._known: set[bytes] = set()  # what was read page by page
+        self._there: dict[str, bytes | None] = {}  # the files' present content, by suffix; a missing suffix means unknown
+        self._known: set[bytes] = set()  # digests of files that were read page by page
 
     def content(self, image: Image) -> bytes:
-        """Return a digest of every page. Raises sqlite3.Error when it cannot be read.
+        """Return a digest of every page. Raises sqlite3.Error if the ledger cannot be read.
 
-        Most images hold what another one held, whose every page was read. SQLite then leaves that very file when it has recovered
-        and copied the WAL: seen in half the time, for no schema has to be parsed to that end.
+        Most images have the same content as one whose every page was read. SQLite then leaves that same file after it has recovered
+        and checkpointed the WAL: this takes half the time, because no schema has to be parsed.
         """
         finished = self._finished(image)
         if finished not in self._known:
@@ -258,7 +258,7 @@ class Reader:
         return finished
 
     def _finished(self, image: Image) -> bytes | None:
-        """Return the digest of the file that SQLite leaves when it has recovered and ends; None where it did not come to that."""
+        """Return the digest of the file that SQLite leaves after recovery and close; None if it fails."""
         self._lay(image)
         self._there = {}
         try:
@@ -272,7 +272,7 @@ class Reader:
         return self._digest(self._there[""] or b"")
 
     def _read(self, image: Image) -> bytes:
-        """Read every page, without a change to any file but that a journal is played back."""
+        """Read every page without a change to any file, except that a hot journal is rolled back."""
         self._lay(image)
         journal = image.get(f"{FILE_NAME}-journal")
         if journal is not None:
@@ -289,7 +289,7 @@ class Reader:
         return self._path.with_name(self._path.name + suffix)
 
     def _lay(self, image: Image) -> None:
-        """Let the files of the image lie there."""
+        """Write the files of the image to the folder."""
         self._put("-wal", image.get(f"{FILE_NAME}-wal"))
         self._put("-journal", image.get(f"{FILE_NAME}-journal"))
         self._put("", image.get(FILE_NAME) or b"")
@@ -304,7 +304,7 @@ class Reader:
         self._there[suffix] = content
 
     def _write(self, path: Path, content: bytes, there: bytes | None) -> None:
-        """Write what differs over what lies there: to make a file anew, or to write all of it again, costs more."""
+        """Write only the difference to the present content: creating or rewriting a file costs more."""
         if content == there:
             return
         file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
@@ -322,7 +322,7 @@ class Reader:
 
 
 class Digests:
-    """Digests of contents. The same large one comes again and again: to compare it with the last few is quicker than to sum it."""
+    """Digests of contents. The same large content recurs: comparing it with the last few is faster than hashing it."""
 
     def __init__(self) -> None:
         self._last: deque[tuple[bytes, bytes]] = deque(maxlen=8)
@@ -338,16 +338,16 @@ class Digests:
 
 
 def _hash_of(image: Image) -> int:
-    """Return 64 bits of all that is in the folder: that two of a run's images share them is as likely as one in 10^11.
+    """Return 64 bits that identify an image: the probability that two images of a run share them is about 10^-11.
 
-    A cryptographic sum of it took a fifth of the time. What is read of an image, by which it is judged, has one.
+    A cryptographic hash took a fifth of the run time. The content read from an image, by which it is judged, has one.
     """
     return hash(tuple((name, image[name]) for name in sorted(image)))
 
 
 @contextlib.contextmanager
 def _synchronous(mode: str) -> Iterator[None]:
-    """Let production ask SQLite for less, as the planted bug does."""
+    """Make production request less durability from SQLite, as the seeded bug does."""
     usual = PRAGMAS["synchronous"]
     PRAGMAS["synchronous"] = SYNCHRONOUS[mode]
     try:
@@ -386,7 +386,7 @@ def run_artefacts(only: str = "") -> Report:
 
 
 def _run_all(budget: Budget, seeds: Sequence[int], folder: Path | None, synchronous: str, keep_folder: Path | None) -> list[Report]:
-    """Run seed after seed, AT_ONCE beside each other, until there are states enough; what is in `folder` was run before."""
+    """Run seed after seed, AT_ONCE in parallel, until there are enough states; seeds with a report in `folder` are skipped."""
     reports = [] if folder is None or not folder.is_dir() else read_all(folder)
     done = {seed for report in reports for seed in report.seeds}
     left = [seed for seed in seeds if seed not in done] if _states(reports) < budget.states else []
@@ -408,7 +408,7 @@ def _states(reports: Sequence[Report]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the suite and return the exit status: 1 when anything was violated, 69 when this Python's SQLite cannot be reached."""
+    """Run the suite and return the exit status: 1 if anything was violated, 69 if this Python's SQLite cannot be reached."""
     parser = argparse.ArgumentParser(
         prog="python -m faults.suites.power", description="Cuts the power after every event of the disk."
     )
@@ -443,7 +443,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tell(report: Report) -> None:
-    """Print what was tried and, line by line, what went wrong."""
+    """Print what was tried and, line by line, the violations."""
     for name, count in report.counts.items():
         sys.stdout.write(f"{count:>12,} {name}\n")
     sys.stdout.write(f"{len(report.violations):>12,} violations\n")

@@ -1,7 +1,7 @@
-"""Power cuts for rendered files: what `put` has answered for is there, whole, whatever happens afterwards.
+"""Power cuts for rendered files: a file that `put` has confirmed is there, complete, whatever happens afterwards.
 
 One process stores files and is killed before its n-th step, for every n; another one starts, sweeps and stores them again. After
-every step of both, every state the disk may be left in by a power cut is looked at through production code.
+every step of both, production code checks every state that a power cut may leave on the disk.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from faults.suites.power_images import Event, Image
 
 FOLDER: Final = "artefacts"
-WRONG_ENOUGH: Final = 50  # then a run has shown what it can
+WRONG_ENOUGH: Final = 50  # enough violations to end a run
 CONTENTS: Final = (b"%PDF a short one", b"%PDF a long one " + bytes(range(256)) * 9)
 
 
 class Killed(BaseException):
-    """The process is dead: no cleaning up comes after this."""
+    """The process is dead: no clean-up code runs after this."""
 
 
 class RecordedFiles(Files):
-    """Writes every step down, under `root`. It dies before step `last_step`, and does nothing from then on."""
+    """File steps that are recorded, under `root`. The process dies before step `last_step`, and does nothing from then on."""
 
     def __init__(self, root: Path, last_step: int | None = None) -> None:
         self.events: list[Event] = []
@@ -50,19 +50,19 @@ class RecordedFiles(Files):
         return "" if path == self._root else path.relative_to(self._root).as_posix()
 
     def make_folder(self, path: Path) -> None:
-        """Make it, and say so."""
+        """Make the folder and record it."""
         self._step()
         super().make_folder(path)
         self.events.append(MadeFolder(self._name(path)))
 
     def sync_folder(self, folder: Path) -> None:
-        """Sync it, and say so."""
+        """Sync the folder and record it."""
         self._step()
         super().sync_folder(folder)
         self.events.append(SyncedFolder(self._name(folder)))
 
     def create(self, folder: Path, suffix: str) -> tuple[int, Path]:
-        """Create it, and say so."""
+        """Create the file and record it."""
         self._step()
         descriptor, path = super().create(folder, suffix)
         self._open[descriptor] = (self._name(path), 0)
@@ -70,7 +70,7 @@ class RecordedFiles(Files):
         return descriptor, path
 
     def write(self, descriptor: int, content: bytes) -> None:
-        """Write it, and say so."""
+        """Write the content and record it."""
         self._step()
         super().write(descriptor, content)
         name, size = self._open[descriptor]
@@ -78,24 +78,24 @@ class RecordedFiles(Files):
         self.events.append(Wrote(name, size, content))
 
     def sync(self, descriptor: int) -> None:
-        """Sync it, and say so."""
+        """Sync the file and record it."""
         self._step()
         super().sync(descriptor)
         self.events.append(Synced(self._open[descriptor][0]))
 
     def close(self, descriptor: int) -> None:
-        """Close it: the death of a process does so too."""
+        """Close the file, which the death of a process does too; so this is not recorded as a step."""
         self._open.pop(descriptor)
         super().close(descriptor)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Rename it, and say so."""
+        """Rename the file and record it."""
         self._step()
         super().rename(path, to)
         self.events.append(Renamed(self._name(path), self._name(to)))
 
     def remove(self, path: Path) -> None:
-        """Remove it, and say so."""
+        """Remove the file and record it."""
         self._step()
         there = path.exists()
         super().remove(path)
@@ -104,7 +104,7 @@ class RecordedFiles(Files):
 
 
 def cut_artefacts(folder: Path, counts: Counter[str], kind: type[RecordedFiles] = RecordedFiles) -> list[str]:
-    """Kill before every step, cut the power after every step of what follows; return what is wrong, each with its place."""
+    """Kill before every step, and cut the power after every later step; return the violations, each with its position."""
     found: list[str] = []
     kill_before = 0
     while True:
@@ -136,7 +136,7 @@ def cut_artefacts(folder: Path, counts: Counter[str], kind: type[RecordedFiles] 
 
 
 def _live(files: RecordedFiles, root: Path, told: list[tuple[int, bytes]], before: int) -> bool:
-    """Store the contents, one of them twice. Notes what was answered; true when it was killed."""
+    """Store the contents, one of them twice. Records each confirmed one; true if the process was killed."""
     store = Artefacts(root / FOLDER, files)
     try:
         store.sweep()

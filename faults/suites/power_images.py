@@ -1,8 +1,8 @@
-"""What a disk may hold after a power cut, told from what was done to its files and which of that was synced.
+"""States of a disk after a power cut, derived from the events on its files and from which of them were synced.
 
-The rules (each allows more than most file systems do): content is safe once its file was synced, a name once its folder was. Of
-what is not safe, anything may be there: nothing, all of it, any sectors of it, the new size with zeros in it; a new name or the
-old one. A sector is written whole or not at all, and writing it harms no other (what SQLite asks for too).
+The rules (each allows more than most file systems do): content is safe once its file was synced, a name once its folder was. Unsafe
+data may be in any state: absent, complete, any subset of its sectors, the new size filled with zeros; a new name or the old one. A
+sector is written completely or not at all, and writing it damages no other (SQLite requires that too).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FEW: Final = 3  # unsynced sectors of which every combination is tried
-Image = Mapping[str, bytes | None]  # what is in the folder: content by path; None for a folder
+Image = Mapping[str, bytes | None]  # the folder's content by path; None for a folder
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file was opened; if there was none, it is there now, empty."""
+    """A file was opened; if there was none, an empty one exists now."""
 
     name: str
 
@@ -41,7 +41,7 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class WroteAgain:
-    """All that a file held was written over itself, by the ledger and not by SQLite."""
+    """A file's whole content was written over itself, by the ledger and not by SQLite."""
 
     name: str
     content: bytes
@@ -65,14 +65,14 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class SyncFailed:
-    """A file could not be synced: the kernel said so once, and takes what it could not write for written from then on."""
+    """A sync failed: the kernel reports the error once, and treats the unwritten data as written from then on."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A name is gone; with `folder` for good."""
+    """A name was deleted; with `folder` the deletion is durable."""
 
     name: str
     folder: bool = False
@@ -80,7 +80,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A name became another, in place of what had that one."""
+    """A file was renamed and replaced any file with the new name."""
 
     name: str
     to: str
@@ -95,7 +95,7 @@ class MadeFolder:
 
 @dataclass(frozen=True, slots=True)
 class SyncedFolder:
-    """The names in a folder were synced ("" is the folder all paths start from)."""
+    """The names in a folder were synced ("" is the root of all paths)."""
 
     name: str
 
@@ -104,53 +104,53 @@ Event = Opened | Wrote | WroteAgain | Truncated | Synced | SyncFailed | Deleted 
 
 
 class Recorder:
-    """Writes down what happens to the files of a folder; an Observer of SQLite's."""
+    """Recorder of the events on a folder's files; an Observer of SQLite's calls."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
     def opened(self, name: str) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(Opened(name))
 
     def wrote(self, name: str, offset: int, content: bytes) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(Wrote(name, offset, content))
 
     def wrote_again(self, name: str, content: bytes) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(WroteAgain(name, content))
 
     def truncated(self, name: str, size: int) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(Truncated(name, size))
 
     def synced(self, name: str, *, folder: bool) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(Synced(name, folder))
 
     def sync_failed(self, name: str) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(SyncFailed(name))
 
     def deleted(self, name: str, *, folder: bool) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(Deleted(name, folder))
 
     def named(self) -> None:
-        """Note it."""
+        """Record the event."""
         self.events.append(SyncedFolder(""))
 
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """One file: what is safe, what was done to it since, and what a process reads of it now."""
+    """One file: its safe content, the events since then, and the content that a process reads now."""
 
     safe: bytes = b""
     content: bytearray = field(default_factory=bytearray)
-    unsynced: list[Wrote | Truncated] = field(default_factory=list)  # writes, cut at the borders of sectors
-    _now: bytes | None = b""  # the content as it is read, made once per change
-    _forgotten: bool = False  # whether some of what is read will never be written
+    unsynced: list[Wrote | Truncated] = field(default_factory=list)  # writes, split at sector boundaries
+    _now: bytes | None = b""  # the content as it is read, computed once per change
+    _forgotten: bool = False  # whether a part of the content will never be written
 
     @property
     def now(self) -> bytes:
@@ -180,7 +180,7 @@ class _File:
         self.unsynced.clear()
 
     def with_some(self, kept: Sequence[bool], *, full_size: bool) -> bytes:
-        """Return the content when only some of what is unsynced arrived."""
+        """Return the content if only some of the unsynced writes arrived."""
         if all(kept) and not self._forgotten:
             return self.now
         if not any(kept):
@@ -194,10 +194,10 @@ class _File:
 
 
 class Disk:
-    """Files by name, as a process sees them and as they would be found after a power cut."""
+    """Files by name, as a process sees them and as a power cut may leave them."""
 
     def __init__(self, safe: Image | None = None, *, forgets: bool = False) -> None:
-        """`safe` is what is there, and safe, from the beginning. One that `forgets` never writes what a failed sync asked for."""
+        """Set the initial state: `safe` is there, and durable. A disk that `forgets` never writes the data of a failed sync."""
         self._forgets = forgets
         self._now: dict[str, _File | None] = {}  # None: a folder
         for name, content in (safe or {}).items():
@@ -205,7 +205,7 @@ class Disk:
         self._safe = dict(self._now)
 
     def take(self, event: Event) -> None:
-        """Let it happen."""
+        """Apply the event."""
         if isinstance(event, Opened):
             self._now.setdefault(event.name, _File())
         elif isinstance(event, Wrote | WroteAgain | Truncated):
@@ -224,13 +224,13 @@ class Disk:
             self._sync_names(event.name)
 
     def now(self) -> Image:
-        """Return what is there as long as the power stays on: what a process finds after the death of another."""
+        """Return the present state without a power cut: what a process finds after a crash of another."""
         return {name: None if file is None else file.now for name, file in self._now.items()}
 
     def after_a_cut(self, seed: str, torn: int) -> Iterator[tuple[str, Image]]:
-        """Yield what may be found if the power is cut now, each with its name: all kept, all lost, and `torn` seeded mixtures.
+        """Yield the named states that a power cut now may leave: all kept, all lost, and `torn` seeded mixtures.
 
-        Where few sectors are unsynced, every combination of them comes instead of the mixtures. What cannot differ comes once.
+        If few sectors are unsynced, every combination of them replaces the mixtures. Equal states are yielded once.
         """
         names = [name for name in {**self._safe, **self._now} if self._safe.get(name, ...) is not self._now.get(name, ...)]
         files = [file for file in _files(self._safe, self._now) if file.unsynced]
@@ -292,7 +292,7 @@ class Disk:
 
 
 def write_image(image: Image, folder: Path) -> None:
-    """Put the files of an image into a folder."""
+    """Write the files of an image to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in image.items():
         if content is None:
@@ -322,6 +322,6 @@ def _folder(name: str) -> str:
 
 
 def _reachable(name: str, image: Image) -> bool:
-    """Tell whether the folders above a name are there."""
+    """Tell whether the folders above a name exist."""
     folder = _folder(name)
     return not folder or (folder in image and _reachable(folder, image))

@@ -1,4 +1,4 @@
-"""What must hold once the machine is up again: a production start on what is left, then plain SQL over the file."""
+"""Checks after a power cut: a production start on the remaining files, then plain SQL over the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LATER_MS: Final = 3_600_000  # how long the machine was off
 
-# Each row is a sentence about a command that was done by half.
+# Each row is a sentence about a command that was applied only in part.
 TORN: Final = """
 SELECT 'operation ' || o.id || ' is applied and its quote is not there' FROM operations AS o
 WHERE o.action_kind = 'quote.create' AND o.outcome = 'applied'
@@ -73,9 +73,9 @@ WHERE e.state IN ('pending', 'in_flight', 'uncertain')
 
 
 async def wrongs(folder: Path, audit: Audit, facts: Iterable[Fact], *, finish: bool = False) -> list[str]:
-    """Start on the ledger in `folder` and return, in words, what is wrong with it; with `finish`, after all its work was done.
+    """Start on the ledger in `folder` and return sentences on what is wrong; with `finish`, after all its work was done.
 
-    A recorded fact must be there and one not recorded must not; of the unknown ones nothing is asked. Raises what the start raises.
+    A recorded fact must be there and one not recorded must not; unknown ones are not checked. Raises what the start raises.
     """
     latest = max((fact.at for fact in facts), default=0)
     clock = TickingClock(max(latest, TickingClock().ms) + LATER_MS)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class LoudDiary(Diary):
-    """Says aloud what a caller was told, in one system call."""
+    """A diary that writes each caller's result to stdout, in one system call."""
 
     def note(self, what: str, at: int, sql: str, told: Told) -> None:
-        """Say it."""
+        """Note the result and write it to stdout."""
         super().note(what, at, sql, told)
         os.write(1, f"told {told}: {what}\n".encode())
 
@@ -34,12 +34,12 @@ async def _one_after_the_other(work: Work) -> None:
 
 
 def answers(folder: Path) -> None:
-    """Work on a ledger, one write at a time, and say each answer aloud."""
+    """Work on a ledger, one write at a time, and write each result to stdout."""
     run_to_end(live(folder, TickingClock(), audit_of(folder), LoudDiary(), random.Random(5), _one_after_the_other))  # noqa: S311 -- replayable
 
 
 def syncs(folder: Path) -> None:
-    """Work on a ledger, and say afterwards what was synced, by the recorder's account; "" is the folder."""
+    """Work on a ledger, and print afterwards what was synced according to the recorder; "" is the folder."""
     recorder = Recorder()
     audit = audit_of(folder)
     sys.stderr.write("the ledger's files from here on\n")

@@ -1,7 +1,7 @@
-"""A few days of work for the disk: every kind of write the ledger does, through production code, each noted when it was answered.
+"""A few days of work for the disk: every kind of write of the ledger, through production code, each noted when it was answered.
 
-The clock stands still but for one tick per write, so a write can be found by its time: in the audit, or in the row it made. That is
-what `Fact` says; whoever looks for it afterwards needs none of the code under test.
+The clock advances by one tick per write only, so a write can be found by its time: in the audit, or in the row it made. `Fact`
+records that time; a later check needs none of the code under test.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ T = TypeVar("T")
 
 MORNING_MS: Final = 1_795_257_060_000  # 21 Nov 2026 10:31 UTC
 FILE_NAME: Final = "ledger.db"
-IDLE_SECONDS: Final = 0.08  # longer than the writer waits before it copies the WAL into the file
-SETTLE_MS: Final = 60_000  # longer than anything waits before it is looked at again
+IDLE_SECONDS: Final = 0.08  # longer than the writer waits before it checkpoints the WAL
+SETTLE_MS: Final = 60_000  # longer than any row waits before its next check
 ROUNDS_TO_FINISH: Final = 200
 HANGS_SECONDS: Final = 100.0
-ENDING_SECONDS: Final = 5.0  # the threads of connections that were asked to end take milliseconds
+ENDING_SECONDS: Final = 5.0  # the threads of closing connections take milliseconds to end
 REP: Final = "U0REP"
 MANAGER: Final = "U0MANAGER"
 LINES: Final = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
@@ -72,7 +72,7 @@ Told = Literal["recorded", "not recorded", "unknown"]
 
 @dataclass(slots=True)
 class TickingClock:
-    """Time that passes one millisecond per write, and only then."""
+    """Clock that advances one millisecond per write, and only then."""
 
     ms: int = MORNING_MS
 
@@ -87,7 +87,7 @@ class TickingClock:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What one write's caller was told, when `seen` events had happened. `sql`, asked with `at`, counts what the write left."""
+    """The result that one write's caller got, after `seen` events. `sql`, run with `at`, counts what the write left."""
 
     what: str
     at: int
@@ -98,15 +98,15 @@ class Fact:
 
 @dataclass(slots=True)
 class Diary:
-    """What the callers were told, in order. `seen` counts the file-system events so far."""
+    """The results that the callers got, in order. `seen` counts the file-system events so far."""
 
     seen: Callable[[], int] = lambda: 0
     facts: list[Fact] = field(default_factory=list)
     quotes: list[str] = field(default_factory=list)
-    ended_by: str | None = None  # why the process had to end: it could not go on safely
+    ended_by: str | None = None  # why the process had to end: it could not continue safely
 
     def note(self, what: str, at: int, sql: str, told: Told) -> None:
-        """Note what a caller was told just now."""
+        """Note the result that a caller just got."""
         self.facts.append(Fact(what, at, sql, told, self.seen()))
 
 
@@ -116,7 +116,7 @@ class ProcessEnds(Exception):  # noqa: N818 -- the fact
 
 @cache
 def rules() -> Rules:
-    """Return the rules that the bot comes with; read once."""
+    """Return the rules that the bot is shipped with; read once."""
     data = files("quotebot").joinpath("data")
     return Rules(
         parse_ruleset_toml(data.joinpath("catalogue.toml").read_text("utf-8")),
@@ -131,7 +131,7 @@ def audit_of(folder: Path) -> Audit:
 
 
 class Work:
-    """One process's work on a ledger. `rng` decides who does what; `diary` takes what each write's caller was told."""
+    """One process's work on a ledger. `rng` chooses actions and people; `diary` records the result of each write."""
 
     def __init__(
         self, database: Database, front: Database, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random
@@ -147,7 +147,7 @@ class Work:
     # ------------------------------------------------------------------------------------------------------ one write
 
     async def _answered(self, what: str, write: Callable[[], Awaitable[T]], sql: str = IN_AUDIT) -> T | None:
-        """Let `write` happen in a millisecond of its own and note what it was told. Raises ProcessEnds where the bot would end."""
+        """Run `write` in a millisecond of its own and note its result. Raises ProcessEnds where the bot would end."""
         self._clock.ms += 1
         at = self._clock.ms
         try:
@@ -178,7 +178,7 @@ class Work:
         await self._quietly(lambda: recovery.take_back(self.ledger, answer=self._answer, follow=self._follow))
 
     async def _quietly(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write what may leave nothing to find."""
+        """Run a write that may leave nothing to find later."""
         self._clock.ms += 1
         try:
             await write()
@@ -197,7 +197,7 @@ class Work:
     # ------------------------------------------------------------------------------------------------------- commands
 
     async def ask(self, *asked: tuple[Payload, str, int, str]) -> None:
-        """Reserve commands at the same moment: they share a commit. Each is (payload, quote, version, person)."""
+        """Reserve commands at the same time: they share a commit. Each is (payload, quote, version, person)."""
         await _together([self._reserve(*each) for each in asked])
 
     async def _reserve(self, payload: Payload, quote_id: str, version: int, person: str) -> None:
@@ -219,13 +219,13 @@ class Work:
         await self._answered(f"reserve {payload.kind}", lambda: self.front.reserve(request))
 
     def creation(self) -> tuple[Payload, str, int, str]:
-        """Return a new quote to ask for."""
+        """Return a command that creates a quote."""
         account = f"Account {self._rng.randrange(10**9)}"
         request = PriceRequest(LINES, 12, Decimal(self._rng.choice((5, 15, 15, 18))))
         return CreateQuote(account, request, "C0SALES"), "new", 0, REP
 
     async def execute(self) -> None:
-        """Claim what was asked for and decide it, all at once."""
+        """Claim the reserved commands and decide them, all at once."""
         claimed = await self._answered("claim", lambda: self.ledger.claim_operations(64)) or []
         await _together([self._execute(operation) for operation in claimed])
 
@@ -245,7 +245,7 @@ class Work:
             self._diary.quotes.append(str(done.response["quote_id"]))
 
     async def go_on(self) -> None:
-        """Submit and approve what is there, as people would."""
+        """Submit and approve the present quotes, as people would."""
         known = tuple(self._diary.quotes)
         quotes = await self.ledger.database.read(lambda tx: [store.load(tx, quote_id) for quote_id in known])
         asked: list[tuple[Payload, str, int, str]] = []
@@ -261,7 +261,7 @@ class Work:
     # -------------------------------------------------------------------------------------------------------- effects
 
     async def deliver(self) -> None:
-        """Claim what is owed and settle it, each in its own way."""
+        """Claim due effects and settle them with various results."""
         slots = dict.fromkeys(Matrix(POLICIES).lines, 4)
         claimed = await self._answered("claim effects", lambda: self.ledger.claim_effects(slots, follow=self._follow)) or []
         await _together([self._deliver(effect) for effect in claimed])
@@ -291,7 +291,7 @@ class Work:
         return Hold(OUTAGE)
 
     async def operate(self) -> None:
-        """Replay what was given up and resume what was paused, as an operator would."""
+        """Replay dead letters and resume paused classes, as an operator would."""
         letters = DeadLetters(self.ledger, build="power")
         for letter in await letters.list():
             replay = partial(letters.replay, letter.reference, actor="op", reason=None, follow=self._follow)
@@ -302,7 +302,7 @@ class Work:
     # --------------------------------------------------------------------------------------------------------- days
 
     async def finish(self) -> None:
-        """Do what is left, as a bot does when nothing is wrong any more; dead letters stay what they are."""
+        """Finish all open work, as a bot does once all faults have ended; dead letters stay as they are."""
         for name in Matrix(POLICIES).lines:
             await self.ledger.resume(name, "op")
         slots = dict.fromkeys(Matrix(POLICIES).lines, 64)
@@ -322,14 +322,14 @@ class Work:
         await self.ledger.settle(effect, _done(effect), self._follow)
 
     async def one_of_each(self) -> None:
-        """Do one of each, in as few commits as that takes."""
+        """Do one of each kind of write, in as few commits as possible."""
         await self.ask(self.creation(), self.creation())
         await self.execute()
         await self.deliver()
         await self.operate()
 
     async def day(self, rounds: int) -> None:
-        """Work: commands alone and together, effects, an operator; a rest, in which the WAL is copied; claims left behind."""
+        """Work: single and parallel commands, effects, an operator; a rest with a checkpoint of the WAL; claims left behind."""
         for number in range(rounds):
             await self.ask(self.creation())
             await self.execute()
@@ -353,7 +353,7 @@ class Work:
 async def live(
     folder: Path, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random, task: Callable[[Work], Awaitable[None]]
 ) -> None:
-    """Be a bot, both halves in one process: open the ledger, recover, do the task, close. The diary says why it ended early."""
+    """Run as a bot, both of its processes in one: open the ledger, recover, do the task, close. The diary notes an early end."""
     opened: list[Database] = []
     try:
         opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=True, copy_after=1))  # in every rest
@@ -379,9 +379,9 @@ async def live(
 
 
 def run_to_end(work: Coroutine[Any, Any, T], *, hangs_seconds: float = HANGS_SECONDS, ending_seconds: float = ENDING_SECONDS) -> T:
-    """Run it, and then wait for the threads of its connections, which speak to the loop once more; for neither for ever.
+    """Run `work`, then wait for the threads of its connections, which call the loop once more; both waits are bounded.
 
-    Raises TimeoutError when it hangs.
+    Raises TimeoutError if the work hangs.
     """
     return asyncio.run(_to_end(work, hangs_seconds, ending_seconds))
 
@@ -393,8 +393,9 @@ async def _to_end(work: Coroutine[Any, Any, T], hangs_seconds: float, ending_sec
     finally:
         until = time.monotonic() + ending_seconds
         for thread in set(threading.enumerate()) - threads:
-            if "_connection_worker" in thread.name:  # to look at it again and again would only hold it up
-                thread.join(max(0.0, until - time.monotonic()))  # what hung, or was interrupted, may never have asked it to end
+            if "_connection_worker" in thread.name:  # polling would only delay it
+                # a connection that hung or was interrupted may never have been closed
+                thread.join(max(0.0, until - time.monotonic()))
         await asyncio.sleep(0)
 
 
@@ -403,7 +404,7 @@ def _done(effect: Effect) -> Delivered:
 
 
 async def _together(all_of_them: Sequence[Coroutine[None, None, None]]) -> None:
-    """Let all come to an end, then raise what one of them raised."""
+    """Wait until all have ended, then raise the first exception."""
     for end in await asyncio.gather(*all_of_them, return_exceptions=True):
         if isinstance(end, BaseException):
             raise end

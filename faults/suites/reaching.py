@@ -1,6 +1,6 @@
-"""Goes to every interesting state on purpose: all stories once, the special ones, the scenes, and two deaths at named points.
+"""Reaches every interesting state on purpose: all scenarios once, the special ones, the scenes, and two crashes at named points.
 
-python -m faults.suites.reaching          says which states nothing came to, and what was violated on the way
+python -m faults.suites.reaching          prints the states that were not reached, and the violations on the way
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from faults.scenarios.rare_sequences import Scene
     from faults.scenarios.workflows import Story
 
-# A story, and the first passage of it at which the bot is killed: where no step and no scene can.
+# A scenario, and the passage of it at which the bot is killed, for states that no step and no scene reaches.
 DEATHS: Final = (("recovery", "commit:begin_epoch:after"), ("approve", "out:salesforce:graph:sent"))
 Came = tuple[set[str], list[str]]  # states, violations
 
 
 def play_scenario(story: Story, folder: Path) -> Came:
-    """Play a story once, in this process, without looking at its windows."""
+    """Play a scenario once, in this process, without its crash points."""
     cell = Cell(lab_settings(folder), LabClock(), seed=1)
     for step in (*story.before(), *story.measured()):
         step.do(cell)
@@ -53,7 +53,7 @@ def play_scenario(story: Story, folder: Path) -> Came:
 
 
 def cut(story: Story, point: str, folder: Path) -> Came:
-    """Play a story with a death at this point. Raises ValueError when the story does not pass it."""
+    """Play a scenario with a crash at this point. Raises ValueError if the scenario does not pass it."""
     with prepared(story, folder) as cell:
         passages = in_a_fork(lambda: play(cell, story, folder / "golden", None))["passages"]
         came = play(cell, story, folder / "cut", Window(passages.index(point), point))
@@ -78,7 +78,7 @@ def played(scene: Scene, folder: Path) -> Came:
 
 
 def scenarios_by_name() -> Iterator[tuple[str, Callable[[Path], Came]]]:
-    """Yield everything that is played, by name."""
+    """Yield all plays, by name."""
     for story in (*STORIES, *SPECIAL):
         yield story.name, partial(play_scenario, story)
     for scene in SCENES:
@@ -89,7 +89,7 @@ def scenarios_by_name() -> Iterator[tuple[str, Callable[[Path], Came]]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Play everything, or what is named; returns 1 when a state was not reached or something was violated."""
+    """Play everything, or what is named; returns 1 if a state was not reached or something was violated."""
     silence()
     warm_up()
     began = time.monotonic()
@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of texts decides what comes first
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of texts affects the order of events
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "faults.suites.reaching", *sys.argv[1:]])  # noqa: S606 -- itself
     sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """Seeded days of a deal desk on a virtual clock, each ending at rest with every invariant checked.
 
     python -m faults.suites.simulate --days 300             three days per seed, from --seed on
-    python -m faults.suites.simulate --seed 4711 --days 3 --story      one seed, with its story told
+    python -m faults.suites.simulate --seed 4711 --days 3 --story      one seed, with its log of events
 
 The same seed gives the same trace, byte for byte (its hash is printed).
 """
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DAYS_PER_SEED: Final = 3
-COMMANDS: Final = (4, 6, 8, 10, 12, 15, 40)  # of a day; one of these is drawn
+COMMANDS: Final = (4, 6, 8, 10, 12, 15, 40)  # per day; one of these is drawn
 DAYS: Final = {"change": 300, "nightly": 10_000}
-BUSY: Final = (60, 120, 200, 300)  # of a day of the long form
+BUSY: Final = (60, 120, 200, 300)  # per day of the long form
 
 
 @dataclass(slots=True)
 class Lived:
-    """What came of one seed."""
+    """Results of one seed."""
 
     seed: int
     days: int = 0
@@ -58,7 +58,7 @@ class Lived:
 
 
 def live(seed: int, days: int, folder: Path, commands: Sequence[int] = COMMANDS) -> Lived:
-    """Live through the days of one seed, in this process."""
+    """Simulate the days of one seed, in this process."""
     clock = LabClock()
     loop = VirtualLoop(clock)
     remember_tasks(loop)
@@ -93,7 +93,7 @@ async def _days(office: Office, days: int, lived: Lived, commands: Sequence[int]
 
 
 def check(office: Office, lived: Lived) -> None:
-    """Check an office at rest, and note in `lived` what does not hold and what was reached."""
+    """Check an office at rest, and note violations and reached states in `lived`."""
     seen = office.world.seen()
     outside = Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
     house = house_of(office.settings.data_dir, approvers=APPROVERS, clock_back_ms=office.clock_back_ms)
@@ -109,12 +109,12 @@ def _live_timed(asked: tuple[int, int, Sequence[int]]) -> tuple[Lived, float]:
     with tempfile.TemporaryDirectory(prefix="quotebot-days-", dir=ram()) as folder:
         lived = live(asked[0], asked[1], Path(folder), asked[2])
     gc.collect()
-    gc.freeze()  # what is left now stays
+    gc.freeze()  # the present objects stay
     return lived, time.monotonic() - began
 
 
 def reported(lived: Lived, seconds: float, *, story: bool, busy: bool = False) -> Report:
-    """Print what came of a seed, and return its report. `busy`: its days were."""
+    """Print the results of a seed, and return its report. `busy` states that its days were busy."""
     seed = lived.seed
     again = f"python -m faults.suites.simulate --seed {seed} --days {DAYS_PER_SEED}{' --busy' if busy else ''} --story"
     if story:
@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     begins = enumerate(range(0, days, DAYS_PER_SEED))
     asked = [(options.seed + nth, min(DAYS_PER_SEED, days - begun), commands) for nth, begun in begins]
     before = {each[0]: report for each in asked if (report := kept_as(options.resume, str(each[0]))) is not None}
-    for report in before.values():  # what was found before an interruption was found
+    for report in before.values():  # findings of an interrupted run count
         keep(report)
     todo = [each for each in asked if each[0] not in before]
     at_once = (os.cpu_count() or 1) if options.budget == "nightly" else 1

@@ -1,8 +1,8 @@
-"""A kill storm: the real bot over real sockets, killed and stopped at random while people, duplicates and faults keep coming.
+"""Kill storm: the real bot over real sockets, killed and stopped at random under continuous traffic, duplicates and faults.
 
-`python -m faults.suites.storm --seed 4 --kills 15` runs one and says what came of it. The same seed makes the same plan, not the
-same timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops. How many storms and where their reports
-go is storms.py's business.
+`python -m faults.suites.storm --seed 4 --kills 15` runs one storm and prints its results. The same seed makes the same plan, not
+the same timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops. storm_runs.py decides on the number
+of storms and the place of their reports.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-KILLS: Final[int] = 25  # of one storm
+KILLS: Final[int] = 25  # per storm
 STOPS: Final[int] = 3
-ACK_SECONDS: Final = 1.0  # people of a storm are less patient than Slack
+ACK_SECONDS: Final = 1.0  # the traffic generator waits for an ack less long than Slack
 START_SECONDS: Final = 0.2  # about as long as a start takes
 EARLY_DEATHS: Final = 0.2
-PDFS_WAIT: Final = 0.7  # of the storms: the first render of a process loads the renderer, for as long as many a bot here lives
+# share of the storms: the first render of a process loads the renderer, which takes as long as many a bot lives here
+PDFS_WAIT: Final = 0.7
 CONNECT_SECONDS: Final = 3.0
 LIFE_SECONDS: Final = 0.5
 REST_SECONDS_MAX: Final = 60.0
 GRACE_SECONDS: Final = 20.0  # for a SIGTERM
 STANDBY_SECONDS: Final = 10.0
 KEPT_OUT_SECONDS: Final = 1.0
-GONE_SECONDS: Final = 5.0  # for what a dead bot forked, to notice and end
-DEATHS_IN_A_ROW_MAX: Final = 6  # it rests after eight: before that somebody restarts it in good order
+GONE_SECONDS: Final = 5.0  # for the forks of a dead bot to notice its end and exit
+DEATHS_IN_A_ROW_MAX: Final = 6  # the bot rests after eight: before that it is restarted in order
 REPLAYS_MAX: Final = 4
 STRANGER: Final = "faults.suites.storm_second_process:main"
 WEATHER: Final[tuple[dict[str, Any], ...]] = (
@@ -82,13 +83,13 @@ class Storm:
     violations: list[str] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
     recovery_ms: list[float] = field(default_factory=list)
-    _pending: list[Spawned] = field(default_factory=list)  # bots that owed something due when they started
+    _pending: list[Spawned] = field(default_factory=list)  # bots that had a due effect when they started
     _bot: Spawned = field(init=False)
     _started: list[Spawned] = field(default_factory=list)
     _deaths: int = 0
 
     async def rage(self, kills: int, stops: int) -> None:
-        """Keep people busy and the bot dying until so many kills and stops are done."""
+        """Run traffic and inject kills and stops until `kills` and `stops` are reached."""
         deeds = self._effects(kills, stops)
         self._bot = await self._spawn("bot", "run")
         await eventually(self._is_connected, "the first bot to connect")
@@ -109,7 +110,7 @@ class Storm:
             self.violations += [f"a person of the storm could not go on: {end!r}" for end in await home(tasks)]
 
     async def rest(self) -> None:
-        """Let everything settle; what was given up by rule is replayed, as an operator would, until nothing is left of it."""
+        """Let everything settle; rows given up as poison are replayed, as an operator would, until none is left."""
         self.counts["faults"] += await self.deal.hits()
         await self.deal.clear_faults()
         await self._restart()
@@ -124,7 +125,7 @@ class Storm:
         self.violations.append(f"after {REPLAYS_MAX} replays some is still given up")
 
     async def check(self) -> None:
-        """Hold what is there against what people were promised; the bot is stopped for it at the end."""
+        """Compare the state at rest with what people were promised; stops the bot at the end."""
         self.violations += await storm_facts.at_rest(self.deal, self.history)
         self.reached |= await storm_facts.states_reached(self.deal)
         await self._stop()
@@ -135,7 +136,7 @@ class Storm:
         self.recovery_ms += [moment for bot in self._pending if (moment := storm_facts.first_delivery_ms(bot)) is not None]
 
     def _effects(self, kills: int, stops: int) -> list[Callable[[], Any]]:
-        """Return what is done to the bot, in a random order: of the stopped ones a half is killed, a half goes on."""
+        """Return the actions on the bot, in random order: half of the stopped bots are killed, the other half continues."""
         taken_over = min(kills, (stops + self.plan.randint(0, 1)) // 2)
         deeds: list[Callable[[], Any]] = [
             *[self._kill] * (kills - taken_over),
@@ -146,11 +147,11 @@ class Storm:
         return deeds
 
     async def _live(self) -> None:
-        """Let the bot live a while: a fifth of them not to the end of their start, the others for some work."""
+        """Wait: for a fifth of the bots not until the end of their start, for the others until they have done some work."""
         if self.plan.random() < EARLY_DEATHS:
             await asyncio.sleep(self.plan.random() * START_SECONDS)
             return
-        with suppress(AssertionError):  # the weather keeps it from connecting
+        with suppress(AssertionError):  # a fault keeps it from connecting
             await eventually(self._connected_or_dead, "the bot to connect", CONNECT_SECONDS)
         await asyncio.sleep(self.plan.random() * LIFE_SECONDS)
 
@@ -168,12 +169,12 @@ class Storm:
             await self._restart()
 
     async def _stop_and_take_over(self) -> None:
-        """Stop it; a second one stands by and takes over when the stopped one is killed."""
+        """Stop the bot; a second one stands by and takes over when the stopped one is killed."""
         stopped = self._bot
         stopped.signal(signal.SIGSTOP)
         self.counts["stops"] += 1
         second = await self._spawn("bot", "run", "--standby")
-        there = ("bot.standing_by", "bot.recovered")  # the second: the first was stopped before it had the lock
+        there = ("bot.standing_by", "bot.recovered")  # the second word: the first bot was stopped before it had the lock
         await eventually(lambda: any(word in storm_facts.said(second.log) for word in there), "the second bot", STANDBY_SECONDS)
         await asyncio.sleep(self.plan.random() * 0.3)
         await self._killed(stopped)
@@ -182,12 +183,12 @@ class Storm:
         self._bot = second
 
     async def _stop_and_go_on(self) -> None:
-        """Stop it until its leases lapse and another process has taken its rows; then let it go on."""
+        """Stop the bot until its leases expire and another process has taken its rows; then continue it."""
         self._bot.signal(signal.SIGSTOP)
         self.counts["stops"] += 1
         await asyncio.sleep(self.plan.random() * 0.2)
         stranger = await self._spawn("stranger", "lapse", main=STRANGER)
-        with suppress(TimeoutError):  # it waits at the gate when the bot was stopped inside it
+        with suppress(TimeoutError):  # it waits at the write gate if the bot was stopped inside it
             await asyncio.wait_for(stranger.wait(), KEPT_OUT_SECONDS)
         self.counts["strangers_kept_out"] += stranger.status is None
         self._bot.signal(signal.SIGCONT)
@@ -213,12 +214,12 @@ class Storm:
         await self._start_bot()
 
     async def _stop(self) -> None:
-        """End it in good order."""
+        """End the bot in order."""
         self._bot.signal(signal.SIGTERM)
         status = await _end_of(self._bot, "the bot that was asked to stop")
         self.counts["restarts"] += 1
         self._deaths = 0
-        if status not in (0, -signal.SIGTERM):  # the second: it had not come to the point of listening to signals
+        if status not in (0, -signal.SIGTERM):  # the second: it was not yet listening to signals
             self.violations.append(f"the bot was asked to stop and ended with status {status}: {_tail(self._bot.log)}")
 
     async def _start_bot(self) -> None:
@@ -228,7 +229,7 @@ class Storm:
             self._pending.append(self._bot)
 
     async def _quotebot(self, *arguments: str) -> None:
-        """Run a command as an operator beside the bot; it must succeed."""
+        """Run a command as an operator would while the bot runs; it must succeed."""
         ended = await self._spawn(arguments[0], *arguments)
         status = await _end_of(ended, f"quotebot {arguments[0]}")
         if status != 0:
@@ -247,7 +248,7 @@ class Storm:
 
 
 async def ended_with_their_bots(bots: dict[int, str], seconds: float = GONE_SECONDS) -> list[str]:
-    """Return a line for each process that lives on so long after the bot that forked it (pid -> name), and end it."""
+    """Return a line for each process that still runs `seconds` after the bot that forked it (pid -> name), and kill it."""
     with suppress(AssertionError):
         await eventually(lambda: not living(bots), "the last of them", seconds)
     left = living(bots)
@@ -258,7 +259,7 @@ async def ended_with_their_bots(bots: dict[int, str], seconds: float = GONE_SECO
 
 
 async def run_storm(folder: Path, *, seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:
-    """Run one storm in a new world under `folder` and check it; what was violated is in the report, with how to repeat it."""
+    """Run one storm in a new world under `folder` and check it; the report contains violations with a command to repeat them."""
     began = time.monotonic()
     async with _new_storm(folder, seed) as storm:
         try:
@@ -294,7 +295,7 @@ async def _new_storm(folder: Path, seed: int) -> AsyncIterator[Storm]:
 
 
 async def _end_of(process: Spawned, what: str) -> int:
-    """Return the exit status of a process that should end by now; AssertionError when it does not."""
+    """Return the exit status of a process that should end by now. Raises AssertionError if it does not."""
     try:
         return await asyncio.wait_for(process.wait(), GRACE_SECONDS)
     except TimeoutError:
@@ -306,7 +307,7 @@ def _tail(log: Path) -> str:
 
 
 if __name__ == "__main__":
-    from faults.suites.storm_runs import main  # it runs many of these
+    from faults.suites.storm_runs import main  # it imports this module
 
     with no_traceback_of_ctrl_c():
         sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What must be true after a kill storm, beside the invariants of checks.py. Plain SQL, logs and what people were told."""
+"""Checks after a kill storm, in addition to the invariants of faults/checks. Plain SQL, logs and the answers that people got."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 DEATHS_OF_POISON: Final = 3
 STATE_WORDS: Final = {"approved": "Approved", "pending_approval": "Pending approval", "priced": "Priced", "rejected": "Rejected"}
-# What waits for something given up waits for whoever replays that.
+# An effect whose parent was given up waits for a replay and does not count.
 UNFINISHED: Final = (
     "SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable') UNION ALL "
     "SELECT 1 FROM effects AS e WHERE e.state IN ('pending', 'in_flight', 'uncertain') AND NOT (e.next_attempt_at IS NULL "
     "AND EXISTS (SELECT 1 FROM effects AS parent WHERE parent.id = e.after_id AND parent.state = 'failed')) LIMIT 1"
 )
-# Due by its own time, with its class let through. A PDF is left out: its first deed takes as long as loading a renderer does.
+# Due by its own time, with a flowing class. PDFs are left out: the first one takes as long as loading a renderer does.
 DUE: Final = (
     "SELECT 1 FROM effects AS e WHERE state = 'pending' AND next_attempt_at <= {now} AND class <> 'pdf.render' "
     "AND NOT EXISTS (SELECT 1 FROM gates WHERE state <> 'flowing' AND (class = name OR class LIKE name || '.%')) LIMIT 1"
 )
-# The last death of a command buries it at once: it has no row of its own for that.
+# The last crash of a command makes it a dead letter at once: it has no attempt row of its own.
 GIVEN_UP: Final = (
     "SELECT 'operation ' || o.action_kind AS what, o.id, o.category, o.last_error, 1 + (SELECT count(*) FROM attempts AS a "
     "WHERE a.operation_id = o.id AND a.cycle = o.cycle AND a.outcome = 'died') AS deaths FROM operations AS o "
@@ -43,7 +43,7 @@ GIVEN_UP: Final = (
     "SELECT 'effect ' || e.class, e.id, e.category, e.last_error, (SELECT count(*) FROM attempts AS a "
     "WHERE a.effect_id = e.id AND a.cycle = e.cycle AND a.outcome = 'died') FROM effects AS e WHERE e.state = 'failed'"
 )
-# A bug of ours, or a lock that somebody was shown. Libraries may complain of the weather in words of their own.
+# Signs of a bug in Quotebot, or of a lock error that a person saw. Libraries may log injected faults in their own words.
 NEVER_IN_A_LOG: Final = (
     *(
         "database is locked",
@@ -64,18 +64,18 @@ async def is_quiet(deal: Deal) -> bool:
 
 
 async def owes_something_due(deal: Deal) -> bool:
-    """Tell whether a bot that starts now has something to deliver at once."""
+    """Tell whether a bot that starts now has an effect to deliver at once."""
     now = time.time_ns() // 1_000_000
     return bool(await deal.rows(DUE.format(now=now)))
 
 
 async def given_up(deal: Deal) -> list[Json]:
-    """Return the rows that stand as given up, with how many deaths of the bot each has seen."""
+    """Return the rows that are given up, with the number of crashes that each has seen."""
     return await deal.rows(GIVEN_UP)
 
 
 def given_up_against_the_rules(rows: list[Json]) -> list[str]:
-    """Return a line for each row given up for another reason than that the bot died three times over it."""
+    """Return a line for each row given up for another reason than three crashes of the bot while it was claimed."""
     return [
         f"{row['what']} {row['id']} was given up after {row['deaths']} deaths ({row['category']}: {row['last_error']})"
         for row in rows
@@ -84,7 +84,7 @@ def given_up_against_the_rules(rows: list[Json]) -> list[str]:
 
 
 async def at_rest(deal: Deal, history: History) -> list[str]:
-    """Return what is violated at rest: of the invariants, of what people were promised, of what they see."""
+    """Return the violations at rest: of the invariants, of promises to people, of what people see."""
     found = []
     try:
         await checker.exactly_once(deal)
@@ -94,12 +94,12 @@ async def at_rest(deal: Deal, history: History) -> list[str]:
 
 
 async def asleep(deal: Deal) -> list[str]:
-    """Return a line for each unfinished row that nothing will ever wake; asked after every death."""
+    """Return a line for each unfinished row that nothing wakes; called after every crash."""
     return [sentence for row in await deal.rows(ASLEEP_FOR_GOOD) for sentence in row.values()]
 
 
 async def promises_broken(deal: Deal, history: History) -> list[str]:
-    """Return what people were promised and did not get, or got twice."""
+    """Return the promises to people that were not kept, or were kept twice."""
     return await _quotes_against(deal, history) + await _changes_against(deal, history)
 
 
@@ -126,7 +126,7 @@ async def _quotes_against(deal: Deal, history: History) -> list[str]:
 
 
 async def _changes_against(deal: Deal, history: History) -> list[str]:
-    """Every acknowledged click and form has its command in the ledger, and it came to its end."""
+    """Every acknowledged click and form has its command in the ledger, and the command has ended."""
     done = {
         (row["action_kind"], row["aggregate_id"])
         for row in await deal.rows("SELECT DISTINCT action_kind, aggregate_id FROM operations WHERE state = 'completed'")
@@ -135,7 +135,7 @@ async def _changes_against(deal: Deal, history: History) -> list[str]:
 
 
 async def _cards(deal: Deal) -> list[str]:
-    """Every quote has one card, and it shows the quote's state."""
+    """Every quote has one card, which shows the quote's state."""
     states = {row["quote_id"]: row["state"] for row in await deal.rows("SELECT quote_id, state FROM quotes")}
     cards = await deal.cards()
     shown = Counter(card["text"].split()[1] for card in cards)
@@ -150,14 +150,14 @@ async def _cards(deal: Deal) -> list[str]:
 
 
 async def states_reached(deal: Deal) -> set[str]:
-    """Return the names of the interesting states that this storm was in."""
+    """Return the names of the interesting states that this storm reached."""
     outside = await checker.outside_of(deal)
     with closing(sqlite3.connect(f"{(deal.data_dir / 'ledger.db').absolute().as_uri()}?mode=ro", uri=True)) as ledger:
         return reachability.reached(ledger, outside)
 
 
 def in_logs(folder: Path) -> list[str]:
-    """Return a line for each line of a log that no log may have."""
+    """Return a line for each log line that must never occur."""
     return [
         f"{log.name} says: {line.strip()[:300]}"
         for log, line in _lines(folder)
@@ -166,7 +166,7 @@ def in_logs(folder: Path) -> list[str]:
 
 
 def logged(folder: Path) -> Counter[str]:
-    """Count what the logs tell of: late results that met a newer fence, rests of a boot loop."""
+    """Count log events: late results with an old fence, pauses of a boot loop."""
     counts: Counter[str] = Counter()
     for _, line in _lines(folder):
         counts["late_results"] += any(f'"{event}"' in line for event in LATE)
@@ -175,7 +175,7 @@ def logged(folder: Path) -> Counter[str]:
 
 
 def first_delivery_ms(bot: Spawned) -> float | None:
-    """Return the milliseconds from a bot's start to its first delivery, None when it did not live to see one."""
+    """Return the milliseconds from a bot's start to its first delivery, None if it died before."""
     for line in said(bot.log).splitlines():
         if '"effect.delivered"' in line:
             return (datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp() - bot.started_at) * 1000
@@ -183,13 +183,13 @@ def first_delivery_ms(bot: Spawned) -> float | None:
 
 
 def where(error: BaseException) -> str:
-    """Return the code that an assertion without words stands on."""
+    """Return the code line of an assertion without a message."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.name}: {last.line}"
 
 
 def said(log: Path) -> str:
-    """Return what a process said, nothing when it did not live to open its log."""
+    """Return a process's log, empty if it died before it opened it."""
     return log.read_text(errors="replace") if log.exists() else ""
 
 

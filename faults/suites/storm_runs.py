@@ -1,6 +1,6 @@
-"""Runs many kill storms, two at a time, and says what came of them: the command line of storm.py.
+"""Command line of storm.py: runs many kill storms, several at a time, and prints their results.
 
-A long run keeps the report of each finished storm and goes on from there when it is started again.
+A long run keeps the report of each finished storm, and a restarted run continues from there.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 STORMS: Final = {"change": 4, "nightly": 200}  # 100 and 5,000 kills
-TIDYING_SECONDS: Final = 10.0  # of a storm that is cut short
+TIDYING_SECONDS: Final = 10.0  # of an interrupted storm
 AT_ONCE: Final = 3  # they mostly wait
 
 
 def new_folder() -> Path:
-    """Make a folder for one storm, in memory where the machine has such a place: SIGKILL does not lose what was written."""
+    """Make a folder for one storm, in memory if possible: SIGKILL does not lose what was written."""
     return Path(tempfile.mkdtemp(prefix="quotebot-storm-", dir=ram()))
 
 
 async def one_storm(seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:
-    """Run one storm. When something was violated its files stay, and stderr says where."""
+    """Run one storm. After a violation its files stay, and stderr names their folder."""
     folder = new_folder()
     try:
         report = await run_storm(folder, seed=seed, kills=kills, stops=stops)
@@ -73,7 +73,7 @@ async def _storm_process(seed: int, answer: Path) -> Report:
     try:
         status = await process.wait()
     except asyncio.CancelledError:
-        process.send_signal(signal.SIGINT)  # Ctrl-C reached it already, a signal to this process alone did not
+        process.send_signal(signal.SIGINT)  # Ctrl-C reached it already; a signal to this process alone did not
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), TIDYING_SECONDS)
         if process.returncode is None:
@@ -91,7 +91,7 @@ def _report_of(seed: int, status: int, answer: Path) -> Report:
 
 
 def run_budget(seeds: Sequence[int], resume: Path | None) -> Report:
-    """Run the storms, with a progress bar on stderr, and return all as one report; what is in the folder was run before."""
+    """Run the storms with a progress bar on stderr and return one report; storms with a report in the folder are skipped."""
     reports = [] if resume is None else read_all(resume)
     done = {seed for report in reports for seed in report.seeds}
     with bar() as progress:
@@ -110,7 +110,7 @@ def run_budget(seeds: Sequence[int], resume: Path | None) -> Report:
 
 
 def said(report: Report) -> str:
-    """Return what a person reads of a report: one line."""
+    """Return a summary of a report in one line."""
     counts = report.counts
     recovery = sorted(report.samples.get("recovery_ms", ()))
     quick = f"; first delivery {median(recovery):.0f} ms after a start, {recovery[-1]:.0f} ms at most" if recovery else ""
@@ -122,7 +122,7 @@ def said(report: Report) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one storm, or a budget of them; returns 1 when anything was violated."""
+    """Run one storm, or a budget of them; returns 1 if anything was violated."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.storm", description="Kill and stop the real bot at random.")
     parser.add_argument("--budget", choices=tuple(STORMS))
     parser.add_argument("--seed", type=int, default=1, help="of the storm, or of the first one of a budget")
@@ -131,12 +131,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each storm's report there, and leave out what is in it")
     options = parser.parse_args(argv)
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the world need not tell that a killed bot cut its requests
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the world need not log that a killed bot cut its requests
     if options.budget is None:
         report = asyncio.run(one_storm(options.seed, options.kills, options.stops))
     else:
         if not was_left(BOTS):
-            leave_fork_servers((BOTS, None))  # for all storms: one of its own takes each two seconds
+            leave_fork_servers((BOTS, None))  # for all storms: a fork server per storm takes two seconds each
         report = run_budget(range(options.seed, options.seed + STORMS[options.budget]), options.resume)
     if options.json is not None:
         options.json.write_text(report.to_text(), encoding="utf-8")

@@ -1,7 +1,7 @@
 """A second process that works on the ledger of a bot that was stopped for longer than its leases last.
 
-It does what a second bot of a shared ledger does: it takes back what lapsed, under an epoch of its own, and leaves. The stopped bot
-goes on afterwards with results that come too late: its fences are old. What it prints (JSON) is how many rows it took.
+It does what a second bot of a shared ledger does: it takes over expired claims, under an epoch of its own, and exits. The stopped
+bot continues afterwards with late results, whose fences are old. It prints (JSON) how many rows it took.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quotebot.settings import load_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The hours pass by a statement: real leases last minutes. Through the gate, as every writer goes.
+# A statement makes the leases expire, because real ones last minutes. It passes the write gate, as every writer does.
 LET_LEASES_LAPSE: Final = (
     "UPDATE operations SET lease_until = 1 WHERE state = 'in_progress'",
     "UPDATE effects SET lease_until = 1 WHERE state = 'in_flight'",
@@ -30,7 +30,7 @@ LET_LEASES_LAPSE: Final = (
 
 
 def let_leases_lapse(path: Path) -> None:
-    """Make every lease of the ledger at `path` one that ran out long ago."""
+    """Make every lease of the ledger at `path` one that expired long ago."""
     gate = WriteGate(path, "faults")
     try:
         with gate, closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -43,7 +43,7 @@ def let_leases_lapse(path: Path) -> None:
 
 
 async def take_over_lapsed() -> recovery.Recovered:
-    """Take back what lapsed, as another process with another epoch, and end that epoch in good order."""
+    """Take over expired claims, as another process with another epoch, and end that epoch in order."""
     settings = load_settings()
     let_leases_lapse(settings.ledger_path)
     async with open_ledger(settings) as opened:

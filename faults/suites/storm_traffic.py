@@ -1,6 +1,6 @@
-"""The people of a storm: they ask for quotes, retype, click, reject with a reason, and everything of theirs is delivered twice.
+"""Traffic generator of a storm: people request quotes, retype, click, reject with a reason; every request is delivered twice.
 
-They write down what they were promised: an acknowledged gesture is a promise, whatever happens to the bot afterwards.
+It records what people were promised: an acknowledged gesture is a promise, whatever happens to the bot afterwards.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ UNTRUE: Final = ("Nothing was recorded", "Not sure it was recorded")  # acknowle
 PAUSE_SECONDS: Final = 0.15
 ASK_SECONDS: Final = 1.0
 PAGE_SECONDS: Final = 0.2
-RETYPED: Final = 0.2  # of the commands that were answered
-LATELY: Final = 0.7  # of the duplicates: what was sent a moment ago
-PATIENT: Final = 0.8  # of the pauses
+RETYPED: Final = 0.2  # of the answered commands
+LATELY: Final = 0.7  # share of the duplicates that repeat one of the last requests
+PATIENT: Final = 0.8  # share of the pauses
 PATIENCE_SECONDS: Final = 1.0
-DECLINED: Final = 0.5  # of the looks at an offer
+DECLINED: Final = 0.5  # share of the offers
 
 
 @dataclass(slots=True)
 class History:
-    """What people did and were promised: customers, quotes and tokens whose gesture was acknowledged as recorded."""
+    """Actions of people and the promises to them: customers, quotes and tokens whose gesture was acknowledged as recorded."""
 
     counts: Counter[str] = field(default_factory=Counter)
     customers: set[str] = field(default_factory=set)  # of an acknowledged /quote new
@@ -60,7 +60,7 @@ class History:
 
 @dataclass(slots=True)
 class _Page:
-    """The last look at the workspace: several people look at one page, a moment old."""
+    """The last read of the workspace: several people share one recent page."""
 
     messages: list[Json] = field(default_factory=list)
     looked_at: float = -math.inf
@@ -68,7 +68,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Busy people. `is_there` tells whether the bot is connected; `commands_max` bounds how many quotes are asked for."""
+    """Busy people. `is_there` tells whether the bot is connected; `commands_max` limits the number of quotes requested."""
 
     deal: Deal
     plan: random.Random
@@ -78,13 +78,13 @@ class People:
     _page: _Page = field(default_factory=_Page)
 
     def at_work(self) -> list[asyncio.Task[None]]:
-        """Start them all."""
+        """Start all of them."""
         clicking = (self._click(user) for user in (REP, REP, MANAGER, MANAGER))
         busy = (self._ask(), *clicking, self._duplicate(), self._create_another())
         return [asyncio.create_task(person) for person in busy]
 
     async def _ask(self) -> None:
-        """Ask for quotes; who gets no answer asks again, and some do anyway: there is one quote all the same."""
+        """Request quotes; retype a request without an answer, and some others too: there is one quote all the same."""
         for number in range(1, self.commands_max + 1):
             text = f"new for Customer {number}: {number} pro; discount {number * 7 % DISCOUNTS}%"
             heard = await self._type(number, text)
@@ -119,7 +119,7 @@ class People:
                 continue
             card, button = self.plan.choice(found)
             quote_id = json.loads(button["value"])["q"]
-            with suppress(AssertionError):  # the card was redrawn since it was looked at: nobody could have clicked that
+            with suppress(AssertionError):  # the card was redrawn since it was read: no person could have clicked that
                 answer = await self._act(user, card, action_id)
                 if action_id == "approval.reject":
                     await self._give_a_reason(user, quote_id)
@@ -145,7 +145,7 @@ class People:
                 self.history.changes.add(("approval.decide", quote_id))
 
     async def _duplicate(self) -> None:
-        """Deliver something again: what was just sent, or something of long ago; as it was, or as Slack's retry."""
+        """Deliver a request again: a recent one or an old one; byte-identical, or as Slack's retry."""
         while True:
             await self._pause()
             if not self.history.requests:
@@ -157,7 +157,7 @@ class People:
                 await self.deal.redeliver(self.plan.choice(recent), self.plan.choice(("resend", "retry")), times)
 
     async def _create_another(self) -> None:
-        """Answer the question whether the same quote is wanted once more: sometimes it is."""
+        """Answer the question whether the same quote is wanted once more: sometimes yes."""
         while True:
             await self._pause()
             await self._pause()
@@ -187,7 +187,7 @@ class People:
         return self.plan.random() < share
 
     async def _pause(self) -> None:
-        """Wait a moment; most people also wait until the bot is there, so that a short life sees some work."""
+        """Wait for a random time; most people also wait until the bot is connected, so that short-lived bots get some work."""
         await asyncio.sleep(self.plan.random() * 2 * PAUSE_SECONDS)
         if self._happens(PATIENT):
             with suppress(AssertionError):
@@ -195,7 +195,7 @@ class People:
 
 
 async def home(tasks: list[asyncio.Task[None]]) -> list[BaseException]:
-    """Send everybody home; return what went wrong with them."""
+    """End all tasks; return their errors."""
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)

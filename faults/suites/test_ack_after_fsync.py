@@ -1,4 +1,4 @@
-"""No acknowledgement leaves before its reservation's fsync: shown by the order of the real bot's system calls."""
+"""Tests that no acknowledgement is sent before its reservation's fsync, by the order of the real bot's system calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENVELOPE = r"{\"envelope_id\":"  # may follow another frame in the same read
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One system call that matters: `envelope` (received), `wal_write`, `wal_sync` (when it ended), `ack` (sent)."""
+    """One relevant system call: `envelope` (received), `wal_write`, `wal_sync` (when it ended), `ack` (sent)."""
 
     what: str
     line: int
@@ -74,7 +74,7 @@ def _ended(line: str) -> list[str]:
 
 
 def acks_before_fsync(steps: list[Step]) -> list[int]:
-    """Return the lines of acks without a synced write since their envelope came, or with one that is not synced yet."""
+    """Return the lines of acks without a synced write since their envelope arrived, or with one that is not synced yet."""
     early: list[int] = []
     unsynced = synced = False
     for step in steps:
@@ -105,7 +105,7 @@ def test_the_reader_sees_an_ack_that_leaves_too_early() -> None:
     assert verdict(envelope, write, begun, ack, ended) == [4]
     assert verdict(envelope, write, ack, begun, ended) == [3]
     assert verdict(write, begun, ended, envelope, ack) == [5]  # an older command's sync proves nothing
-    assert verdict(asked, write, begun, ended, came, ack) == [6]  # neither when the envelope's own call began before it
+    assert verdict(asked, write, begun, ended, came, ack) == [6]  # nor does one whose call began before the envelope arrived
     assert verdict(asked, came, write, begun, ended, ack) == []
 
 
@@ -126,5 +126,5 @@ async def test_every_ack_of_a_mutating_command_follows_the_fsync_of_its_reservat
     steps = steps_of(trace.read_text())
     assert [step.what for step in steps].count("envelope") == 4
     assert [step.what for step in steps].count("ack") == 4
-    assert [step.what for step in steps].count("wal_sync") >= 12  # three commits a command
+    assert [step.what for step in steps].count("wal_sync") >= 12  # three commits per command
     assert acks_before_fsync(steps) == []

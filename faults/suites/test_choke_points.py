@@ -1,7 +1,7 @@
-"""Nothing in the product goes around the choke points: clock, chance, database, outbound, files.
+"""Tests that nothing in the product bypasses the choke points: clock, randomness, database, outbound calls, files.
 
-Which module touches the machine, and by which kind of call, is listed here with the reason: it is the choke point, or what it does
-cannot be part of a command. A new place fails; so does a line of the list that is no longer true.
+The modules that touch the machine, and the kinds of calls by which they do, are listed here with the reason: the module is the
+choke point, or its work cannot be part of a command. A new place fails; so does an entry that is no longer true.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ PLACES: Final = {
 
 
 def touches(module: Path) -> set[str]:
-    """The kinds of calls by which a module touches the machine."""
+    """Return the kinds of calls by which a module touches the machine."""
     found = set()
     for node in ast.walk(ast.parse(module.read_text("utf-8"))):
         if isinstance(node, ast.Attribute):

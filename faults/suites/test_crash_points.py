@@ -1,4 +1,4 @@
-"""All windows of all stories, in shards; and that what can be asked of the bot, and what it owes, is in them."""
+"""Tests of all crash points of all scenarios, in shards; and that every command kind and effect class is among them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT: Final = Path(__file__).parents[2]
 SAME: Final = ("end", "violations", "reached", "kinds", "classes")  # of two plays of one window
 SHARDS: Final = 5
 
-# Writes of the product that no story passes, and where they are tried instead.
+# Writes of the product that no scenario passes, and where they are tried instead.
 NOT_IN_A_STORY: Final = {
     "access": "one audit row about a refused person, best effort: tests/quotebot/test_access_matrix.py; it owes nothing",
     "audit.export": "one row, when an operator exports a proof: tests/quotebot/jobs/test_proof.py",
@@ -60,7 +60,7 @@ def windows(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="session")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the shards leave what their stories pass: one folder for all workers of a run."""
+    """Return the folder in which the shards write their scenarios' passages: one for all workers of a run."""
     base = tmp_path_factory.getbasetemp()
     return (base if "PYTEST_XDIST_WORKER" not in os.environ else base.parent) / "windows"
 
@@ -82,7 +82,7 @@ def test_sigkill_ends_in_the_same_state_as_an_in_process_crash() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The beginning of a story: as many cells that stand there as wanted, and a folder; all of them end with the stack."""
+    """The start of a scenario: any number of cells in that state, and a folder; all of them end with the stack."""
 
     story: Story
     folder: Path
@@ -136,7 +136,7 @@ def test_crash_resumed_from_a_snapshot_ends_like_a_full_replay() -> None:
 def test_crash_during_recovery_ends_alike_from_a_snapshot_and_from_a_full_replay() -> None:
     with beginning_of("submit") as begun:
         golden = begun.play(None)
-        owing = golden["passages"].index("ack:sent") + 1  # from here on nobody waits for the bot, and what it owes is to do
+        owing = golden["passages"].index("ack:sent") + 1  # from here on no person waits for the bot, and its effects are pending
         first, kept = next(iter(begun.left_at([death for death in deaths_of(golden) if death.index >= owing]).items()))
         looked = play_on(begun.again(kept), begun.story, looks=True)
         passed = looked["recovery"]
@@ -163,7 +163,7 @@ def test_only_the_ephemeral_reply_may_be_missing_when_its_request_is_cut_off_twi
 
 @pytest.mark.parametrize(("name", "point"), [("recovery", "file:create"), ("put back", "out:pdf:render:before")])
 def test_third_crash_makes_poison_and_the_invariants_hold(name: str, point: str) -> None:
-    with beginning_of(name) as begun:  # each begins with a death
+    with beginning_of(name) as begun:  # each begins with a crash
         golden = begun.play(None)
         came = begun.play(twice_at(point, begun, golden))
         assert came["poisoned"]
@@ -172,7 +172,7 @@ def test_third_crash_makes_poison_and_the_invariants_hold(name: str, point: str)
 
 
 def twice_at(point: str, begun: Beginning, golden: dict[str, Any]) -> Window:
-    """Return a death there that is followed by another one there."""
+    """Return a crash at this point that is followed by another one there."""
     first = Window(golden["passages"].index(point), point)
     return replace(first, second=begun.play(first, looks=True)["recovery"].index(point))
 
@@ -193,7 +193,7 @@ MEMBERS: Final = {
     "K12 inside a migration": "sql:open/create table",
     "K13 inside a scheduler tick": "sql:schedule/mark_slot",  # reserved, and not yet marked
     "K14 inside recovery": "commit:take_back:before",
-    "K15 inside backup": "disk:rename.json",  # the copy has its name, and is no backup yet
+    "K15 inside backup": "disk:rename.json",  # the copy has its name, but is no backup yet
     "K15 inside restore": "disk:rename.restored",
     "file steps": "file:rename",
 }
@@ -215,7 +215,7 @@ def test_scenarios_cover_all_command_kinds_effect_classes_writes_and_crash_point
 
 
 def written() -> set[str]:
-    """The names of all transactions in the product: the first argument of every `.write("name", ...)`."""
+    """Return the names of all transactions in the product: the first argument of every `.write("name", ...)`."""
     found = set()
     for package in ("quotebot", "ledger"):
         for module in (ROOT / package).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Salesforce is down until the budget is spent; the deal stands, the card says so, and a replay delivers once."""
+"""Tests that with Salesforce down until the budget is spent the deal stands, the card shows it, and a replay delivers once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def shortened(low: float, high: float) -> float:
-    """Draw from the matrix's own range, near its low end: the schedule is real, only lucky."""
+    """Draw near the low end of the matrix's own range: the schedule is real, but short."""
     return min(high, low + 0.2)
 
 
@@ -45,7 +45,7 @@ async def test_an_outage_ends_in_one_dead_letter_and_one_replay_delivers_once(wo
         await deal.click("approval.approve", user="U0MANAGER")
         await eventually(lambda: _card_says(deal, "CRM pending, ref c-"), "the card to show the pending write")
         await deal.settled()
-        assert await deal.hits() == 7  # one try and six retries
+        assert await deal.hits() == 7  # one attempt and six retries
         assert "CRM failed, ref c-" in await deal.card_text()
         assert "Approved by <@U0MANAGER>" in await deal.card_text()
         assert [row["state"] for row in await deal.rows("SELECT state FROM quotes")] == ["approved"]

@@ -1,4 +1,4 @@
-"""Every named scenario holds, and the list of them is the list of the specification."""
+"""Tests that every named scenario holds, and that their list equals the list of the specification."""
 
 from __future__ import annotations
 

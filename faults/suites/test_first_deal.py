@@ -1,6 +1,7 @@
-"""The real bot over real sockets at the famous windows: SIGKILL, requests in flight, lost answers.
+"""Tests of the real bot over real sockets at the best-known crash points: SIGKILL, requests in flight, lost answers.
 
-Every window is tried in the laboratory (test_windows.py); here the socket, the threads and the renderer's child take part.
+Every crash point is tried in the laboratory (test_crash_points.py); here the socket, the threads and the renderer's child take
+part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is lost on a full disk, people are told, and it is over when there is room."""
+"""Tests of a full disk: no acknowledged command is lost, people are notified, and work continues once there is space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN_DISK: Final = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"
 
 
 async def can_mount(folder: Path) -> str | None:
-    """Say why a process may not mount a disk of its own here; None: it may."""
+    """Return why a process may not mount its own disk here; None if it may."""
     try:
         probe = await asyncio.create_subprocess_exec(*OWN_DISK, str(folder), "true", stderr=asyncio.subprocess.PIPE)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A disk that fails at any call, once or from then on: whatever was said is true, and the next start finishes everything."""
+"""Tests of a disk that fails at any call, once or from then on: every answer is true, and the next start finishes everything."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_start_that_cannot_read_the_file_says_so_in_words(tmp_path: Path) -> N
 
 
 def test_a_ledger_that_opened_is_in_wal_mode_even_if_the_disk_failed_amid_the_change(tmp_path: Path) -> None:
-    with (tmp_path / BALLAST).open("wb") as ballast:  # as after a restore: the file is new to WAL mode, the ballast is there
+    with (tmp_path / BALLAST).open("wb") as ballast:  # as after a restore: the file is not in WAL mode yet, the ballast is there
         ballast.truncate(BALLAST_BYTES)
 
     with WatchedFolder(tmp_path, fault=KthCall(*KINDS["IOERR_FSYNC"], 1, sticky=False)), contextlib.suppress(DatabaseError):
         run_to_end(start(tmp_path))
-        assert (tmp_path / FILE_NAME).read_bytes()[18:20] == b"\2\2"  # the file's own word (sqlite.org/fileformat.html)
+        assert (tmp_path / FILE_NAME).read_bytes()[18:20] == b"\2\2"  # the file's own version bytes (sqlite.org/fileformat.html)

@@ -1,4 +1,4 @@
-"""The ledger against its model: the budget of every change, and proof that the model would notice."""
+"""Tests of the ledger against its model: the budget of every change, and proof that the model detects bugs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SOON_FOUND = (  # in a block or two; `python -m faults.mutants.model` hunts them
 
 @contextmanager
 def by_hand() -> Iterator[LedgerMachine]:
-    """Yield a machine to be driven by hand; at the end model and ledger agree."""
+    """Yield a machine to be driven by hand; at the end model and ledger must agree."""
     with empty_ledger() as template:
         machine = type("Run", (LedgerMachine,), {"tally": RunCounts(), "template": template})()
         try:
@@ -89,7 +89,7 @@ def test_model_accepts_an_update_superseded_with_its_dependents_inside_one_comma
 
 
 def test_row_due_before_its_own_not_before_time_holds_its_lane() -> None:
-    """The clock was ahead when it was claimed and put back since: it is due at once, though not before a later time."""
+    """The clock was ahead at the claim and was set back since: the effect is due at once, though its `not_before` is later."""
     with by_hand() as machine:
         machine.command("Q-1", [("slack.post", "Q-1", None, None, 10 * SECOND), ("slack.post", "Q-1", None, None, None)])
         machine.clock.put(DAY)
@@ -102,7 +102,7 @@ def test_row_due_before_its_own_not_before_time_holds_its_lane() -> None:
 
 @pytest.mark.parametrize("kind", ["effect", "operation"])
 def test_late_result_does_not_clear_a_suspect(kind: str) -> None:
-    """What died twice is tried alone, by whoever looked for such rows: a late result must not make this process forget it."""
+    """A row claimed at two crashes is tried alone: a late result must not make this process forget such a row."""
     with by_hand() as machine:
         machine.command("Q-1", [("slack.post", "Q-1", None, None, None)])
         machine.reserve_new("Q-1", 0)
@@ -120,7 +120,7 @@ def test_late_result_does_not_clear_a_suspect(kind: str) -> None:
 
 
 def take(machine: LedgerMachine, kind: str) -> None:
-    """Claim whatever of this kind is due."""
+    """Claim the due rows of this kind."""
     if kind == "effect":
         machine.claim_effects(set(), 3, None)
     else:

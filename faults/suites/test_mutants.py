@@ -1,4 +1,4 @@
-"""Planted bugs are caught by what the suites check, and changes that are no bugs are let pass."""
+"""Tests that seeded bugs are caught by the suites' checks, and that changes that are not bugs are not reported."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ sys.exit(mutants.main([]))
 
 
 def hunted(plant: str) -> subprocess.CompletedProcess[str]:
-    """Hunt one bug, made by the program text `plant`, in a process of its own."""
+    """Hunt one bug, defined by the program text `plant`, in a process of its own."""
     return run("faults.suites.test_mutants", plant, seconds=60, hash_seed="0", environment=_UNREPORTED)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be that process."""
+    """Run as that process."""
     exec(HUNT_ONE.format(plant=arguments[0]), {})  # noqa: S102 -- the text of a test below
 
 

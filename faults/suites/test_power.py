@@ -1,4 +1,4 @@
-"""Power cuts: nothing answered is lost, nothing is half there; and what would lose it is seen."""
+"""Tests of power cuts: no answered write is lost, nothing is partly written; and code that would lose data is detected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ A, B = b"a" * SECTOR, b"b" * SECTOR
 
 
 def found(disk: Disk, name: str = "f") -> set[bytes | None]:
-    """What may be in the file after a power cut; ... where there is none."""
+    """Return the possible contents of the file after a power cut; None where it does not exist."""
     return {image.get(name) for _, image in disk.after_a_cut("seed", 5)}
 
 
@@ -85,7 +85,7 @@ def test_a_file_that_takes_anothers_name_leaves_one_of_the_two() -> None:
 @needs_the_library
 @pytest.mark.takes(45)
 @pytest.mark.parametrize("seed", BUDGETS["change"].seeds)
-@pytest.mark.timeout(240)  # 120 for each of the two halves that this once was
+@pytest.mark.timeout(240)  # 120 for each of the two tests that this once was
 def test_after_a_power_cut_at_any_event_nothing_answered_is_lost_and_nothing_is_torn(seed: int) -> None:
     budget = BUDGETS["change"]
 
@@ -105,7 +105,7 @@ def test_after_a_power_cut_at_any_event_nothing_answered_is_lost_and_nothing_is_
 def test_synchronous_normal_loses_commands_and_each_report_line_reproduces_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # what is lost here is lost on purpose
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # the losses here are intended
     report = run_seed(1, BUDGETS["change"], processes=(1,), synchronous="normal", part=(0, 10))
     assert report.counts["lost"] > 100
 
@@ -128,17 +128,17 @@ def test_a_rendered_file_that_was_stored_is_there_whole_after_any_power_cut() ->
 
 
 class NoFolderSync(RecordedFiles):
-    """What a store that forgets its folder does."""
+    """File steps of a store that does not sync its folder."""
 
     def sync_folder(self, folder: Path) -> None:
-        """Forget it."""
+        """Skip the sync."""
 
 
 class NoSync(RecordedFiles):
-    """What a store that forgets the content does."""
+    """File steps of a store that does not sync the content."""
 
     def sync(self, descriptor: int) -> None:
-        """Forget it."""
+        """Skip the sync."""
 
 
 @pytest.mark.parametrize(("kind", "code"), [(NoFolderSync, "artefact_missing"), (NoSync, "artefact_damaged")])
@@ -155,7 +155,7 @@ async def _one_quote(work: Work) -> None:
 
 
 def one_quote_at(folder: Path) -> Diary:
-    """Let a bot make one quote in a new ledger."""
+    """Run a bot that makes one quote in a new ledger."""
     diary = Diary()
     run_to_end(live(folder, TickingClock(), audit_of(folder), diary, random.Random(1), _one_quote))  # noqa: S311 -- replayable
     return diary

@@ -1,4 +1,4 @@
-"""Every interesting state is come to, on purpose and in seconds: a state that nothing reaches any more proves nothing."""
+"""Tests that every interesting state is reached, on purpose and in seconds: a state that no run reaches proves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay under fire: killed in the middle the same command continues it, and a lost answer is cleared up by a person's word."""
+"""Tests of an interrupted replay: the same command continues it after a kill, and a person's decision resolves a lost answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CYCLES = f"SELECT id, cycle, state, effect_key, replayed_by FROM effects WHERE c
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Return what a command needs, and nothing of whoever runs the tests."""
+    """Return the environment that a command needs, without the settings of the person who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))}
     return {**kept, "QUOTEBOT_DATA_DIR": str(folder), "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]), **more}
 
@@ -58,7 +58,7 @@ async def quotebot(settings: dict[str, str], *arguments: str) -> tuple[int, str,
 
 
 async def with_dead_letters(folder: Path, rows: int) -> None:
-    """Leave a ledger in which one command owed `rows` effects, each in a lane of its own, and all were given up."""
+    """Make a ledger in which one command enqueued `rows` effects, each in a lane of its own, and all were given up."""
     settings = Settings(_env_file=None, data_dir=folder)
     async with open_ledger(settings) as opened:
         now = opened.clock.now_ms()
@@ -86,9 +86,9 @@ async def _given_up(ledger: Ledger, effect: Effect) -> None:
 
 
 def killed_in_the_middle(folder: Path) -> int:
-    """Start the replay of everything and SIGKILL it while it waits for its turn to write; return how many rows it had replayed.
+    """SIGKILL a replay of everything while it waits for the write gate; return how many rows it had replayed.
 
-    The gate lets writers in by turns: whoever holds it here has the replay standing between two of its transactions.
+    The gate admits writers in turn: while it is held here, the replay waits between two of its transactions.
     """
     gate = WriteGate(folder / "ledger.db", "test")
     command = [sys.executable, "-m", "quotebot", "replay", "--class", CLASS, "--yes", "--as", "first"]

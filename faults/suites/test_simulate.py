@@ -1,4 +1,4 @@
-"""Three hundred simulated days in shards, and that a seed tells the same story every time."""
+"""Tests of three hundred simulated days in shards, and that a seed gives the same run every time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faults.harness.programs import run
 
 ROOT: Final = Path(__file__).parents[2]
 SHARDS: Final = 4
-DAYS: Final = 75  # of a shard
+DAYS: Final = 75  # per shard
 SEEDS_OF_A_SHARD: Final = 25
 
 
@@ -25,7 +25,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def simulate_by_itself(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "faults.suites.simulate", *arguments]
-    at_once = {**os.environ, "PYTHONHASHSEED": "0"}  # as the program would have it: it need not begin twice
+    at_once = {**os.environ, "PYTHONHASHSEED": "0"}  # as the program would set it, so that it need not restart itself
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False, env=at_once)
 
 

@@ -1,4 +1,4 @@
-"""Two bots, one ledger: only the lock's holder works; a stopped one keeps it, a dead one hands it over."""
+"""Tests of two bots on one ledger: only the lock's holder works; a stopped one keeps the lock, a dead one releases it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCKED = 75
 
 @asynccontextmanager
 async def another_bot(bot: BotProcess, log: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a second `quotebot run` on the same ledger; end it at the end."""
+    """Start a second `quotebot run` on the same ledger; end it afterwards."""
     with log.open("ab") as lines:
         command = (sys.executable, "-m", "quotebot", "run", *options)
         process = await asyncio.create_subprocess_exec(*command, stderr=lines, env={**os.environ, **bot.environment})

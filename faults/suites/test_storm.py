@@ -1,4 +1,4 @@
-"""A hundred kills and a dozen stops in every run; `python -m faults.suites.storm --budget nightly` makes thousands."""
+"""Tests of a hundred kills and a dozen stops in every run; `python -m faults.suites.storm --budget nightly` runs thousands."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_fork_server_survives_a_client_killed_before_reading_its_answer(tm
 
 
 def leave_a_child_behind() -> None:
-    """Be a bot whose child does not notice its end."""
+    """Run as a bot whose child does not notice its end."""
     if os.fork() == 0:
         signal.pause()
 
@@ -143,7 +143,7 @@ def test_locked_database_and_a_traceback_are_found_in_the_logs(tmp_path: Path) -
 def test_finished_storm_seeds_are_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # no storm of ours
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)  # no storm of these tests
     for seed in range(7, 7 + STORMS["change"]):
         keep_in(tmp_path, Report("storm", {"kills": KILLS, "stops": STOPS}, seeds=(seed,)))
     assert main(["--budget", "change", "--seed", "7", "--resume", str(tmp_path)]) == 0

@@ -1,4 +1,4 @@
-"""JSON in and out of the control API: a body with typed access, and handlers that say what is wrong with it."""
+"""JSON requests and responses of the control API: a body with typed access, and handlers that report what is wrong with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MISSING = object()
 
 
 class Body:
-    """A JSON request body with typed access; what is missing or of the wrong type is named in a GestureError 400."""
+    """A JSON request body with typed access; a missing field or a wrong type raises a GestureError 400 that names it."""
 
     def __init__(self, values: Json) -> None:
         self._values = values
@@ -95,7 +95,7 @@ class Body:
 
 
 def posted(work: Callable[[Body], Awaitable[Json]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return a handler that hands the parsed body to `work`; what cannot be done is answered with its status and reason."""
+    """Return a handler that passes the parsed body to `work`; a GestureError becomes a response with its status and reason."""
 
     async def handle(request: web.Request) -> web.Response:
         try:
@@ -108,7 +108,7 @@ def posted(work: Callable[[Body], Awaitable[Json]]) -> Callable[[web.Request], A
 
 
 def answered(work: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return a handler that answers what `work` makes of the request, as JSON."""
+    """Return a handler that responds with the result of `work` as JSON."""
 
     async def handle(request: web.Request) -> web.Response:
         try:

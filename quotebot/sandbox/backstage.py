@@ -1,12 +1,12 @@
-"""What stands behind the workspace, for its page: the bot's process, its ledger, the weather, the last delivery.
+"""Backstage of the workspace, for its page: the bot's process, its ledger, the armed faults, the last delivery.
 
 | call | does |
 |---|---|
 | `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather` |
 | `GET /_sandbox/faults/known` | every fault that can be armed, in words, and the methods it may be narrowed to |
-| `DELETE /_sandbox/faults/{id}` | disarms one |
-| `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with its standing |
-| `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and what came of it |
+| `DELETE /_sandbox/faults/{id}` | disarms one fault |
+| `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with the state of the process |
+| `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and its result |
 | `POST /_sandbox/resume` {gate, user} | `quotebot resume` |
 """
 
@@ -43,7 +43,7 @@ _CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Staff:
-    """Who keeps the bot and its ledger when this sandbox has one of its own."""
+    """Managers of the bot's process and ledger, in a sandbox that runs its own bot."""
 
     keeper: BotProcess
     console: Console
@@ -51,7 +51,7 @@ class Staff:
 
 
 class Backstage:
-    """The routes behind the workspace. Without `staff` (a bot that somebody else runs) only the weather is known."""
+    """The routes of the backstage. Without `staff` (a bot that is run elsewhere) only the faults are known."""
 
     def __init__(self, changes: Changes, weather: ArmedFaults, courier: Courier) -> None:
         self._changes = changes
@@ -70,11 +70,11 @@ class Backstage:
         ]
 
     def standing(self) -> Json | None:
-        """Return how the bot's process is doing; None when it is not this sandbox's."""
+        """Return the state of the bot's process; None if this sandbox does not run it."""
         return None if self.staff is None else asdict(self.staff.keeper.standing)
 
     async def close(self) -> None:
-        """End what was started for viewers."""
+        """Stop the processes that were started for viewers."""
         if self.staff is not None:
             await self.staff.feed.close()
 
@@ -114,7 +114,7 @@ class Backstage:
         return self.staff
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Stream the ledger's picture and the weather, each when it has changed, while somebody reads."""
+        """Stream the ledger's picture and the faults, each when it has changed, until the client disconnects."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         if self.staff is None:
@@ -153,7 +153,7 @@ def _delivery(delivery: Delivery) -> Json:
 
 
 def _about(payload: Json) -> str:
-    """Say in a few words what a delivery was."""
+    """Describe a delivery in a few words."""
     if "command" in payload:
         return f"{payload['command']} {payload['text']}".rstrip()
     if "event" in payload:

@@ -1,4 +1,4 @@
-"""Keeps the bot as a child process: starts it again when it dies by itself, kills and restarts it when somebody asks for that."""
+"""Process manager of the bot: runs it as a child process, restarts it when it exits by itself, kills and restarts it on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ State = Literal["starting", "running", "stopping", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the bot's process is doing. `starts` counts them; `exit_status` is that of the last end, -9 for a SIGKILL."""
+    """State of the bot's process. `starts` counts its starts; `exit_status` is that of the last end, -9 for a SIGKILL."""
 
     state: State
     pid: int | None
@@ -26,11 +26,11 @@ class Standing:
 
 
 class BotProcess:
-    """One bot as a child process.
+    """Process manager of one bot.
 
-    `command` and `environment` (the whole of it) start it, `is_connected` tells whether the world sees it, `changed` is called at
-    every change of its standing. A bot that ends by itself is started again after a pause, as a supervisor would; one that was
-    killed here on purpose stays dead until it is started, so that what waits for it can be looked at.
+    `command` and `environment` (the whole of it) start the bot, `is_connected` tells whether the world sees it, `changed` is called
+    at every change of its state. A bot that exits by itself is restarted after a pause, as a supervisor would; one that was killed
+    here stays dead until it is started, so that its pending effects can be inspected.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class BotProcess:
         self._starts = 0
         self._stopping = False
         self._wanted = True  # false: it was killed on purpose
-        self._moved = asyncio.Event()  # somebody started or killed it
+        self._moved = asyncio.Event()  # set when it is started or killed
 
     @property
     def standing(self) -> Standing:
-        """Return how the bot is doing now."""
+        """Return the present state of the process."""
         process = self._process
         if process is None or process.returncode is not None:
             return Standing("dead", None, self._starts, None if process is None else process.returncode)
@@ -67,11 +67,11 @@ class BotProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """Return the status it ended with; None while it lives."""
+        """Return its exit status; None while it runs."""
         return None if self._process is None else self._process.returncode
 
     async def start(self) -> None:
-        """Start it unless it lives."""
+        """Start the bot unless it runs."""
         if self._process is not None and self._process.returncode is None:
             return
         self._wanted = True
@@ -80,7 +80,7 @@ class BotProcess:
         self._move()
 
     async def kill(self) -> None:
-        """SIGKILL it; it stays dead until `start` or `restart`."""
+        """SIGKILL the bot; it stays dead until `start` or `restart`."""
         self._wanted = False
         process = self._process
         if process is not None and process.returncode is None:
@@ -89,13 +89,13 @@ class BotProcess:
         self._move()
 
     async def restart(self) -> None:
-        """End it as an orderly shutdown does, if it lives, and start it."""
+        """Stop the bot in order if it runs, and start it."""
         self._wanted = False
         await self.stop()
         await self.start()
 
     async def stop(self) -> None:
-        """SIGTERM it and wait; what does not end in time is killed."""
+        """SIGTERM the bot and wait; it is killed if it does not exit in time."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -114,7 +114,7 @@ class BotProcess:
             self._move()
 
     async def keep(self, stop: asyncio.Event) -> None:
-        """Start it again whenever it ends by itself, until `stop` is set."""
+        """Restart the bot whenever it exits by itself, until `stop` is set."""
         while not stop.is_set():
             self._moved.clear()
             process = self._process
@@ -128,7 +128,7 @@ class BotProcess:
             await self._revive(stop)
 
     async def _revive(self, stop: asyncio.Event) -> None:
-        """Start it unless something else was decided during the pause."""
+        """Start the bot unless it was killed or the world stopped during the pause."""
         if self._wanted and not stop.is_set():
             await self.start()
 
@@ -138,7 +138,7 @@ class BotProcess:
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first; the others are given up."""
+    """Wait for the first of `waits` and cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Where every id, secret and random choice of the local world comes from: chance, or a seed when a run must repeat exactly."""
+"""Source of every id, secret and random choice of the local world: random, or seeded if a run must repeat exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORT_ID_LENGTH = 5
 
 
 class Tokens:
-    """Random values in the shapes the vendors use. Unseeded, no two worlds ever give a bot's ledger the same request."""
+    """Random values in the vendors' formats. Unseeded, no two worlds ever send a bot's ledger the same request id."""
 
     def __init__(self, source: random.Random | None = None) -> None:
         self._source = random.SystemRandom() if source is None else source

@@ -1,7 +1,7 @@
-"""The operator's command line, run by the sandbox for its page: the only way in which it reads or changes the bot's ledger.
+"""The operator's command line, run by the sandbox for its page: its only way to read or change the bot's ledger.
 
-The world knows nothing of ledgers. It starts `quotebot ...` as an operator would, bounded in number and time, and hands on what
-that prints.
+The world knows nothing of ledgers. It starts `quotebot ...` as an operator would, bounded in number and time, and passes on the
+output.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 COMMAND_SECONDS = 30.0
 LINE_BYTES_MAX = 8 * 2**20  # a picture of 200 commands with a dozen effects each is about 1 MB
 END_SECONDS = 2.0
-TIMED_OUT = 124  # as timeout(1) says it
+TIMED_OUT = 124  # exit status of timeout(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one command came to: its exit status, its data and its words."""
+    """Result of one command: its exit status, its stdout and its stderr."""
 
     status: int
     data: str
@@ -30,7 +30,7 @@ class Ran:
 
 
 class Console:
-    """Runs `quotebot` commands beside the bot: one that changes something at a time."""
+    """Runs `quotebot` commands while the bot runs: at most one that changes something at a time."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command = tuple(command)
@@ -50,12 +50,12 @@ class Console:
         return Ran(process.returncode or 0, data.decode(errors="replace"), words.decode(errors="replace").strip())
 
     async def lines(self, *arguments: str) -> AsyncGenerator[str, None]:
-        """Yield what a command prints, line by line, until it ends. Raises ConsoleError with its words when it fails.
+        """Yield a command's output, line by line, until it ends. Raises ConsoleError with its stderr if it fails.
 
         Closing the iterator ends the command.
         """
         process = await self._start(*arguments)
-        assert process.stdout is not None  # noqa: S101 -- it was asked for
+        assert process.stdout is not None  # noqa: S101 -- a pipe was requested
         assert process.stderr is not None  # noqa: S101 -- as above
         try:
             while line := await process.stdout.readline():
@@ -79,7 +79,7 @@ class Console:
 
 
 class ConsoleError(Exception):
-    """A command failed; the message is what it said."""
+    """A command failed; the message is its stderr."""
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

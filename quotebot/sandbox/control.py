@@ -1,4 +1,4 @@
-"""The control API of the local world: what people do, what goes wrong, what really happened. JSON, loopback only."""
+"""The control API of the local world: people's gestures, faults, and the real state. JSON, loopback only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RedeliveryKind = Literal["resend", "retry"]
 
 
 class Records(Protocol):
-    """Whoever keeps the Salesforce records."""
+    """Reader of the Salesforce records."""
 
     def records(self, sobject: str) -> list[Json]:
         """Return the records of one object as stored."""
@@ -209,7 +209,7 @@ class Control:
         return {"offset_seconds": self._clock.offset_seconds, "now": self._clock.now()}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Stream `change` events with the state's version; a comment every few seconds keeps the connection known to be alive."""
+        """Stream `change` events with the state's version; a comment every few seconds keeps the connection alive."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         changes = self._workspace.changes

@@ -1,4 +1,4 @@
-"""What can go wrong in the local world, in words: every pair of target and effect that the control API takes."""
+"""Catalogue of the local world's faults, in words: every pair of target and effect that the control API accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One fault that can be armed. It strikes `requests` one by one as they come, once and `now`, or for a time (`lasting`)."""
+    """One fault that can be armed. It applies to `requests` one by one, once and `now`, or for a time (`lasting`)."""
 
     target: Target
     effect: Effect
@@ -59,7 +59,7 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-# What a fault may be narrowed to: the calls the bot makes most. Any other method can be typed.
+# Methods that a fault may be narrowed to: the bot's most frequent calls. Any other method can be typed.
 METHODS: dict[Target, tuple[str, ...]] = {
     "slack": (
         *("chat.postMessage", "chat.update", "chat.postEphemeral", "response_url", "files.getUploadURLExternal", "upload"),

@@ -1,4 +1,4 @@
-"""Programmable faults of the local world: armed over the control API, taken by the services one request at a time."""
+"""Programmable faults of the local world: armed over the control API, applied by the services one request at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quotebot.sandbox.chance import Tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STATUSES = ("500", "502", "503", "504")  # that 5xx may answer
+STATUSES = ("500", "502", "503", "504")  # for 5xx
 _CHANCES = 1_000_000
 Target = Literal["slack", "salesforce", "llm", "socket"]
 Effect = Literal[
@@ -21,18 +21,18 @@ Effect = Literal[
     "slow",  # hold the request `delay` seconds, then serve it normally
     "reset_before",  # cut the connection before applying
     "reset_after",  # apply, then cut the connection without an answer
-    "malformed",  # apply, then answer something unreadable
+    "malformed",  # apply, then answer unreadable content
     "drip",  # apply, then answer one byte every `delay` seconds
-    "refused",  # refuse with an error code of the service's own
-    "refused_after",  # apply, then answer that something broke
+    "refused",  # refuse with one of the service's own error codes
+    "refused_after",  # apply, then answer with an error
     "auth_expired",  # refuse as an expired or revoked credential
     "delay_ack",  # socket: take the ack `delay` seconds late
-    "out_of_order",  # socket: send an envelope after the next one, or `delay` seconds late when none comes
+    "out_of_order",  # socket: send an envelope after the next one, or `delay` seconds late if there is none
     "reset",  # socket: cut the live connections now, by a TCP reset
     "drop_ack",  # socket: behave as if the ack never arrived
     "refuse_ticket",  # socket: refuse the WebSocket ticket
-    "too_many_websockets",  # socket: send a new connection away, as if all ten places were taken
-    "no_hello",  # socket: accept a new connection and never greet it
+    "too_many_websockets",  # socket: refuse a new connection, as if all ten places were taken
+    "no_hello",  # socket: accept a new connection and never send hello
     "disconnect",  # socket: close the live connections now (a disconnect frame, then the cut); `method` names another reason
     "half_open",  # socket: stay connected and mute
 ]
@@ -47,7 +47,10 @@ SOCKET_EFFECTS = frozenset(
 
 @dataclass(slots=True)
 class Fault:
-    """One armed fault. It is spent after `times` hits or at `until` (monotonic seconds), whichever is set; `hits` counts takers."""
+    """One armed fault.
+
+    It ends after `times` hits or at `until` (monotonic seconds), whichever is set; `hits` counts applications.
+    """
 
     id: int
     target: Target
@@ -57,8 +60,8 @@ class Fault:
     until: float | None = None
     retry_after: int | None = None  # seconds, for 429
     delay: float = 5.0  # seconds, for slow, drip, delay_ack and out_of_order
-    code: str | None = None  # for refused and refused_after; None is the service's most ordinary one. For 5xx: 500, 502, 503, 504
-    probability: float = 1.0  # that it strikes a request it fits
+    code: str | None = None  # for refused and refused_after; None is the service's most common one. For 5xx: 500, 502, 503, 504
+    probability: float = 1.0  # that it applies to a matching request
     hits: int = field(default=0)
 
     def matches(self, target: str, method: str, now: float) -> bool:
@@ -103,7 +106,7 @@ class ArmedFaults:
         code: str | None = None,
         probability: float = 1.0,
     ) -> Fault:
-        """Arm one fault; without `times` and `seconds` it hits once. Raises ValueError for what is unknown or out of range."""
+        """Arm one fault; without `times` and `seconds` it applies once. Raises ValueError for unknown or out-of-range values."""
         if target not in get_args(Target):
             raise ValueError(f"unknown target {target!r}: one of {', '.join(get_args(Target))}")
         if effect not in get_args(Effect):
@@ -137,7 +140,7 @@ class ArmedFaults:
         return fault
 
     def delay(self, target: str, method: str, *, only: frozenset[str]) -> float:
-        """Return how many seconds a request is held up, 0 unless its fault (the oldest matching) is `slow`, which this counts."""
+        """Return a request's delay in seconds: 0 unless its oldest matching fault is `slow`, which then counts a hit."""
         fault = self._next(target, method, only)
         if fault is None or fault.effect != "slow" or not self._strikes(fault):
             return 0.0
@@ -145,12 +148,12 @@ class ArmedFaults:
         return fault.delay
 
     def clear(self) -> None:
-        """Disarm everything."""
+        """Disarm every fault."""
         self._faults.clear()
         self._announce()
 
     def disarm(self, fault_id: int) -> bool:
-        """Disarm one fault; False when there is none of this id."""
+        """Disarm one fault; False if there is none with this id."""
         kept = [fault for fault in self._faults if fault.id != fault_id]
         found = len(kept) < len(self._faults)
         self._faults[:] = kept
@@ -162,7 +165,7 @@ class ArmedFaults:
         return [fault for fault in self._faults if fault.target == target]
 
     def holds(self, fault: Fault) -> bool:
-        """Tell whether a fault that lasts is still on: neither cleared nor past its end."""
+        """Tell whether a lasting fault is still on: neither cleared nor past its end."""
         return fault in self._faults and (fault.until is None or self._monotonic() < fault.until)
 
     def describe(self) -> list[dict[str, object]]:
@@ -170,7 +173,7 @@ class ArmedFaults:
         return [asdict(fault) for fault in self._faults]
 
     def standing(self) -> list[dict[str, object]]:
-        """Return every fault since the last clear with its hits, whether it may still strike, and for how many seconds."""
+        """Return every fault since the last clear with its hits, whether it may still apply, and for how many seconds."""
         now = self._monotonic()
         return [
             {

@@ -1,4 +1,4 @@
-"""The bot's ledger for whoever looks at it: one `quotebot ops watch` for all of them, and none when nobody looks."""
+"""Feed of the bot's ledger for viewers: one `quotebot ops watch` for all of them, and none without a viewer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quotebot.sandbox.console import Console
 
 WATCH = ("ops", "watch", "--json", "--limit", "30")
-LINGER_SECONDS = 3.0  # a page that is reloaded comes back sooner than a process starts
+LINGER_SECONDS = 3.0  # a reloaded page reconnects sooner than a process starts
 RETRY_SECONDS = 1.0
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ class LedgerFeed:
 
     @property
     def is_watching(self) -> bool:
-        """Whether the command is running."""
+        """True while the command is running."""
         return self._task is not None
 
     @asynccontextmanager
@@ -56,7 +56,7 @@ class LedgerFeed:
                 self._ending = asyncio.get_running_loop().call_later(self._linger_seconds, self._end)
 
     async def changed(self, seconds: float) -> None:
-        """Wait for a new picture, at most this long."""
+        """Wait for a new picture, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
 

@@ -1,6 +1,6 @@
-"""The witness: an ordered log of every request the world received and whether it took effect.
+"""The request log: an ordered record of every request that the world received, and of whether it took effect.
 
-Checkers trust it over the bot's own ledger: it is what the outside really saw.
+Checkers trust it over the bot's own ledger, because the services themselves write it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One request as the world saw it. `at` is Unix seconds; `key` is the bot's own key where the protocol carries one."""
+    """One request as the world received it. `at` is Unix seconds; `key` is the bot's own key where the protocol carries one."""
 
     seq: int
     at: float
@@ -32,18 +32,18 @@ class LoggedRequest:
 
 
 class Witness:
-    """Append-only, in memory, optionally mirrored to a JSON-lines file that survives the world's own death."""
+    """Append-only request log, in memory, optionally mirrored to a JSON-lines file that survives a crash of the world."""
 
     def __init__(self, path: Path | None = None, *, now: Callable[[], float] = time.time) -> None:
         self._sightings: list[LoggedRequest] = []
         self._path = path
         self._now = now
-        self._changed: asyncio.Event | None = None  # made for whoever waits: most sightings are awaited by nobody
+        self._changed: asyncio.Event | None = None  # created on demand: most entries have no waiter
 
     def record(
         self, system: str, method: str, *, key: str | None, applied: bool, status: int | str | None, request: bytes | str
     ) -> LoggedRequest:
-        """Append one sighting; `request` is the raw body, of which only the hash is kept."""
+        """Append one entry; `request` is the raw body, of which only the hash is kept."""
         raw = request.encode() if isinstance(request, str) else request
         sighting = LoggedRequest(
             seq=len(self._sightings) + 1,
@@ -65,11 +65,11 @@ class Witness:
         return sighting
 
     def since(self, seq: int = 0) -> list[LoggedRequest]:
-        """Return every sighting after `seq`, in order."""
+        """Return every entry after `seq`, in order."""
         return self._sightings[seq:]
 
     async def wait(self) -> None:
-        """Return at the next sighting."""
+        """Return at the next entry."""
         if self._changed is None:
             self._changed = asyncio.Event()
         await self._changed.wait()

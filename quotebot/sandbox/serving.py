@@ -1,4 +1,4 @@
-"""The thin shell between aiohttp and the stand-ins: a request becomes a value, an answer becomes a response."""
+"""Adapter between aiohttp and the stand-ins: a request becomes a value, an answer becomes a response."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def _sleep(seconds: float) -> bool:
 def serving(
     stand_in: StandIn, *, hold: Callable[[float], Awaitable[bool]] = _sleep, reset: bool = False
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return a handler that lets `stand_in` answer.
+    """Return a handler that answers with `stand_in`.
 
-    `hold` waits out a delay and tells whether the request is still worth an answer. A cut connection is closed; with `reset` the
-    peer gets a TCP reset.
+    `hold` waits for a delay and tells whether the request still needs an answer. A cut connection is closed; with `reset` the peer
+    gets a TCP reset.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -48,7 +48,7 @@ def serving(
 
 
 async def read(request: web.Request) -> Received:
-    """Read a request whole."""
+    """Read a request with its whole body."""
     target = request.raw_path
     url = f"{request.scheme}://{request.host}{target}" if target.startswith("/") else target
     return Received(request.method, url, request.headers, await request.read())
@@ -59,7 +59,7 @@ def _response(answer: Answer) -> web.Response:
 
 
 async def _dripped(request: web.Request, answer: Answer, hold: Callable[[float], Awaitable[bool]]) -> web.StreamResponse:
-    """Answer byte by byte, until the client has had enough."""
+    """Send the answer byte by byte, until the client disconnects."""
     response = web.StreamResponse(status=answer.status, headers=answer.headers)
     response.content_length = len(answer.body)
     try:
@@ -75,7 +75,7 @@ async def _dripped(request: web.Request, answer: Answer, hold: Callable[[float],
 
 
 def cut(request: web.Request, *, reset: bool) -> web.Response:
-    """Cut the connection, with `reset` by a TCP reset; what is returned goes nowhere."""
+    """Cut the connection, with `reset` by a TCP reset; the returned response is never sent."""
     transport = request.transport
     if transport is None:
         return web.Response()

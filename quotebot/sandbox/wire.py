@@ -1,7 +1,7 @@
-"""One HTTP exchange as plain values: what a stand-in receives and what it answers, whoever carries it.
+"""One HTTP exchange as plain values: the request that a stand-in receives and its answer, independent of the transport.
 
 A server carries it over a socket (serving.py); a test or a simulation may call `receive` directly, without sockets or an event
-loop. Either way it is the same stand-in that answers.
+loop. The stand-in is the same in both cases.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ class Received:
 
     @property
     def query(self) -> dict[str, str]:
-        """Return the query's parameters; of a repeated one the first."""
+        """Return the query's parameters; the first value of a repeated one."""
         return first_values(self.query_text)
 
     @property
     def content_type(self) -> str:
-        """Return the media type of the body without its parameters; the protocol's default when none is given."""
+        """Return the media type of the body without its parameters; the protocol's default if none is given."""
         return self.header("Content-Type").partition(";")[0].strip().lower() or "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response. With `drip_seconds` its body comes a byte at a time, each after that many seconds."""
+    """A response. With `drip_seconds` its body is sent one byte at a time, each after that many seconds."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -81,24 +81,24 @@ class Answer:
     drip_seconds: float = 0.0
 
 
-class Cut(Exception):  # noqa: N818 -- not an error of ours: the connection is cut without an answer
-    """The connection is cut without an answer. Whether the request took effect before is for the witness to say."""
+class Cut(Exception):  # noqa: N818 -- not an error of this code: the connection is cut without an answer
+    """The connection is cut without an answer. The request log shows whether the request took effect before."""
 
 
 class StandIn(Protocol):
     """A service of the local world as a function."""
 
     def delay(self, received: Received) -> float:
-        """Return how many seconds this request is held up first; asked once per request, it uses the fault up."""
+        """Return for how many seconds this request is delayed; call it once per request, because it counts a hit of the fault."""
         ...
 
     def receive(self, received: Received, *, waited: bool = False) -> Answer:
-        """Answer; `waited` says that `delay` was not 0, so that no second fault strikes. Raises Cut."""
+        """Answer; `waited` states that `delay` was not 0, so that no second fault applies. Raises Cut."""
         ...
 
 
 def first_values(query: str) -> dict[str, str]:
-    """Return the fields of a query or a form; of a repeated one the first."""
+    """Return the fields of a query or a form; the first value of a repeated one."""
     fields: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         fields.setdefault(name, value)
@@ -106,10 +106,10 @@ def first_values(query: str) -> dict[str, str]:
 
 
 def json_answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """Answer JSON."""
+    """Return a JSON answer."""
     return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, json.dumps(body).encode())
 
 
 def text_answer(text: str, status: int = 200) -> Answer:
-    """Answer plain text."""
+    """Return a plain-text answer."""
     return Answer(status, {"Content-Type": "text/plain; charset=utf-8"}, text.encode())

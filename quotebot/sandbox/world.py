@@ -1,4 +1,4 @@
-"""The local world as one object: Slack, Salesforce and an LLM on loopback, their weather, their witness, their control API."""
+"""The local world as one object: Slack, Salesforce and an LLM on loopback, with their faults, request log and control API."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 REQUEST_BYTES_MAX = 40 * 2**20
 ACK_SECONDS = 3.0
 STOP_SECONDS = 1.0
-UNPACED = 100_000  # messages at once, and commands of one person: without limits there is nothing to pace
-# Addresses nobody serves, for a world that is called in its own process.
+UNPACED = 100_000  # messages at once, and commands of one person: without rate limits no pacing is needed
+# Addresses that are never served, for a world that is called in its own process.
 _UNSERVED_SLACK = "http://127.0.0.1:1"
 _UNSERVED_SALESFORCE = "https://127.0.0.1:2"
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What can be seen from outside the bot, JSON-ready.
+    """State that is visible outside the bot, JSON-ready.
 
-    `messages` and `files` are as the control API's state shows them; `crm` holds the records of each object.
+    `messages` and `files` are as in the control API's state; `crm` contains the records of each object.
     """
 
     messages: list[Json]
@@ -63,13 +63,13 @@ class Outside:
 
 
 class World:
-    """A whole outside world for one bot, either served on loopback (`serve`) or called in its own process (`unserved`).
+    """All external services for one bot, either served on loopback (`serve`) or called in their own process (`unserved`).
 
-    `data_dir` keeps uploads, certificates and the witness log; without one they stay in memory and the world cannot be served.
-    `ack_seconds` is Slack's patience; `subscriptions` are the events the app listens to; with `echo_own_messages` its own messages
-    come back to it as events too, as Slack sends them. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are all it knows
-    of time and chance. `line` carries envelopes to the bot, Socket Mode when none is given. `scopes` are those the app was
-    installed with, all there are when None; a `limited` Slack has its rate limits. With `delayed_events` the app has Delayed Events
+    `data_dir` holds uploads, certificates and the request log; without one they stay in memory and the world cannot be served.
+    `ack_seconds` is how long Slack waits for an ack; `subscriptions` are the app's event subscriptions; with `echo_own_messages`
+    the bot also receives its own messages as events, as from Slack. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are
+    its only sources of time and randomness. `line` carries envelopes to the bot; the default is Socket Mode. `scopes` are those the
+    app was installed with, None for all; a `limited` Slack has its rate limits. With `delayed_events` the app has Delayed Events
     switched on.
     """
 
@@ -119,25 +119,25 @@ class World:
         return self.slack.url
 
     def unserved(self) -> World:
-        """Give the world addresses without serving it: the caller hands requests to `receive`. Raises RuntimeError once served."""
+        """Give the world addresses without serving it: the caller passes requests to `receive`. Raises RuntimeError once served."""
         if self.url:
             raise RuntimeError("the world has its addresses already; make a new one")
         self.slack.url, self.salesforce.url = _UNSERVED_SLACK, _UNSERVED_SALESFORCE
         return self
 
     def delay(self, received: Received) -> float:
-        """Return how many seconds a request is held up before it is received; asked once per request, it uses the fault up."""
+        """Return for how many seconds a request is delayed; call it once per request, because it counts a hit of the fault."""
         return self._stand_in_for(received).delay(received)
 
     def receive(self, received: Received, *, waited: bool = False) -> Answer:
-        """Let Slack, Salesforce or the LLM answer a request. Raises Cut when the connection is cut instead.
+        """Answer a request to Slack, Salesforce or the LLM. Raises Cut if the connection is cut instead.
 
-        `waited` says that `delay` was not 0, so that no second fault strikes.
+        `waited` states that `delay` was not 0, so that no second fault applies.
         """
         return self._stand_in_for(received).receive(received, waited=waited)
 
     def seen(self) -> Outside:
-        """Return what can be seen now."""
+        """Return the present state outside the bot."""
         return Outside(
             messages=shown_messages(self.slack),
             files=shown_files(self.slack),
@@ -146,7 +146,7 @@ class World:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that make `quotebot run` connect here, to all but the model."""
+        """Return the environment variables that connect `quotebot run` to this world, except to the model."""
         return {
             "SLACK_API_URL": f"{self.url}/api/",
             "SLACK_BOT_TOKEN": BOT_TOKEN,
@@ -158,7 +158,7 @@ class World:
         }
 
     def model_environment(self) -> dict[str, str]:
-        """Return the environment variables that make it ask the stand-in for a model, too."""
+        """Return the environment variables that also connect it to the stand-in for a model."""
         return self.llm.environment(self.url)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -184,7 +184,7 @@ class World:
             raise
 
     async def stop(self) -> None:
-        """Close every connection and port. State stays readable."""
+        """Close every connection and port. The state stays readable."""
         runner, self._runner = self._runner, None
         if runner is None:
             return
@@ -207,7 +207,7 @@ class World:
         return self.llm if received.path.startswith("/v1/") else self._web_api
 
     async def _hang_up(self, app: web.Application) -> None:
-        """End what would otherwise hold the shutdown up: event streams and sockets."""
+        """Close event streams and sockets, which would otherwise delay the shutdown."""
         del app
         self.slack.changes.close()
         await self.backstage.close()

@@ -1,4 +1,4 @@
-"""What the stand-in understands of a message: quantities with words, an account after "for", a term in months, a discount."""
+"""The stand-in's parser of messages: quantities with words, an account after "for", a term in months, a discount."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found; None where nothing was. `discount` is a percentage as text, never a float."""
+    """Values found in a message; None for those that are missing. `discount` is a percentage as text, never a float."""
 
     account: str | None
     lines: tuple[Line, ...]
@@ -35,7 +35,7 @@ class Facts:
 
 
 def understand(text: str) -> Facts:
-    """Read one message. Never raises; takes linear time."""
+    """Parse one message. Never raises; takes linear time."""
     term = _TERM.search(text)
     discount = _DISCOUNT.search(text)
     account = _ACCOUNT.search(text)

@@ -1,4 +1,4 @@
-"""The LLM stand-in's service: the OpenAI protocol, faults and the witness."""
+"""The LLM stand-in's service: the OpenAI protocol, faults and the request log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LlmService:
         return {"QUOTEBOT_LLM_BASE_URL": f"{base_url}/v1", "QUOTEBOT_LLM_API_KEY": API_KEY, "QUOTEBOT_LLM_MODEL": MODEL}
 
     def delay(self, received: Received) -> float:
-        """Return how many seconds this request is held up first."""
+        """Return for how many seconds this request is delayed."""
         return self._weather.delay("llm", _METHOD, only=_EFFECTS) if received.path.endswith("/completions") else 0.0
 
     def receive(self, received: Received, *, waited: bool = False) -> Answer:
@@ -140,7 +140,7 @@ def _content(text: str, wanted: Mapping[str, Any]) -> str:
 
 
 def _last_user_text(messages: list[Mapping[str, Any]]) -> str:
-    """Return the text of the last user message, given as text or as parts. Raises KeyError when there is none."""
+    """Return the text of the last user message, given as text or as parts. Raises KeyError if there is none."""
     for message in reversed(messages):
         if message["role"] != "user":
             continue

@@ -1,4 +1,4 @@
-"""Facts in the shape of the schema that was asked for, so that a change of the schema is felt."""
+"""Facts in the shape of the requested schema, so that a change of the schema changes the answer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Schema = Mapping[str, Any]
 
 
 def shaped(facts: Facts, schema: Schema, excerpt: str) -> Any:
-    """Return the JSON value for `schema`. A property is known by its name; what is not known is null, or empty if it must be."""
+    """Return the JSON value for `schema`. A property is recognized by its name; an unknown value is null, or empty if required."""
     return _Shaper(schema).value(schema, _known(facts, excerpt), 0)
 
 
 def natural(facts: Facts) -> dict[str, object]:
-    """Return the facts as JSON when any object will do."""
+    """Return the facts as JSON for requests that accept any object."""
     return {
         "account": facts.account,
         "lines": [{"product": line.product, "quantity": line.quantity} for line in facts.lines],
@@ -29,7 +29,7 @@ def natural(facts: Facts) -> dict[str, object]:
 
 
 def _known(facts: Facts, excerpt: str) -> dict[str, Any]:
-    """Return what is known by the words a property's name may hold, the telling ones first."""
+    """Return the known values by the words that a property's name may contain, the most specific words first."""
     return {
         "line": [_known_line(line) for line in facts.lines],
         "item": [_known_line(line) for line in facts.lines],
@@ -71,7 +71,7 @@ class _Shaper:
         self._root = root
 
     def value(self, schema: Schema, known: Any, depth: int) -> Any:
-        """Return a value for `schema` out of what is known for it."""
+        """Return a value for `schema` from the values that are known for it."""
         schema, nullable = self._resolved(schema)
         if depth > _DEPTH_MAX:
             return None
@@ -89,7 +89,7 @@ class _Shaper:
         return {name: self.value(part, _look_up(known, name), depth + 1) for name, part in schema.get("properties", {}).items()}
 
     def _resolved(self, schema: Schema) -> tuple[Schema, bool]:
-        """Follow references and unions to one plain schema; tell whether null is allowed on the way."""
+        """Resolve references and unions to one plain schema; tell whether null is allowed on the way."""
         nullable = False
         for _ in range(_DEPTH_MAX):
             if "$ref" in schema:
@@ -109,7 +109,7 @@ class _Shaper:
 
 
 def _preferred(options: list[Schema]) -> Schema:
-    """Prefer text: an amount that may be a number or text is text."""
+    """Prefer text: an amount that may be a number or text becomes text."""
     return next((option for option in options if option.get("type") == "string"), options[0] if options else {})
 
 

@@ -23,14 +23,14 @@ _ROLLED_BACK = {
 
 
 class CollectionsApi:
-    """Runs each record as the call it would be alone; with allOrNone a failure undoes them all."""
+    """Runs each record as the equivalent single call; with allOrNone a failure undoes all of them."""
 
     def __init__(self, org: Org, rest: RestApi) -> None:
         self._org = org
         self._rest = rest
 
     def serve(self, call: Call) -> Reply:
-        """Answer one request below composite/sobjects or composite/tree. Raises NOT_FOUND for anything else."""
+        """Answer one request below composite/sobjects or composite/tree. Raises NOT_FOUND for any other path."""
         match (call.method, call.path):
             case ("POST", ("composite", "sobjects")):
                 return self._written(call, lambda record: ("POST", _typed(record), _fields(record)))
@@ -113,7 +113,7 @@ class CollectionsApi:
         return Reply(200, found)
 
     def _tree(self, call: Call, name: str) -> Reply:
-        """Create trees of records; one that fails undoes them all and the answer names only what failed."""
+        """Create trees of records; a failure undoes all of them, and the answer names only the failed records."""
         results: list[dict[str, object]] = []
         failures: list[dict[str, object]] = []
         roots = _records(call.body)
@@ -146,7 +146,7 @@ class CollectionsApi:
 
 
 class _UndoneError(Exception):
-    """Everything is taken back because something failed."""
+    """The block is rolled back because a part of it failed."""
 
 
 def _undo_if(failed: bool) -> None:  # noqa: FBT001 -- the condition of its name

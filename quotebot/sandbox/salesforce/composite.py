@@ -34,12 +34,12 @@ _HALTED = SalesforceRefusalError(
 
 @dataclass(slots=True)
 class _Run:
-    """The answers of one graph or composite so far, by reference id."""
+    """Answers of one graph or composite so far, by reference id."""
 
     answers: dict[str, Reply] = field(default_factory=dict)
 
     def filled(self, value: Any) -> Any:
-        """Return `value` with every @{reference.path} replaced by what that answer holds."""
+        """Return `value` with every @{reference.path} replaced by the value in that answer."""
         if isinstance(value, dict):
             return {name: self.filled(item) for name, item in value.items()}
         if isinstance(value, list):
@@ -71,7 +71,7 @@ class CompositeApi:
         self._rest = rest
 
     def graph(self, call: Call) -> Reply:
-        """Answer composite/graph: HTTP 200 whatever became of the graphs. Raises for a request that cannot be read."""
+        """Answer composite/graph: HTTP 200 whether or not the graphs succeed. Raises for a request that cannot be read."""
         if float(call.version[1:]) < _GRAPH_VERSION_MIN:
             raise SalesforceRefusalError(404, "NOT_FOUND", "The requested resource does not exist")
         graphs = _list(call.body, "graphs")
@@ -97,7 +97,7 @@ class CompositeApi:
         return Reply(200, {"graphs": answers}, applied=applied)
 
     def composite(self, call: Call) -> Reply:
-        """Answer composite; with allOrNone one failure undoes everything, without it the others stand."""
+        """Answer composite; with allOrNone one failure undoes everything, without it the others stay."""
         requests = _list(call.body, "compositeRequest")
         if len(requests) > COMPOSITE_MAX:
             message = f"The maximum number of subrequests in a composite request is {COMPOSITE_MAX}"
@@ -120,7 +120,7 @@ class CompositeApi:
         try:
             with self._org.transaction():
                 for request in requests:
-                    results.append(self._one(request, run))  # noqa: PERF401 -- how far it got names the culprit
+                    results.append(self._one(request, run))  # noqa: PERF401 -- its length locates the failed request
         except SalesforceRefusalError as refusal:
             halted = Reply(_HALTED.status, _HALTED.body())
             culprit = len(results)
@@ -153,7 +153,7 @@ class CompositeApi:
 
 
 def _check_graphs(nodes: list[list[dict[str, Any]]]) -> None:
-    """Refuse more than the documented numbers of graphs, nodes, kinds of nodes, and nodes that hang on each other."""
+    """Refuse more than the documented numbers of graphs, nodes, kinds of nodes, and levels of dependent nodes."""
     kinds = {tuple(str(node.get("url")).lower().split("/")[3:6:2]) for requests in nodes for node in requests}
     depth = max(map(_depth, nodes), default=0)
     for what, number, limit in (

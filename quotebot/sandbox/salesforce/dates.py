@@ -1,4 +1,4 @@
-"""What the dates and date literals of a query stand for: the first and the last value, as the org writes them."""
+"""Range of a query's dates and date literals: the first and the last value, in the org's format."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BAD_REQUEST = 400
 
 
 def written(moment: dt.datetime) -> str:
-    """Write a datetime as the org does: in UTC, to the millisecond."""
+    """Format a datetime as the org does: in UTC, to the millisecond."""
     return f"{moment.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}+0000"
 
 
 def stretch(text: str, *, whole_days: bool, today: dt.date) -> tuple[str, str]:
-    """Return the first and last value that a date, a datetime or a date literal means. Raises MALFORMED_QUERY.
+    """Return the first and last value of a date, a datetime or a date literal. Raises MALFORMED_QUERY.
 
     With `whole_days` they are dates (2026-01-31), otherwise datetimes.
     """
@@ -71,7 +71,7 @@ def _days(text: str, today: dt.date) -> tuple[dt.date, dt.date]:
 
 
 def _many(today: dt.date, step: int, unit: str, number: int) -> tuple[dt.date, dt.date]:
-    """Return the last or next `number` days, weeks, months or years; the last days end today, all others before the present one."""
+    """Return the last or next `number` days, weeks, months or years; last days end today, other units before the present one."""
     if unit == "DAYS":
         return (today - number * _DAY, today) if step < 0 else (today + _DAY, today + number * _DAY)
     if unit == "WEEKS":
@@ -82,7 +82,7 @@ def _many(today: dt.date, step: int, unit: str, number: int) -> tuple[dt.date, d
 
 
 def _months(today: dt.date, steps: int, length: int, count: int) -> tuple[dt.date, dt.date]:
-    """Return `count` stretches of `length` months, the first of them `steps` away from the one that holds today."""
+    """Return the range of `count` periods of `length` months, the first of them `steps` away from the present one."""
     month = today.year * _MONTHS_A_YEAR + today.month - 1
     first = month - month % length + steps * length
     last = first + count * length - 1

@@ -1,4 +1,4 @@
-"""Refusals in Salesforce's own words."""
+"""Refusals in Salesforce's format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Salesforce Files: what the platform itself adds when a version of a file is published.
+"""Salesforce Files: the fields and records that the platform adds when a version of a file is published.
 
-A ContentVersion holds the bytes of one version. The first version of a file makes its ContentDocument; a link (ContentDocumentLink)
-shows the document on a record.
+A ContentVersion contains the bytes of one version. The first version of a file creates its ContentDocument; a link
+(ContentDocumentLink) shows the document on a record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE_TYPES: Mapping[str, str] = MappingProxyType({"pdf": "PDF", "txt": "TEXT", "
 
 
 def described(content: bytes, path: str, title: str | None) -> dict[str, object]:
-    """Return the fields the platform fills in from a version's bytes and the name of its file."""
+    """Return the fields that the platform derives from a version's bytes and the name of its file."""
     extension = PurePath(path).suffix.removeprefix(".").lower()
     return {
         "Title": title or PurePath(path).stem,

@@ -6,7 +6,7 @@ import string
 
 _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _CHECKSUM_ALPHABET = string.ascii_uppercase + "012345"
-_POD = "SB0"  # names no real instance
+_POD = "SB0"  # no real instance has this name
 SHORT_LENGTH = 15
 LONG_LENGTH = 18
 
@@ -22,7 +22,7 @@ def record_id(prefix: str, number: int) -> str:
 
 
 def long_form(candidate: str) -> str | None:
-    """Return the 18-character form of a 15- or 18-character id, or None when it is not an id at all."""
+    """Return the 18-character form of a 15- or 18-character id, or None if it is not an id."""
     if not candidate.isascii() or not candidate.isalnum():
         return None
     if len(candidate) == SHORT_LENGTH:
@@ -42,7 +42,7 @@ def _capitals(chunk: str) -> int:
 
 
 def _restore_case(candidate: str) -> str | None:
-    """Give an 18-character id whose case was lost its letters back; None when the suffix cannot be right."""
+    """Restore the case of an 18-character id that lost it; None if the suffix cannot be right."""
     suffix = candidate[SHORT_LENGTH:].upper()
     if any(letter not in _CHECKSUM_ALPHABET for letter in suffix):
         return None

@@ -37,7 +37,7 @@ TOKEN_PATH = "/services/oauth2/token"
 _REVOKE_PATH = "/services/oauth2/revoke"
 _IDENTITY = re.compile(r"/id/\w+/\w+|/services/oauth2/userinfo")
 _EVERYBODYS = ("login.salesforce.com", "test.salesforce.com")
-_ASSERTION_SECONDS_MAX = 300  # how far ahead an assertion may expire
+_ASSERTION_SECONDS_MAX = 300  # how far in the future an assertion may expire
 _ASSERTION_PARTS = 3
 _BAD_REQUEST = 400
 _FORBIDDEN = 403
@@ -51,7 +51,7 @@ _SOAP_FAULT = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 class Login:
-    """Issues tokens and remembers which are good."""
+    """Issues tokens and tracks the valid ones."""
 
     def __init__(self, now: Callable[[], float], tokens: Tokens) -> None:
         self._now = now
@@ -60,19 +60,19 @@ class Login:
         self._certificate: RSAPublicKey | None = None
 
     def upload_certificate(self, pem: bytes) -> None:
-        """Keep what assertions are signed with: an RSA certificate or public key. Raises ValueError for anything else."""
+        """Store the certificate for assertions: an RSA certificate or public key. Raises ValueError for anything else."""
         loaded = x509.load_pem_x509_certificate(pem).public_key() if b"BEGIN CERTIFICATE" in pem else load_pem_public_key(pem)
         if not isinstance(loaded, RSAPublicKey):
             raise ValueError("assertions are signed with RS256: the certificate's key must be an RSA key")  # noqa: TRY004 -- a wrong file
         self._certificate = loaded
 
     def accepts(self, authorization: str | None) -> bool:
-        """Tell whether an Authorization header carries a token that is still good."""
+        """Tell whether an Authorization header carries a valid token."""
         scheme, _, token = (authorization or "").partition(" ")
         return scheme.lower() in ("bearer", "oauth") and token.strip() in self._tokens
 
     def expire_all(self) -> None:
-        """End every session."""
+        """Invalidate every session."""
         self._tokens.clear()
 
     def serve(self, received: Received) -> Reply | None:
@@ -88,7 +88,7 @@ class Login:
         return self.revoke(form) if received.path == _REVOKE_PATH else self.token(form, authorization, received.origin)
 
     def token(self, form: str, authorization: str | None, base_url: str) -> Reply:
-        """Answer one token request; `base_url` is where the client found us."""
+        """Answer one token request; `base_url` is the address that the client used."""
         fields = dict(parse_qsl(form))
         grant = fields.get("grant_type")
         if grant == JWT_GRANT:
@@ -108,7 +108,7 @@ class Login:
         return Reply(200)
 
     def identity(self, authorization: str | None, base_url: str) -> Reply:
-        """Answer who the caller is."""
+        """Answer with the caller's identity."""
         if not self.accepts(authorization):
             return Reply(_FORBIDDEN, b"Bad_OAuth_Token")
         return Reply(
@@ -147,7 +147,7 @@ class Login:
         }
 
     def _refused_assertion(self, assertion: str, base_url: str) -> Reply | None:
-        """Return why an assertion is no login, in the order Salesforce looks; None when it is one."""
+        """Return the refusal of an assertion, in the order of Salesforce's checks; None if it is valid."""
         claims = self._claims(assertion)
         if claims is None:
             return refused("invalid_grant", "invalid assertion")
@@ -197,7 +197,7 @@ def refused(error: str, description: str, status: int = _BAD_REQUEST) -> Reply:
 
 
 def _soap_refused() -> Reply:
-    """Return what a new org answers to the SOAP login."""
+    """Return a new org's answer to the SOAP login."""
     return Reply(500, _SOAP_FAULT.encode(), headers={"Content-Type": "text/xml;charset=UTF-8"})
 
 

@@ -1,4 +1,4 @@
-"""The org's records: create, read, update, delete under the schema's rules, all-or-nothing when asked."""
+"""The org's records: create, read, update, delete under the schema's rules, atomically on request."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NOT_FOUND = 404
 _AUTO_NUMBERS = {"Quote": "QuoteNumber", "QuoteLineItem": "LineNumber"}
 _LINK = "ContentDocumentLink"
 _USERS = ("Integration", "Rep", "Manager", "Deal desk", "VP of sales", "CFO", "Legal", "Operator")
-_EMAIL_DOMAIN = "quotebot-sandbox.example"  # the addresses their Slack has for the same people
-RUNNING_USER = record_id("005", 1)  # the integration user, as whom the API writes
+_EMAIL_DOMAIN = "quotebot-sandbox.example"  # the addresses that the local Slack has for the same people
+RUNNING_USER = record_id("005", 1)  # the integration user under which the API writes
 ORG_ID = record_id("00D", 1)
 
 
 class MatchesError(Exception):
-    """An external id that several records of `sobject` share."""
+    """Several records of `sobject` share an external id."""
 
     def __init__(self, sobject: str, ids: tuple[str, ...]) -> None:
         super().__init__(sobject, ids)
@@ -48,7 +48,7 @@ class Org:
         self._tables: dict[str, dict[str, Record]] = {sobject.name: {} for sobject in SCHEMA.values()}
         self._unique: dict[tuple[str, str, str], str] = {}
         self._children: dict[str, dict[str, str]] = {}  # parent id -> child id -> child object, master-detail only
-        self._graveyard: dict[str, Record] = {}  # what was deleted, as it was then
+        self._graveyard: dict[str, Record] = {}  # deleted records in their last state
         self._numbers = {name: itertools.count(1) for name in self._tables}
         self._undo: list[tuple[str, str, Record | None]] | None = None
         self.rules = Rules()
@@ -67,7 +67,7 @@ class Org:
         return found
 
     def create(self, sobject: SObject, values: Mapping[str, object]) -> str:
-        """Insert one record and return its id. Raises the refusal Salesforce would answer."""
+        """Insert one record and return its id. Raises Salesforce's refusal."""
         if sobject.name == "ContentDocument":
             raise refused("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support create")
         record = self._checked(sobject, values, creating=True)
@@ -101,7 +101,7 @@ class Org:
         return new_id
 
     def update(self, sobject: SObject, record_id_: str, values: Mapping[str, object]) -> None:
-        """Change one record. Raises NOT_FOUND, ENTITY_IS_DELETED or what the values deserve."""
+        """Change one record. Raises NOT_FOUND, ENTITY_IS_DELETED or the refusal of a value."""
         current = self._alive(sobject, record_id_)
         changes = self._checked(sobject, values, creating=False)
         self.rules.check_rows(sobject.name, record_id_, {**_masters(sobject, current), **changes}, sobject.references)
@@ -116,13 +116,13 @@ class Org:
         self._refuse_look_alikes(sobject, record, record_id_)
         self._refuse_duplicates(sobject, record, record_id_)
         self._put(sobject, record_id_, record)
-        if sobject.name == "ContentVersion" and record["IsLatest"]:  # the document is called what its latest version is
+        if sobject.name == "ContentVersion" and record["IsLatest"]:  # the document's title follows its latest version
             document, document_id = SCHEMA["contentdocument"], str(record["ContentDocumentId"])
             shown = {**self._tables[document.name][document_id], **files.document_of(record, record_id_)}
             self._put(document, document_id, shown)
 
     def delete(self, sobject: SObject, record_id_: str) -> None:
-        """Delete one record and what hangs on it."""
+        """Delete one record and its detail records."""
         current = self._alive(sobject, record_id_)
         if sobject.name in ("ContentVersion", "User"):
             raise refused("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support delete")
@@ -148,9 +148,9 @@ class Org:
         raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
 
     def find(self, sobject: SObject, field_name: str, value: str) -> str | None:
-        """Return the id of the record that holds `value` in an external-id field; case does not matter.
+        """Return the id of the record with `value` in an external-id field; case does not matter.
 
-        Raises NOT_FOUND for another field, MatchesError when several records hold the value.
+        Raises NOT_FOUND for another field, MatchesError if several records have the value.
         """
         field = sobject.field(field_name)
         if field is None or not field.external_id:
@@ -180,21 +180,21 @@ class Org:
         return content
 
     def all(self, sobject: SObject, *, deleted: bool = False) -> Iterator[Record]:
-        """Yield every record in order of creation, then, if asked, those in the recycle bin."""
+        """Yield every record in order of creation, then, with `deleted`, those in the recycle bin."""
         for record in self._tables[sobject.name].values():
             yield self._view(sobject, record)
         if deleted:
             yield from self.deleted(sobject)
 
     def deleted(self, sobject: SObject) -> Iterator[Record]:
-        """Yield what is in the recycle bin, in order of deletion."""
+        """Yield the records in the recycle bin, in order of deletion."""
         for record_id_, record in self._graveyard.items():
             if record_id_.startswith(sobject.prefix):
                 yield self._view(sobject, record)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Undo every change of the block when it raises. Not nestable."""
+        """Undo every change of the block if it raises. Not nestable."""
         undo: list[tuple[str, str, Record | None]] = []
         self._undo = undo
         try:
@@ -239,7 +239,7 @@ class Org:
         return record
 
     def _publish(self, sobject: SObject, version: Record) -> str:
-        """Insert a version of a file, with the document it begins or continues and the link that was asked for."""
+        """Insert a version of a file, with its new or existing document and the requested link."""
         content, title = version["VersionData"], version.get("Title")
         if not isinstance(content, bytes):
             raise TypeError("a file is bytes")
@@ -270,7 +270,7 @@ class Org:
         return written(dt.datetime.fromtimestamp(self._now(), dt.UTC))
 
     def _refuse_look_alikes(self, sobject: SObject, record: Record, own_id: str | None) -> None:
-        """Apply a duplicate rule, which is not the uniqueness of a key."""
+        """Apply a duplicate rule, which is independent of a key's uniqueness."""
         name = self.rules.duplicate_fields.get(sobject.name)
         if name is None:
             return
@@ -280,7 +280,7 @@ class Org:
                 raise refused("DUPLICATES_DETECTED", "Use one of these records?")
 
     def _refuse_other_book(self, sobject: SObject, record: Record) -> None:
-        """Refuse a quote's line whose price comes out of another price book than the quote's."""
+        """Refuse a quote line whose price belongs to another price book than the quote's."""
         if sobject.name != "QuoteLineItem" or record.get("PricebookEntryId") is None:
             return
         entry = self._tables["PricebookEntry"][str(record["PricebookEntryId"])]
@@ -290,7 +290,7 @@ class Org:
             raise refused("FIELD_INTEGRITY_EXCEPTION", message, ("PricebookEntryId",))
 
     def _target(self, field: Field, value: object) -> SObject | None:
-        """Return the object a reference leads to, which its id says when it may lead anywhere."""
+        """Return the target object of a reference; a polymorphic one is decided by the id."""
         if not field.polymorphic:
             return None if field.reference_to is None else SCHEMA[field.reference_to.lower()]
         return next((sobject for sobject in SCHEMA.values() if str(value).startswith(sobject.prefix)), SCHEMA["user"])
@@ -369,7 +369,7 @@ class Org:
 
 
 def _line_totals(line: Record) -> dict[str, Decimal]:
-    """Return the platform's own totals, which know nothing of our months or rounding."""
+    """Return the platform's own totals, which ignore Quotebot's months and rounding."""
     subtotal = _decimal(line["Quantity"]) * _decimal(line["UnitPrice"])
     total = subtotal * (100 - _decimal(line.get("Discount"))) / 100
     cent = Decimal("0.01")
@@ -395,5 +395,5 @@ def _parents(sobject: SObject, record: Record) -> list[str]:
 
 
 def _masters(sobject: SObject, record: Record) -> Record:
-    """Return the references to what a record hangs on: writing it locks them too."""
+    """Return the references to a record's masters: writing it locks them too."""
     return {field.name: record.get(field.name) for field in sobject.masters}

@@ -1,6 +1,6 @@
-"""Every refusal that can be armed by its error code: the status and words Salesforce has for it.
+"""Refusals that can be armed by their error code: Salesforce's status and message for each.
 
-Codes of a record strike where a record is written: inside a composite or a graph that is one part of it, and the others are halted.
+Record codes apply where a record is written: inside a composite or a graph that is one part of it, and the other parts are halted.
 All others refuse the whole request.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _BAD_REQUEST = 400
 DEFAULT = "UNABLE_TO_LOCK_ROW"
-_RECORD_FIELD = "Name"  # the field that a refusal names, where it names one
+_RECORD_FIELD = "Name"  # the field that a refusal names, if it names one
 _RULE = "A rule of this org does not allow it"
 
 _OF_RECORDS: Mapping[str, tuple[int, str, bool]] = MappingProxyType(  # status, message, whether it names a field
@@ -65,7 +65,7 @@ _OF_REQUESTS: Mapping[str, tuple[int, str]] = MappingProxyType(
     }
 )
 _SAID_AS: Mapping[str, str] = MappingProxyType({"CONCURRENT_REQUESTS": "REQUEST_LIMIT_EXCEEDED"})
-# The token endpoint answers in OAuth's words instead.
+# The token endpoint answers in OAuth's format instead.
 OF_LOGINS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "inactive_org": (400, "organization is locked or deactivated"),
@@ -90,7 +90,7 @@ def of_a_record(code: str) -> bool:
 
 
 def refusal(code: str) -> SalesforceRefusalError:
-    """Return the refusal with that code; one nobody knows here is a whole request's, with status 400."""
+    """Return the refusal with that code; an unknown code refuses the whole request, with status 400."""
     if code in _OF_RECORDS:
         status, message, names_field = _OF_RECORDS[code]
         return SalesforceRefusalError(status, code, message, (_RECORD_FIELD,) if names_field else ())

@@ -57,7 +57,7 @@ class Call:
 
     @classmethod
     def parse(cls, method: str, url: str, body: object, options: str = "") -> Call:
-        """Read a URL such as /services/data/v65.0/sobjects/Quote?fields=Id. Raises NOT_FOUND for any other place."""
+        """Parse a URL such as /services/data/v65.0/sobjects/Quote?fields=Id. Raises NOT_FOUND for any other path."""
         parts = urlsplit(url)
         segments = [unquote(segment) if "%" in segment else segment for segment in parts.path.split("/") if segment]
         if len(segments) < 4 or segments[:2] != ["services", "data"] or not segments[2].startswith("v"):  # noqa: PLR2004 -- services/data/version/resource
@@ -68,7 +68,7 @@ class Call:
         return cls(method, tuple(segments[3:]), params, body, segments[2], options)
 
     def name(self) -> str:
-        """Return the call's name for faults and the witness: composite/graph, query, sobjects/Quote, sobjects/Quote/describe."""
+        """Return the call's name for faults and request log: composite/graph, query, sobjects/Quote, sobjects/Quote/describe."""
         if self.path[0] == "sobjects" and len(self.path) > 1:
             sobject = SCHEMA.get(self.path[1].lower())
             name = f"sobjects/{sobject.name if sobject else self.path[1]}"
@@ -78,14 +78,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """A query that is told in batches of `size` rows."""
+    """A query that is answered in batches of `size` rows."""
 
     rows: list[Record]
     size: int
 
 
 def to_json(body: object) -> bytes:
-    """Write a body as Salesforce does: numbers of records are doubles."""
+    """Encode a body as Salesforce does: numbers of records are doubles."""
     return json.dumps(body, default=_double, ensure_ascii=False).encode()
 
 
@@ -114,7 +114,7 @@ class RestApi:
         return self._about_all(call) or self._of_one(call)
 
     def _about_all(self, call: Call) -> Reply | None:  # noqa: PLR0911 -- one return per resource
-        """Answer what is about the org, about queries or about objects."""
+        """Answer a call about the org, about queries or about objects."""
         match (call.method, call.path):
             case ("GET", ("sobjects",)):
                 sobjects = [sobject.summary(call.version) for sobject in SCHEMA.values()]
@@ -132,7 +132,7 @@ class RestApi:
         return None
 
     def _of_one(self, call: Call) -> Reply:
-        """Answer what is about records of one object."""
+        """Answer a call about records of one object."""
         match (call.method, call.path):
             case ("POST", ("sobjects", name)):
                 return self._create(call, self._org.sobject(name))
@@ -167,7 +167,7 @@ class RestApi:
         return self._more(call, f"{cursor}-0")
 
     def _more(self, call: Call, locator: str) -> Reply:
-        """Answer one batch of a long query: a locator is the cursor and where the batch begins."""
+        """Answer one batch of a long query: a locator consists of the cursor and the start of the batch."""
         name, _, place = locator.rpartition("-")
         cursor = self._cursors.get(name)
         if cursor is None or not place.isdecimal() or int(place) >= len(cursor.rows):
@@ -179,7 +179,7 @@ class RestApi:
         return Reply(200, {"totalSize": len(cursor.rows), "done": done, **following, "records": rows})
 
     def _changed(self, call: Call, sobject: SObject, which: str) -> Reply:
-        """Answer which records were written, or deleted, between `start` and `end`."""
+        """Return the records that were written, or deleted, between `start` and `end`."""
         try:
             start, end = (dates.written(dt.datetime.fromisoformat(call.params[name])) for name in ("start", "end"))
         except (KeyError, ValueError):
@@ -251,7 +251,7 @@ class RestApi:
 
 
 def _attributes(place: str, name: str, record: Record) -> Record:
-    """Return what a row says of itself; the address only when the query selected the id."""
+    """Return a row's `attributes`; the URL only if the query selected the id."""
     return {"type": name, "url": f"{place}/{name}/{record['Id']}"} if "Id" in record else {"type": name}
 
 

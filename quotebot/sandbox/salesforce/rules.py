@@ -1,4 +1,4 @@
-"""What else an org does to a write: its admin's rules, its other users and its approval processes."""
+"""Further reactions of an org to a write: its admin's rules, its other users and its approval processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FORBIDDEN = 403
 
 @dataclass(frozen=True, slots=True)
 class ValidationRule:
-    """An admin's rule: a record of `sobject` for which `broken` holds is refused with `message`, shown at `field` if there is one.
+    """An admin's rule: a record of `sobject` for which `broken` is true is refused with `message`, shown at `field` if any.
 
-    As a `trigger` it is Apex code of the customer's that fails.
+    As a `trigger` it is the customer's Apex code that fails.
     """
 
     sobject: str
@@ -30,17 +30,17 @@ class ValidationRule:
 
 @dataclass(slots=True)
 class Rules:
-    """What is set up now. Record ids are in their long form, objects are named as the schema spells them."""
+    """The present configuration. Record ids are in their long form, objects are named as in the schema."""
 
     validations: list[ValidationRule] = field(default_factory=list)
     duplicate_fields: dict[str, str] = field(default_factory=dict)  # a duplicate rule: object -> field that must differ
     locked: set[str] = field(default_factory=set)  # records in an approval process
-    busy: set[str] = field(default_factory=set)  # rows that somebody else's transaction holds
-    unshared: set[str] = field(default_factory=set)  # records our user may see and not change
-    refuse_next: SalesforceRefusalError | None = None  # what the next write runs into
+    busy: set[str] = field(default_factory=set)  # rows locked by another transaction
+    unshared: set[str] = field(default_factory=set)  # records that the integration user may read but not change
+    refuse_next: SalesforceRefusalError | None = None  # the refusal of the next write
 
     def check_rows(self, sobject: str, own_id: str | None, changes: Mapping[str, object], references: frozenset[str]) -> None:
-        """Refuse a write to a row, or below a row, that is locked, held or not ours. `references` name fields of `changes`."""
+        """Refuse a write to a row, or below a row, that is locked, busy or unshared. `references` name fields of `changes`."""
         if self.refuse_next is not None:
             refusal, self.refuse_next = self.refuse_next, None
             raise refusal
@@ -59,7 +59,7 @@ class Rules:
             raise refused("UNABLE_TO_LOCK_ROW", message)
 
     def check_record(self, sobject: str, record: Mapping[str, object]) -> None:
-        """Refuse a record that breaks a rule or over which a trigger stumbles."""
+        """Refuse a record that breaks a rule or makes a trigger fail."""
         for rule in self.validations:
             if rule.sobject != sobject or not rule.broken(record):
                 continue
@@ -68,5 +68,5 @@ class Rules:
 
 
 def refused(code: str, message: str, fields: tuple[str, ...] = ()) -> SalesforceRefusalError:
-    """Return the refusal of a record: status 400, with `fields` even when there are none, as Salesforce does for records."""
+    """Return the refusal of a record: status 400, with `fields` even if there are none, as Salesforce does for records."""
     return SalesforceRefusalError(_BAD_REQUEST, code, message, fields)

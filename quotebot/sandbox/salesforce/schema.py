@@ -1,4 +1,4 @@
-"""The org's objects and fields, as data, and how `describe` tells them.
+"""The org's objects and fields, as data, and their form in `describe`.
 
 An org set up for Quotebot: standard quotes are on, quotes need no opportunity, quote lines need no price book entry, and the
 `Quotebot_*` custom fields exist. Lengths and scales are an org's choice; compare them with a real org's `describe`.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Field:
     """One field. `length` is in characters; `precision` counts all digits of a number and `scale` those after the point.
 
-    A `polymorphic` reference may lead to any object; a file's bytes are a `base64` field.
+    A `polymorphic` reference may point to any object; a file's bytes are a `base64` field.
     """
 
     name: str
@@ -33,22 +33,22 @@ class Field:
     external_id: bool = False
     picklist: tuple[str, ...] = ()
     reference_to: str | None = None
-    cascade: bool = False  # a master-detail reference: the record dies with its parent
+    cascade: bool = False  # a master-detail reference: the record is deleted with its parent
     default: object = None
     polymorphic: bool = False
 
     @property
     def custom(self) -> bool:
-        """Whether an admin has added the field."""
+        """True if an admin added the field."""
         return self.name.endswith("__c")
 
     @property
     def relationship(self) -> str:
-        """The name under which a query reaches what the field refers to: Account for AccountId, Parent__r for Parent__c."""
+        """The name under which a query reaches the referenced object: Account for AccountId, Parent__r for Parent__c."""
         return f"{self.name.removesuffix('__c')}__r" if self.custom else self.name.removesuffix("Id")
 
     def describe(self) -> dict[str, object]:
-        """Return the field as `describe` tells it (the properties clients look at)."""
+        """Return the field as in `describe` (the properties that clients read)."""
         return {
             "name": self.name,
             "label": self.name.removesuffix("__c").replace("_", " "),
@@ -79,7 +79,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class SObject:
-    """One object: its name, the prefix of its record ids, its fields by lower-case name, and those that writing it asks for."""
+    """One object: its name, the prefix of its record ids, its fields by lower-case name, and the fields required to write it."""
 
     name: str
     prefix: str
@@ -87,15 +87,15 @@ class SObject:
     required: tuple[Field, ...]  # at creation
     defaulted: tuple[Field, ...]
     unique: tuple[Field, ...]
-    masters: tuple[Field, ...]  # references to the record it dies with
+    masters: tuple[Field, ...]  # references to the record it is deleted with
     references: frozenset[str]
 
     def field(self, name: str) -> Field | None:
-        """Return the field of that name; names do not care about case."""
+        """Return the field of that name; case does not matter."""
         return self.fields.get(name.lower())
 
     def summary(self, version: str = "v65.0") -> dict[str, object]:
-        """Return the object as the list of all objects tells it."""
+        """Return the object as in the list of all objects."""
         place = f"/services/data/{version}/sobjects/{self.name}"
         return {
             "name": self.name,
@@ -341,7 +341,7 @@ SCHEMA: Mapping[str, SObject] = MappingProxyType({sobject.name.lower(): sobject 
 
 
 def children_of(parent: SObject) -> list[tuple[str, SObject, Field]]:
-    """Return what refers to an object: the relationship's name (QuoteLineItems), the object, its reference."""
+    """Return the references to an object: the relationship's name (QuoteLineItems), the object, its reference."""
     return [
         (_plural(child.name), child, link)
         for child in SCHEMA.values()

@@ -1,4 +1,4 @@
-"""The Salesforce stand-in as a server: TLS for simple-salesforce, plain HTTP for clients that take it, faults and the witness."""
+"""The Salesforce stand-in as a server: TLS for simple-salesforce, plain HTTP for clients that accept it, faults, request log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _BODY_BYTES_MAX = 16 * 1024 * 1024
 _SHUTDOWN_SECONDS = 0.5
-_FAREWELL_TURNS = 5  # turns of the event loop a cut TLS connection takes to let go of its socket
+_FAREWELL_TURNS = 5  # turns of the event loop until a cut TLS connection releases its socket
 _KEY_FIELD = "Quotebot_Key__c"
 _NAMES_REMEMBERED = 256
 _KEY_IN_BODY = re.compile(rb'"' + _KEY_FIELD.encode() + rb'"\s*:\s*"([^"\\]*)"')
@@ -63,7 +63,7 @@ _LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not 
 
 
 class SalesforceService:
-    """One org on its own loopback ports. Faults and sightings name oauth2/token, composite/graph, query, sobjects/Quote..."""
+    """One org on its own loopback ports. Faults and the request log name oauth2/token, composite/graph, query, sobjects/Quote..."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SalesforceService:
 
     @property
     def rules(self) -> Rules:
-        """What else the org does to a write: its admin's rules, its locks."""
+        """Further reactions of the org to a write: its admin's rules, its locks."""
         return self._org.rules
 
     async def start(self) -> None:
@@ -119,11 +119,11 @@ class SalesforceService:
         self.ca_file = str(ca_file)
 
     def upload_certificate(self, pem: bytes) -> None:
-        """Let clients log in with assertions signed by this RSA certificate's or public key's owner. Raises ValueError."""
+        """Accept assertions signed by the owner of this RSA certificate or public key. Raises ValueError."""
         self._login.upload_certificate(pem)
 
     def limit_requests(self, allowance: int) -> None:
-        """Set how many requests a day the org takes."""
+        """Set the org's daily limit of requests."""
         self._rest.allowance = allowance
 
     async def stop(self) -> None:
@@ -136,13 +136,13 @@ class SalesforceService:
         if runner.server is not None:
             for connection in runner.server.connections:
                 if connection.transport is not None:
-                    connection.transport.abort()  # a TLS farewell could take half a minute
+                    connection.transport.abort()  # a TLS shutdown could take half a minute
         await runner.cleanup()
         for _ in range(_FAREWELL_TURNS):
             await asyncio.sleep(0)
 
     def environment(self) -> dict[str, str]:
-        """Return the settings that make the bot connect here."""
+        """Return the settings that connect the bot to this org."""
         return {
             "SALESFORCE_INSTANCE_URL": self.url,
             "SALESFORCE_CLIENT_ID": CLIENT_ID,
@@ -155,14 +155,14 @@ class SalesforceService:
         return [self._stored(SCHEMA[sobject.lower()], record) for record in self._org.all(SCHEMA[sobject.lower()])]
 
     def _stored(self, sobject: SObject, record: Record) -> Record:
-        """Return a record JSON-ready, with a file's bytes in base64 where the API gives their address."""
+        """Return a record JSON-ready, with a file's bytes in base64 where the API gives their URL."""
         if "VersionData" not in record:
             return json_ready(record)
         content = self._org.file(sobject, str(record["Id"]))
         return {**json_ready(record), "VersionData": base64.b64encode(content).decode()}
 
     def delay(self, received: Received) -> float:
-        """Return how many seconds this request is held up first."""
+        """Return for how many seconds this request is delayed."""
         method = _method_name(received)
         return self._weather.delay("salesforce", method, only=self._effects(method))
 
@@ -192,7 +192,7 @@ class SalesforceService:
         return replace(answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else answer
 
     def _effects(self, method: str) -> frozenset[str]:
-        """Return what may strike a call of the method."""
+        """Return the fault effects that may apply to a call of the method."""
         if method != "oauth2/token":
             return _API_EFFECTS
         armed = self._weather.armed("salesforce")
@@ -200,7 +200,7 @@ class SalesforceService:
         return _API_EFFECTS if aimed else _LOGIN_EFFECTS
 
     async def _hold(self, seconds: float) -> bool:
-        """Wait; False, at once, when the world stops."""
+        """Wait; returns False at once when the world stops."""
         try:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except TimeoutError:
@@ -223,7 +223,7 @@ class SalesforceService:
         return _session_expired()
 
     def _refused_with(self, code: str, received: Received) -> Reply | None:
-        """Refuse with an error code; None when it is for the org to say, where the request writes a record."""
+        """Refuse with an error code; None if the org refuses it later, when the request writes a record."""
         if code in OF_LOGINS:
             status, description = OF_LOGINS[code]
             return refused(code, description, status)
@@ -275,7 +275,7 @@ class SalesforceService:
         return self._rest.serve(call)
 
     def _record(self, received: Received, method: str, *, applied: bool, status: int | None) -> None:
-        # The body of a login holds the secret: not even its hash is of interest.
+        # The body of a login contains the secret: not even its hash is logged.
         seen = b"" if method == "oauth2/token" else received.body
         self._witness.record("salesforce", method, key=_key(received), applied=applied, status=status, request=seen)
 
@@ -307,7 +307,7 @@ def _named(verb: str, path: str, target: str) -> str:
 
 
 def _body(received: Received) -> object:
-    """Read a body: JSON, or JSON and a file side by side."""
+    """Parse a body: JSON, or multipart with JSON and a file."""
     if received.content_type == "multipart/form-data":
         return _with_file(received)
     return _json(received.body) if received.body.strip() else None
@@ -322,13 +322,13 @@ def _json(raw: bytes | str) -> object:
 
 @web.middleware
 async def _only_programs(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse web pages. Clients that come through the tunnel name a Salesforce host, and always over TLS."""
+    """Refuse requests from web pages. Clients that come through the tunnel name a Salesforce host, and always use TLS."""
     through_tunnel = request.scheme == "https" and request.host.lower().partition(":")[0].endswith(".salesforce.com")
     return await handler(request) if (through_tunnel or has_own_host(request)) and is_from_here(request) else page_refused()
 
 
 def _with_file(received: Received) -> object:
-    """Read a multipart body: the part named entity_... holds the fields, one with a file name that field's bytes."""
+    """Parse a multipart body: the part named entity_... contains the fields, a part with a file name the bytes of its field."""
     try:
         parts = multipart(received.header("Content-Type"), received.body)
     except ValueError as error:
@@ -346,7 +346,7 @@ def _with_file(received: Received) -> object:
 
 
 def _key(received: Received) -> str | None:
-    """Return the bot's own key: the first one in the body (of a graph: its quote's), else the one in the path."""
+    """Return the bot's own key: the first one in the body (the quote's, in a graph), else the one in the path."""
     found = _KEY_IN_BODY.search(received.body)
     if found is not None:
         return found.group(1).decode("utf-8", "replace")

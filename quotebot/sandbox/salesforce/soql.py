@@ -1,4 +1,4 @@
-"""Queries run against the org: which objects and fields they name, which records they find, in which order and shape."""
+"""Execution of queries on the org: the objects and fields they name, the records they find, their order and shape."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ _CUSTOM_HINT = (
 
 
 def query(org: Org, text: str, *, deleted: bool = False) -> tuple[SObject, list[Record]]:
-    """Run one query, `deleted` over the recycle bin too. Raises MALFORMED_QUERY, INVALID_TYPE or INVALID_FIELD.
+    """Run one query, with `deleted` over the recycle bin too. Raises MALFORMED_QUERY, INVALID_TYPE or INVALID_FIELD.
 
-    A record holds the selected fields; a parent is a record within it, children are a list, both under the relationship's name
+    A record contains the selected fields; a parent is a record within it, children are a list, both under the relationship's name
     and with an `attributes` that names their type. COUNT() gives as many empty records as there are.
     """
     return _Run(org, text, deleted=deleted).records(parse(text), None)
 
 
 class _Run:
-    """One query: the org, and the text its messages point into."""
+    """One query: the org, and the text that its error messages quote."""
 
     def __init__(self, org: Org, text: str, *, deleted: bool) -> None:
         self._org = org
@@ -69,7 +69,7 @@ class _Run:
         self._deleted = deleted
 
     def records(self, asked: Query, parent: tuple[SObject, str] | None) -> tuple[SObject, list[Record]]:
-        """Return the object and its records; of `parent` (object, id) those below it."""
+        """Return the object and its records; with `parent` (object, id) only its children."""
         sobject, link = self._source(asked, parent)
         selected = [item for part in asked.selected for item in self._expanded(asked, sobject, part)]
         if asked.where is not None:
@@ -101,7 +101,7 @@ class _Run:
         raise _refused("INVALID_TYPE", pointing_at(self._text, asked.at, words))
 
     def _expanded(self, asked: Query, sobject: SObject, part: Selected) -> list[Selected]:
-        """Return what a part selects, with its names as the schema spells them."""
+        """Return the selected items of a part, with names as in the schema."""
         if isinstance(part, Fields):
             if asked.limit is None or asked.limit > _FIELDS_LIMIT:
                 raise _refused("MALFORMED_QUERY", f"The SOQL FIELDS function must have a LIMIT of at most {_FIELDS_LIMIT}")
@@ -202,7 +202,7 @@ class _Run:
         return _comparable(have) == _comparable(wanted)
 
     def _stretch(self, field: Field, moment: Moment) -> tuple[str, str]:
-        """Return the first and last value of the field's own form that a date or a datetime stands for."""
+        """Return the first and last value, in the field's own format, of a date or a datetime."""
         return dates.stretch(moment.text, whole_days=field.type == "date", today=self._org.today())
 
     def _reached(self, sobject: SObject, path: Path, record: Record) -> object:
@@ -214,7 +214,7 @@ class _Run:
         return None if field is None else holder[field.name]
 
     def _owner(self, sobject: SObject, names: tuple[str, ...], record: Record) -> tuple[SObject, Record] | None:
-        """Follow relationships up from a record; None where a reference is empty."""
+        """Follow relationships up from a record; None if a reference is empty."""
         at, holder = sobject, record
         for name in names:
             link, at = _parent(at, name) or _unreachable()
@@ -265,7 +265,7 @@ def counts(text: str) -> bool:
 
 
 def _parent(sobject: SObject, relationship: str) -> tuple[Field, SObject] | None:
-    """Return the reference behind a relationship's name, and the object it leads to."""
+    """Return the reference of a relationship's name, and the object it points to."""
     for field in sobject.fields.values():
         if field.reference_to is not None and field.relationship.lower() == relationship.lower():
             return field, SCHEMA[field.reference_to.lower()]
@@ -296,14 +296,14 @@ def _by_one_of(condition: Condition | None, names: frozenset[str]) -> bool:
 
 
 def _pattern(like: str) -> re.Pattern[str]:
-    """Return what LIKE means: % is any text, _ one character, either itself after a backslash; case does not matter."""
+    """Return the pattern of LIKE: % is any text, _ one character, either itself after a backslash; case does not matter."""
     parts = {"%": ".*", "_": "."}
     pieces = re.findall(r"\\[%_]|.", like, re.DOTALL)
     return re.compile("".join(parts.get(piece, re.escape(piece[-1])) for piece in pieces), re.IGNORECASE | re.DOTALL)
 
 
 def _comparable(value: object) -> Decimal | str | bool | None:
-    """Return a value two sides can be compared by: text without case, numbers as Decimal."""
+    """Return a value in comparable form: text in lower case, numbers as Decimal."""
     if value is None or isinstance(value, bool | Decimal):
         return value
     return Decimal(value) if isinstance(value, int) else str(value).lower()

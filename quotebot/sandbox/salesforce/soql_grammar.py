@@ -1,9 +1,10 @@
-"""The grammar of SOQL as far as it is understood here.
+"""The supported grammar of SOQL.
 
 SELECT paths | COUNT() | FIELDS(ALL|STANDARD|CUSTOM) | (a query of children), ... FROM object
 [WHERE conditions with AND, OR, NOT, parentheses, = != <> < <= > >= LIKE, IN and NOT IN a list]
 [ORDER BY path [ASC|DESC] [NULLS FIRST|LAST], ...] [LIMIT n] [OFFSET n]
-As in Salesforce, AND and OR do not stand beside each other without parentheses.
+
+As in Salesforce, AND and OR may not be mixed without parentheses.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _DATE_WORDS = re.compile(
     r"YESTERDAY|TODAY|TOMORROW|(LAST|THIS|NEXT)_(WEEK|MONTH|QUARTER|YEAR)|LAST_90_DAYS|NEXT_90_DAYS|(LAST|NEXT)_N_(DAYS|WEEKS|MONTHS|YEARS)"
 )
 _ESCAPES: Mapping[str, str] = MappingProxyType(
-    {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "%": "\\%", "_": "\\_"}  # the last two are for LIKE to read
+    {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "%": "\\%", "_": "\\_"}  # LIKE interprets the last two
 )
 _RESERVED = frozenset(
     {
@@ -71,12 +72,12 @@ class _Token:
 
 
 def parse(text: str) -> Query:
-    """Read a query. Raises MALFORMED_QUERY."""
+    """Parse a query. Raises MALFORMED_QUERY."""
     return _Parser(text).whole()
 
 
 def pointing_at(text: str, at: int, words: str) -> str:
-    """Return a message as Salesforce words it: the query up to the place, a caret under it, row and column."""
+    """Return a message in Salesforce's format: the query line, a caret under the position, row and column."""
     row = text.count("\n", 0, at) + 1
     start = text.rfind("\n", 0, at) + 1
     line = text[start:].partition("\n")[0]
@@ -233,7 +234,7 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _peek(self, ahead: int = 0) -> str:
-        """Return a coming token's text; empty at the end and for a string, which is never a keyword."""
+        """Return an upcoming token's text; empty at the end and for a string, which is never a keyword."""
         place = self._at + ahead
         if place >= len(self._tokens) or self._tokens[place].kind == "string":
             return ""
@@ -253,7 +254,7 @@ class _Parser:
             raise self._unexpected()
 
     def _unexpected(self, offset: int = 0) -> SalesforceRefusalError:
-        """Return the refusal of the coming token (or, with -1, of the one just read)."""
+        """Return the refusal of the next token (or, with -1, of the one just read)."""
         place = self._at + offset
         if place >= len(self._tokens):
             return _malformed("unexpected token: '<EOF>'")

@@ -1,4 +1,4 @@
-"""A query as a tree, and how it is written down: `parse` of the grammar reads back what `write` writes."""
+"""Syntax tree of a query, and its text form: the grammar's `parse` reads the output of `write`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESCAPED: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A date, a datetime or a date literal such as TODAY or LAST_N_DAYS:7, as it is written."""
+    """A date, a datetime or a date literal such as TODAY or LAST_N_DAYS:7, as in the text."""
 
     text: str
 
@@ -29,7 +29,7 @@ Value = str | Decimal | bool | Moment | None
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A field, or a field of a parent: ("Account", "Name"). `at` is where it stands in the text."""
+    """A field, or a field of a parent: ("Account", "Name"). `at` is its offset in the text."""
 
     names: tuple[str, ...]
     at: int = field(default=0, compare=False)
@@ -44,7 +44,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """COUNT(): the number of records and none of them."""
+    """COUNT(): the number of records, without the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of a condition."""
+    """The negation of a condition."""
 
     condition: Condition
 
@@ -85,7 +85,7 @@ Condition = Comparison | Membership | Not | Junction
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One key of an order. `nulls` is FIRST, LAST or empty for the default, which is first."""
+    """One sort key. `nulls` is FIRST, LAST or empty for the default, which is first."""
 
     path: Path
     descending: bool = False
@@ -94,7 +94,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A whole query. `at` is where the name of the object stands in the text."""
+    """A whole query. `at` is the offset of the object's name in the text."""
 
     selected: tuple[Selected, ...]
     sobject: str
@@ -109,7 +109,7 @@ Selected = Path | Fields | Count | Query
 
 
 def write(query: Query) -> str:
-    """Write a query; `parse` reads it back to the same tree."""
+    """Return a query as text; `parse` reads it back to the same tree."""
     parts = ["SELECT", ", ".join(map(_written_selected, query.selected)), "FROM", query.sobject]
     if query.where is not None:
         parts.append(f"WHERE {_written_condition(query.where)}")

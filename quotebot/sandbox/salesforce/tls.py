@@ -1,6 +1,6 @@
 """A throw-away certificate authority and one server certificate for the loopback address and Salesforce's host names.
 
-Nobody trusts the authority but a client that is given its file; the names serve clients that come through the tunnel.
+Only a client that is given its file trusts the authority; the names serve clients that come through the tunnel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOSTS = ("localhost", "*.my.salesforce.com", "*.salesforce.com")
 
 
 def make_server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """Make a fresh authority and a certificate for the server's names; return the server's context and the authority's PEM.
+    """Make a new authority and a certificate for the server's names; return the server's context and the authority's PEM.
 
     The files (ca.pem, server.pem) are readable by their owner only; the authority's own key is never written.
     """

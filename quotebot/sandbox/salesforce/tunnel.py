@@ -1,6 +1,6 @@
-"""An HTTP proxy that leads every Salesforce address to the stand-in, for clients that know no other host than *.salesforce.com.
+"""HTTP proxy that leads every Salesforce address to the stand-in, for clients that only accept the host *.salesforce.com.
 
-Such a client is given this proxy (HTTPS_PROXY) and the stand-in's authority (REQUESTS_CA_BUNDLE), and believes that it talks to
+Such a client gets this proxy (HTTPS_PROXY) and the stand-in's authority (REQUESTS_CA_BUNDLE), and uses the address
 https://quotebot-sandbox.my.salesforce.com. Only CONNECT to a Salesforce host is served, on the loopback address.
 """
 
@@ -17,7 +17,7 @@ _REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\
 
 
 class Tunnel:
-    """Carries bytes between whoever connects and the stand-in's TLS port."""
+    """Copies bytes between a client and the stand-in's TLS port."""
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -32,7 +32,7 @@ class Tunnel:
         self.url = f"http://{_LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Close the port and cut what runs through."""
+        """Close the port and cut the open connections."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -61,7 +61,7 @@ class Tunnel:
                 both.create_task(_pump(reader, inner))
                 both.create_task(_pump(back, writer))
         except* (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a connection that breaks is cut on both sides
+            pass  # a broken connection is cut on both sides
         finally:
             for end in (writer, inner):
                 if end is not None:
@@ -69,7 +69,7 @@ class Tunnel:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry one direction until its end, then close the other side's."""
+    """Copy one direction until its end, then close the other side."""
     while chunk := await reader.read(_CHUNK_BYTES):
         writer.write(chunk)
         await writer.drain()

@@ -1,6 +1,6 @@
-"""Whether a value fits a field, and in which form it is stored.
+"""Validation of values against fields, and their stored form.
 
-Numbers are stored as int or Decimal, rounded half up to the field's scale, files as bytes; everything else as it came.
+Numbers are stored as int or Decimal, rounded half up to the field's scale, files as bytes; all other values unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BAD_REQUEST = 400
 
 
 def stored_form(field: Field, value: object) -> object:  # noqa: PLR0911 -- one return per type
-    """Return `value` as the field keeps it. Raises SalesforceRefusalError when it does not fit."""
+    """Return `value` in its stored form. Raises SalesforceRefusalError if it does not fit the field."""
     if value is None or value == "":
         return None
     if field.type == "boolean":
@@ -70,7 +70,7 @@ def _number(field: Field, value: object) -> object:
 
 
 def _bytes(field: Field, value: object) -> bytes:
-    """Read a file: base64 text in JSON, or the bytes of a part of a multipart body."""
+    """Decode a file: base64 text in JSON, or the bytes of a part of a multipart body."""
     if isinstance(value, bytes):
         return value
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 METADATA_BYTES_MAX = 8_000
 UPDATE_TEXT_MAX = 4_000
-TEXT_MAX = 40_000  # what is longer is cut
+TEXT_MAX = 40_000  # longer text is truncated
 ATTACHMENTS_MAX = 100
 
 
@@ -116,7 +116,7 @@ def remove_reaction(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def content(workspace: Workspace, arguments: Arguments) -> tuple[str, list[Json], list[Json]]:
-    """Return (text, blocks, attachments) of a message to be. Raises SlackError no_text and what check_message_blocks raises."""
+    """Return (text, blocks, attachments) of a new message. Raises SlackError no_text and the errors of check_message_blocks."""
     text = arguments.text("text")
     blocks = check_message_blocks(arguments.structure("blocks", "invalid_blocks_format"), workspace.tokens)
     attachments = arguments.structure("attachments", "invalid_attachments") or []

@@ -52,7 +52,7 @@ def list_(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def info(workspace: Workspace, arguments: Arguments) -> Json:
-    """conversations.info: of a public channel also when the bot is not in it. Slack hides a private one from who is not in it."""
+    """conversations.info, of a public channel also without the bot in it. Slack hides a private channel from non-members."""
     return {"channel": _wire(_visible(workspace, arguments), workspace)}
 
 
@@ -80,7 +80,7 @@ def members(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def user_conversations(workspace: Workspace, arguments: Arguments) -> Json:
-    """users.conversations: the channels that somebody, the bot itself unless `user` says otherwise, is in."""
+    """users.conversations: the channels that a person is in, by default the bot itself."""
     user = arguments.text("user") or BOT_USER_ID
     if user not in workspace.directory.people:
         raise SlackError("user_not_found")
@@ -105,7 +105,7 @@ def _listed(workspace: Workspace, channels: list[Channel], arguments: Arguments)
 
 
 def _visible(workspace: Workspace, arguments: Arguments) -> Channel:
-    """Find a channel whose facts the bot may read. Raises SlackError channel_not_found for a private one without the bot."""
+    """Find a channel whose properties the bot may read. Raises SlackError channel_not_found for a private one without the bot."""
     reference = arguments.text("channel")
     channel = workspace.directory.channel(reference) if reference else None
     if channel is None or (channel.is_private and BOT_USER_ID not in channel.members):
@@ -118,7 +118,7 @@ def _kind(channel: Channel) -> str:
 
 
 def _within(messages: list[Message], arguments: Arguments) -> list[Message]:
-    """Keep what lies between `oldest` and `latest`, the ends only with `inclusive`. The messages are in order of time."""
+    """Keep the messages between `oldest` and `latest`, the ends only with `inclusive`. The messages are in order of time."""
     oldest = _moment(arguments, "oldest", "0")
     latest = _moment(arguments, "latest", "9999999999")
     inclusive = arguments.flag("inclusive")

@@ -1,4 +1,4 @@
-"""files.*: the three-step upload and what comes after it."""
+"""files.*: the three-step upload, information and deletion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def get_upload_url(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def complete_upload(workspace: Workspace, arguments: Arguments) -> Json:
-    """files.completeUploadExternal: once per file; posts one message with all of them when a channel is named."""
+    """files.completeUploadExternal: once per file; posts one message with all files if a channel is named."""
     uploads = _uploads(workspace, arguments)
     channel = _channel(workspace, arguments)
     thread_ts = arguments.text("thread_ts") or None

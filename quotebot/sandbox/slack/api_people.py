@@ -1,4 +1,4 @@
-"""users.*, usergroups.*, auth.test and what else says who is who."""
+"""users.*, usergroups.*, auth.test and other methods about identities."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def usergroups_users_list(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def _wire(person: Person) -> Json:
-    """Return a user object. Of a person of another workspace Slack tells little, and `is_stranger`."""
+    """Return a user object. For a person of another workspace Slack returns few fields, and `is_stranger`."""
     profile = {"real_name": person.real_name, "display_name": person.name, "team": person.team_id}
     if person.is_external:
         return {
@@ -130,7 +130,7 @@ def _wire(person: Person) -> Json:
 
 
 def _enterprise_user(person: Person) -> Json:
-    """Return what a user object says of a member of an Enterprise Grid organization."""
+    """Return the user object's fields of a member of an Enterprise Grid organization."""
     if person.enterprise_id is None:
         return {}
     membership = {

@@ -1,4 +1,4 @@
-"""The arguments of a Web API call, from wherever Slack lets them stand: query, form, multipart or JSON body."""
+"""The arguments of a Web API call, from any place that Slack accepts: query, form, multipart or JSON body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERBS_WITH_A_FORM = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Arguments:
-    """Typed access to loosely typed arguments. `raw` is the request as the witness hashes it."""
+    """Typed access to loosely typed arguments. `raw` is the request as the request log hashes it."""
 
     def __init__(self, values: Mapping[str, Any], token: str | None, raw: bytes) -> None:
         self._values = values
@@ -34,7 +34,7 @@ class Arguments:
         return default if value is None else str(value)
 
     def require(self, name: str) -> str:
-        """Return a text argument that must be there. Raises SlackError invalid_arguments."""
+        """Return a required text argument. Raises SlackError invalid_arguments."""
         value = self.text(name)
         if not value:
             raise SlackError("invalid_arguments", messages=[f"[ERROR] missing required field: {name}"])
@@ -58,7 +58,7 @@ class Arguments:
         return min(number, maximum)
 
     def structure(self, name: str, error: str) -> Any:
-        """Return an object or array argument, parsed when it came as JSON text. Raises SlackError with the code `error`."""
+        """Return an object or array argument, parsed if it is given as JSON text. Raises SlackError with the code `error`."""
         value = self._values.get(name)
         if not isinstance(value, str) or not value:
             return value
@@ -76,7 +76,7 @@ class Arguments:
 
 
 def read_arguments(received: Received) -> Arguments:
-    """Read a call. Raises SlackError invalid_json, invalid_form_data or json_not_object."""
+    """Parse the arguments of a call. Raises SlackError invalid_json, invalid_form_data or json_not_object."""
     values: dict[str, Any] = received.query if received.query_text else {}
     raw = received.query_text.encode()
     kind = received.content_type

@@ -1,8 +1,8 @@
 """Block Kit as Slack accepts it: limits and shapes checked, missing ids filled in.
 
-Lengths and required parts are judged by slack_sdk's own models; what those let through (field length, unknown types, empty
-text, duplicate ids, a form without a submit button) is checked here. Those models are slow, so a verdict is remembered by the
-block's shape: the block with its free texts replaced by as many x.
+slack_sdk's own models check lengths and required parts; this module checks what those accept wrongly (field length, unknown types,
+empty text, duplicate ids, a form without a submit button). Those models are slow, so a verdict is cached by the block's shape: the
+block with its free texts replaced by as many x.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ ID_MAX = 255
 VIEW_BYTES_MAX = 250_000
 MESSAGE_BYTES_MAX = 250_000
 SHAPES_REMEMBERED = 4096
-ESCAPE_CHARACTERS_MAX = 12  # what one character may take in JSON
-# What these say matters to no rule, only how long it is. (An action_id is compared with its neighbours, so it is none of them.)
+ESCAPE_CHARACTERS_MAX = 12  # the most characters of one character in JSON
+# Texts of which only the length matters. (An action_id is compared with its neighbours, so it is not among them.)
 _FREE_TEXTS = frozenset({"text", "value", "block_id"})
-# Plain text is all these accept.
+# These accept plain text only.
 _PLAIN_ONLY = {"header": "text", "input": "label"}
 
-_Problem = tuple[str, str]  # what is wrong, and where in the block as a JSON pointer
+_Problem = tuple[str, str]  # the message, and its place in the block as a JSON pointer
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What was found about one block. `size` is its length as JSON if every free text is plain."""
+    """Result of the check of one block. `size` is its length as JSON if every free text is plain."""
 
     problems: tuple[_Problem, ...]
     size: int
@@ -66,7 +66,7 @@ def check_message_blocks(blocks: Any, tokens: Tokens) -> list[Json]:
 
 
 def check_view(view: Any, *, kind: str) -> None:
-    """Judge a view of `kind` modal or home. Raises SlackError invalid_arguments or view_too_large."""
+    """Check a view of `kind` modal or home. Raises SlackError invalid_arguments or view_too_large."""
     if not isinstance(view, dict):
         raise SlackError("invalid_arguments", messages=["[ERROR] must provide an object [json-pointer:/view]"])
     given = view.get("blocks")
@@ -88,7 +88,7 @@ def check_view(view: Any, *, kind: str) -> None:
 
 
 def with_ids(blocks: list[Json], tokens: Tokens) -> list[Json]:
-    """Return blocks in which each has a block_id and every interactive element an action_id; those given stay as they are."""
+    """Return blocks in which each has a block_id and every interactive element an action_id; given ids are kept."""
     return [_with_ids(block, tokens) for block in blocks]
 
 
@@ -107,7 +107,7 @@ def _judged(blocks: list[Json]) -> list[_Verdict]:
 
 
 def _is_larger(value: Any, verdicts: list[_Verdict], limit: int) -> bool:
-    """Tell whether `value` is longer than `limit` as JSON; written out only when it might be."""
+    """Tell whether `value` is longer than `limit` as JSON; it is encoded only if that is possible."""
     return sum(verdict.size for verdict in verdicts) * ESCAPE_CHARACTERS_MAX > limit and len(json.dumps(value)) > limit
 
 
@@ -146,7 +146,7 @@ def _problems(blocks: list[Json], verdicts: list[_Verdict], *, limit: int, at: s
 
 
 def _shape(value: Any, name: str) -> Hashable:
-    """Return what a block's verdict depends on; `name` is the property the value stands in."""
+    """Return the part of a value that a block's verdict depends on; `name` is the property that contains the value."""
     if isinstance(value, str):
         return "x" * len(value) if name in _FREE_TEXTS else value
     if isinstance(value, dict):
@@ -167,13 +167,13 @@ def _of_shape(shape: Any) -> Any:
 
 @lru_cache(maxsize=SHAPES_REMEMBERED)
 def _verdict(shape: Hashable) -> _Verdict:
-    """Judge one block by its shape."""
+    """Check one block by its shape."""
     block: Json = _of_shape(shape)
     return _Verdict((*_model_problems(block), *_own_problems(block)), len(json.dumps(block)))
 
 
 def _model_problems(block: Json) -> Iterator[_Problem]:
-    """Let slack_sdk's models judge one block."""
+    """Check one block with slack_sdk's models."""
     try:
         parsed = Block.parse(copy.deepcopy(block))
         if parsed is None:
@@ -231,7 +231,7 @@ def _interactive_problems(block: Json) -> Iterator[_Problem]:
 
 
 def _text_problems(text: Any, place: str) -> Iterator[_Problem]:
-    """Refuse a text object of an unknown type or without a character in it."""
+    """Refuse a text object of an unknown type or without a character."""
     if not isinstance(text, dict):
         return
     if text.get("type") not in ("plain_text", "mrkdwn"):

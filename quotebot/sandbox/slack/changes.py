@@ -6,12 +6,12 @@ import asyncio
 
 
 class Changes:
-    """What the event stream watches."""
+    """Version counter that the event stream watches."""
 
     def __init__(self) -> None:
         self.version = 0
         self.closed = False
-        self._changed: asyncio.Event | None = None  # made for whoever waits: most changes are watched by nobody
+        self._changed: asyncio.Event | None = None  # created on demand: most changes have no watcher
 
     def bump(self) -> None:
         """Count one change and wake every watcher."""
@@ -29,7 +29,7 @@ class Changes:
             self._changed = None
 
     async def after(self, version: int, timeout_seconds: float) -> bool:
-        """Wait until the version differs from `version` (True), or the time is over or the world stops (False)."""
+        """Wait until the version differs from `version` (True), or until the timeout or the end of the world (False)."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self.version == version and not self.closed:

@@ -1,4 +1,4 @@
-"""The world's clock: the time it was given plus an offset that tests move, for whatever Slack lets expire."""
+"""The world's clock: the given time plus an offset that tests move, for everything that expires in Slack."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class VirtualClock:
 
     @property
     def offset_seconds(self) -> float:
-        """How far this clock is ahead of the time it was given."""
+        """The offset: how far this clock is ahead of the given time."""
         return self._offset
 
     def move(self, offset_seconds: float) -> None:
-        """Set the offset and wake whoever waits for a due time."""
+        """Set the offset and wake all that wait for a due time."""
         self._offset = offset_seconds
         if self._moved is not None:
             self._moved.set()
@@ -36,15 +36,15 @@ class VirtualClock:
         return self._now() + self._offset
 
     def microseconds(self) -> int:
-        """Unix microseconds without the offset: what messages and gestures are stamped with."""
+        """Unix microseconds without the offset: the source of timestamps of messages and gestures."""
         return int(self._now() * 1_000_000)
 
     def date(self) -> str:
-        """Return the moment without the offset as HTTP's Date has it: the bot's own clock does not move with the offset."""
+        """Return the time without the offset in HTTP's Date format: the bot's own clock does not move with the offset."""
         return formatdate(self._now(), usegmt=True)
 
     def stamp(self) -> str:
-        """Return the moment of a gesture, `seconds.microseconds`."""
+        """Return the timestamp of a gesture, `seconds.microseconds`."""
         now = self.microseconds()
         return f"{now // 1_000_000}.{now % 1_000_000:06d}"
 

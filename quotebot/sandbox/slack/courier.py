@@ -1,4 +1,4 @@
-"""Deliveries to the bot: envelopes sent, kept for redelivery, retried where Slack retries."""
+"""Deliveries to the bot: envelopes are sent, kept for redelivery, and retried where Slack retries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from quotebot.sandbox.slack.clock import VirtualClock
     from quotebot.sandbox.slack.line import Line
 
-# When an event that got no ack is sent again, counted from its first delivery.
+# Times of the retries of an event without an ack, counted from its first delivery.
 EVENT_RETRY_SECONDS = (0.0, 60.0, 300.0)
-# What an app that has Delayed Events switched on gets besides: once an hour for a day.
+# Additional retries of an app that has Delayed Events switched on: once an hour for a day.
 DELAYED_EVENT_SECONDS = tuple(3600.0 * hour for hour in range(1, 25))
 REMEMBERED_DELIVERIES = 10_000
 REDELIVERIES_MAX = 50
@@ -30,7 +30,7 @@ Kind = Literal["slash_commands", "interactive", "events_api"]
 
 @dataclass(slots=True)
 class Delivery:
-    """One thing told to the bot. `on_ack` applies its first answer to the workspace and says what went wrong, if anything."""
+    """One delivery to the bot. `on_ack` applies its first answer to the workspace and returns the error, if any."""
 
     request_id: str
     kind: Kind
@@ -44,10 +44,13 @@ class Delivery:
 
 
 class Courier:
-    """Wrap payloads in envelopes, deliver them over the line, deliver them again on request."""
+    """Wraps payloads in envelopes, delivers them over the line, and redelivers them on request."""
 
     def __init__(self, line: Line, clock: VirtualClock, tokens: Tokens, *, delayed_events: bool = False) -> None:
-        """With `delayed_events` an event that nobody acknowledged is sent once an hour for a day, after its three retries."""
+        """Set up the courier.
+
+        With `delayed_events` an event without an ack is sent once an hour for a day, after its three retries.
+        """
         self._retry_seconds = (*EVENT_RETRY_SECONDS, *(DELAYED_EVENT_SECONDS if delayed_events else ()))
         self._line = line
         self._clock = clock
@@ -63,9 +66,9 @@ class Courier:
         return delivery, await self._attempt(delivery, delivery.envelope_id, delivery.text)
 
     async def raise_event(self, event: Json, *, ext_shared: bool = False, enterprise_id: str | None = None) -> tuple[Delivery, Ack]:
-        """Deliver an event; without an ack it is retried in the background, as Slack does. Answers with the first attempt.
+        """Deliver an event; without an ack it is retried in the background, as Slack does. Returns the result of the first attempt.
 
-        `ext_shared` says that it happened in an externally shared channel, `enterprise_id` is the organization of the workspace.
+        `ext_shared` marks an event in an externally shared channel, `enterprise_id` is the organization of the workspace.
         """
         payload: Json = {
             "token": VERIFICATION_TOKEN,
@@ -106,11 +109,11 @@ class Courier:
 
     @property
     def last(self) -> Delivery | None:
-        """Return what was delivered last."""
+        """Return the last delivery."""
         return next(reversed(self._deliveries.values()), None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background until the world stops."""
+        """Run a coroutine in the background until the world stops."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -145,7 +148,7 @@ class Courier:
         return envelope_id, text
 
     async def _attempt(self, delivery: Delivery, envelope_id: str, text: str) -> Ack:
-        """Deliver one envelope. The person sees the first answer only; a failure counts while there is none."""
+        """Deliver one envelope. The person sees the first answer only; an error is shown as long as there is none."""
         ack = await self._line.deliver(text, envelope_id, delivery.kind)
         if delivery.answered:
             return ack

@@ -1,4 +1,4 @@
-"""Who and what exists in the workspace: fixed data, people named by their role."""
+"""People, groups and channels of the workspace: fixed data, people named by their role."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BOT_TOKEN = "xoxb-sandbox-bot"
 APP_TOKEN = "xapp-sandbox-app"
 VERIFICATION_TOKEN = "sandbox-verification"
 
-# What the app listens to; the manifest of an app says the same to Slack.
+# The app's event subscriptions, as in its manifest.
 SUBSCRIPTIONS = frozenset({"app_home_opened", "app_mention", "message.im", "message.channels"})
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person the workspace can see. `name` is the role.
+    """A person whom the workspace can see. `name` is the role.
 
     A person with another `team_id` is here through Slack Connect. `enterprise_id` and `teams` describe a member of an Enterprise
-    Grid organization: the workspaces they belong to besides `team_id`. `is_stranger` is Slack's word for a person of another
+    Grid organization: the workspaces they belong to in addition to `team_id`. `is_stranger` is Slack's term for a person of another
     workspace who shares no channel with the app.
     """
 
@@ -45,12 +45,12 @@ class Person:
 
     @property
     def is_external(self) -> bool:
-        """Whether they belong to another workspace only."""
+        """True if the person belongs to other workspaces only."""
         return TEAM_ID not in (self.team_id, *self.teams)
 
     @property
     def email(self) -> str:
-        """The address users.lookupByEmail knows."""
+        """The address for users.lookupByEmail."""
         return f"{self.name}@{self.team_domain}.example"
 
     @property
@@ -63,7 +63,7 @@ class Person:
 class Channel:
     """A channel or a direct-message channel. `members` are user ids. In a restricted one only some people may post.
 
-    `connected_teams` are the other workspaces of an externally shared channel, `pending_teams` those that are invited to be one.
+    `connected_teams` are the other workspaces of an externally shared channel, `pending_teams` those that are invited.
     """
 
     id: str
@@ -79,7 +79,7 @@ class Channel:
 
     @property
     def is_ext_shared(self) -> bool:
-        """Whether people of another organization are in it through Slack Connect."""
+        """True if people of another organization are members through Slack Connect."""
         return bool(self.connected_teams)
 
 
@@ -137,9 +137,9 @@ OPS_CHANNEL = "C0OPS"
 
 
 class Directory:
-    """Look-ups over the fixed data, and the direct-message channels opened so far.
+    """Lookups over the fixed data, and the direct-message channels opened so far.
 
-    `enterprise_id` is set where the workspace belongs to an Enterprise Grid organization.
+    `enterprise_id` is set if the workspace belongs to an Enterprise Grid organization.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a network does to the order of things: an envelope that another one overtakes, an acknowledgement that comes late."""
+"""Reordering by the network: an envelope that is overtaken by another one, an acknowledgement that arrives late."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class Disorder:
-    """Takes the faults `out_of_order` and `delay_ack` of the socket, and holds back what they strike."""
+    """Applies the socket's faults `out_of_order` and `delay_ack`, by delaying the affected envelopes and acks."""
 
     def __init__(self, weather: ArmedFaults) -> None:
         self._weather = weather
-        self._overtaken: list[asyncio.Event] = []  # one per envelope that is held back
+        self._overtaken: list[asyncio.Event] = []  # one per delayed envelope
 
     async def before_sending(self, kind: str) -> None:
-        """Hold an envelope back until another one was sent, for `delay` seconds at most. Its patience begins after that."""
+        """Delay an envelope until another one was sent, for `delay` seconds at most. Its ack timeout starts after that."""
         fault = self._weather.take("socket", kind, only=frozenset({"out_of_order"}))
         if fault is None:
             return
@@ -32,11 +32,11 @@ class Disorder:
             self._overtaken.remove(overtaken)
 
     def sent(self) -> None:
-        """Let go of what was waiting to be overtaken."""
+        """Release the envelopes that wait to be overtaken."""
         for overtaken in self._overtaken:
             overtaken.set()
 
     def ack_delay(self, kind: str) -> float:
-        """Return how many seconds late an acknowledgement is to arrive; 0: in time."""
+        """Return by how many seconds an acknowledgement is delayed; 0 for none."""
         fault = self._weather.take("socket", kind, only=frozenset({"delay_ack"}))
         return 0.0 if fault is None else fault.delay

@@ -1,4 +1,4 @@
-"""Interactive elements: where they are, what a form's state says about them, what a click on one sends."""
+"""Interactive elements: their places, their state in a form, and the payload of a click."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERACTIVE = TEXT_INPUTS | ONE_OF | MANY_OF | DIRECT.keys() | STATELESS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An interactive element and the block it sits in."""
+    """An interactive element and its block."""
 
     block_id: str
     element: Json
@@ -54,7 +54,7 @@ def interactive_parts(block: Json) -> list[Json]:
 
 
 def find_all(blocks: list[Json]) -> list[Found]:
-    """Return every interactive element of a message or view; ids have been filled in before."""
+    """Return every interactive element of a message or view, whose ids must be filled in."""
     return [
         Found(
             block_id=str(block["block_id"]),
@@ -74,7 +74,7 @@ def options_of(element: Json) -> list[Json]:
 
 
 def initial_state(blocks: list[Json]) -> dict[str, Json]:
-    """Return state.values of a form nobody has touched."""
+    """Return state.values of an untouched form."""
     state: dict[str, Json] = {}
     for found in find_all(blocks):
         if found.element["type"] not in STATELESS:
@@ -95,9 +95,9 @@ def _initial(element: Json) -> Json:
 
 
 def state_object(element: Json, value: Any) -> Json:
-    """Turn a plain value (or a ready state object) into what state.values holds for this element.
+    """Convert a plain value (or a ready state object) to this element's entry in state.values.
 
-    Raises ValueError when a select has no such option.
+    Raises ValueError if a select has no such option.
     """
     kind = element["type"]
     if isinstance(value, dict) and kind != "rich_text_input":
@@ -131,12 +131,12 @@ def _option(element: Json, value: Any) -> Json:
 
 
 def is_empty(state: Json) -> bool:
-    """Tell whether a state object holds nothing, which a required input refuses."""
+    """Tell whether a state object is empty, which a required input refuses."""
     return all(value in (None, "", []) for key, value in state.items() if key != "type")
 
 
 def action_of(found: Found, value: Any, action_ts: str) -> Json:
-    """Return the entry of payload.actions for a click or a choice. Raises ValueError when a select has no such option."""
+    """Return the entry of payload.actions for a click or a choice. Raises ValueError if a select has no such option."""
     element = found.element
     action: Json = {"type": element["type"], "action_id": found.action_id, "block_id": found.block_id, "action_ts": action_ts}
     if element["type"] in ("button", "icon_button", "workflow_button"):

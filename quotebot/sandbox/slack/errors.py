@@ -1,4 +1,4 @@
-"""How the workspace refuses: Slack's own error codes, in Slack's own shape."""
+"""Refusals of the workspace: Slack's own error codes, in Slack's own format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class SlackError(Exception):
-    """One refusal. `code` is Slack's word, `messages` go to response_metadata.messages."""
+    """One refusal. `code` is Slack's error code, `messages` go to response_metadata.messages."""
 
     def __init__(self, code: str, *, messages: Sequence[str] = (), **extra: object) -> None:
         super().__init__(f"{code}: {'; '.join(messages)}" if messages else code)
@@ -20,7 +20,7 @@ class SlackError(Exception):
         self.extra = extra
 
     def body(self) -> Json:
-        """Return the JSON answer, as Slack words it."""
+        """Return the JSON answer, in Slack's format."""
         body: Json = {"ok": False, "error": self.code, **self.extra}
         if self.messages:
             body["response_metadata"] = {"messages": self.messages}

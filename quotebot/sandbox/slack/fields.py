@@ -1,4 +1,4 @@
-"""What Slack's own client refuses in a form before the app hears of it: too short, too long, not a number, not an address."""
+"""Checks that Slack's own client makes in a form before it sends it: too short, too long, not a number, not an address."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TOO_MANY = "Please choose at most {0}."
 
 
 def refusals(fields: list[Found], state: dict[str, Json]) -> dict[str, str]:
-    """Return what is wrong with a filled-in form: {block_id: what its field says}."""
+    """Return the errors of a filled-in form: {block_id: message}."""
     found = {field.block_id: complaint(field, state[field.block_id][field.action_id]) for field in fields if field.is_input}
     return {block_id: words for block_id, words in found.items() if words is not None}
 
 
 def complaint(field: Found, held: Json) -> str | None:
-    """Return what is wrong with one field, or None; `held` is its state object."""
+    """Return the error of one field, or None; `held` is its state object."""
     if is_empty(held):
         return None if field.optional else REQUIRED
     element = field.element

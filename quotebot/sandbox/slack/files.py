@@ -1,4 +1,4 @@
-"""Uploaded files: the three-step upload, what was shared where, the bytes on disk or, without a folder, in memory."""
+"""Uploaded files: the three-step upload, the places of sharing, the bytes on disk or, without a folder, in memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StoredFile:
-    """One file. `shares` says where it was posted: {channel: [{ts, thread_ts?}]}. `secret` lets the page fetch it tokenless.
+    """One file. `shares` lists its places: {channel: [{ts, thread_ts?}]}. `secret` lets the page fetch it without a token.
 
-    `path` is where its bytes are in a workspace that keeps them on disk; ask `Files.content` for them.
+    `path` is the file of its bytes in a workspace that keeps them on disk; `Files.content` returns them.
     """
 
     id: str
@@ -39,15 +39,15 @@ class StoredFile:
 
     @property
     def mimetype(self) -> str:
-        """Guess from the name, as Slack does first."""
+        """Guess the type from the name, as Slack does first."""
         return mimetypes.guess_type(self.name)[0] or "application/octet-stream"
 
     def url(self, base_url: str) -> str:
-        """Where the bytes are served to a caller with the bot's token."""
+        """Return the URL of the bytes for a caller with the bot's token."""
         return f"{base_url}/files-pri/{TEAM_ID}-{self.id}/{self.name}"
 
     def wire(self, base_url: str) -> Json:
-        """Return the file as Slack sends it, with its SHA-256 besides."""
+        """Return the file as Slack sends it, plus its SHA-256."""
         kind = Path(self.name).suffix.removeprefix(".").lower() or "binary"
         return {
             "id": self.id,
@@ -81,7 +81,7 @@ class StoredFile:
 
 
 class Files:
-    """Reserve an upload, take its bytes, complete it once."""
+    """Reserves an upload, receives its bytes, completes it once."""
 
     def __init__(self, changes: Changes, clock: VirtualClock, tokens: Tokens, folder: Path | None) -> None:
         self._changes = changes
@@ -90,10 +90,10 @@ class Files:
         self._folder = folder
         self._in_memory: dict[str, bytes] = {}
         self._by_id: dict[str, StoredFile] = {}
-        self._awaited: dict[str, StoredFile] = {}  # upload_id -> the file, while it still takes bytes
+        self._awaited: dict[str, StoredFile] = {}  # upload_id -> the file, while it still accepts bytes
 
     def reserve(self, name: str) -> StoredFile:
-        """Create the file an upload URL is for."""
+        """Create the file of an upload URL."""
         file_id = self._tokens.object_id("F")
         stored = StoredFile(
             id=file_id,
@@ -113,11 +113,11 @@ class Files:
         return self._by_id.get(file_id)
 
     def by_upload(self, upload_id: str) -> StoredFile | None:
-        """Find the file an upload URL belongs to, while it still takes bytes."""
+        """Find the file of an upload URL, while it still accepts bytes."""
         return self._awaited.get(upload_id)
 
     def put(self, stored: StoredFile, data: bytes) -> None:
-        """Keep the bytes; a repeated upload before completion replaces them."""
+        """Store the bytes; a repeated upload before completion replaces them."""
         if self._folder is None:
             self._in_memory[stored.id] = data
         else:
@@ -132,14 +132,14 @@ class Files:
         return self._in_memory[stored.id] if self._folder is None else stored.path.read_bytes()
 
     def complete(self, stored: StoredFile, title: str | None) -> None:
-        """Make an upload a file."""
+        """Mark an upload as a completed file."""
         stored.completed = True
         self._awaited.pop(stored.upload_id, None)
         stored.title = title or stored.name
         self._changes.bump()
 
     def share(self, stored: StoredFile, channel: str, ts: str, thread_ts: str | None) -> None:
-        """Remember where a file was posted."""
+        """Record a place where a file was posted."""
         place: Json = {"ts": ts, "reply_count": 0, "reply_users": [], "reply_users_count": 0}
         if thread_ts is not None:
             place["thread_ts"] = thread_ts
@@ -147,7 +147,7 @@ class Files:
         self._changes.bump()
 
     def delete(self, stored: StoredFile) -> None:
-        """Forget a file and its bytes."""
+        """Delete a file and its bytes."""
         del self._by_id[stored.id]
         self._in_memory.pop(stored.id, None)
         if self._folder is not None:

@@ -1,4 +1,4 @@
-"""multipart/form-data bodies, taken apart."""
+"""Parser of multipart/form-data bodies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _END = b"--"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One field. `filename` is None for a plain field; `charset` is that of a text."""
+    """One field. `filename` is None for a plain field; `charset` is that of its text."""
 
     name: str
     filename: str | None
@@ -19,7 +19,7 @@ class Part:
     content: bytes
 
     def text(self) -> str:
-        """Return the content as text. Raises ValueError when it is not in its charset or the charset is unknown."""
+        """Return the content as text. Raises ValueError if it is not in its charset or the charset is unknown."""
         try:
             return self.content.decode(self.charset)
         except LookupError as error:
@@ -27,7 +27,7 @@ class Part:
 
 
 def multipart(content_type: str, body: bytes) -> list[Part]:
-    """Take a body apart; `content_type` is the whole header. Raises ValueError when it is not such a body."""
+    """Split a body into its parts; `content_type` is the whole header. Raises ValueError if it is not such a body."""
     header = Message()
     header["content-type"] = content_type
     boundary = _parameter(header, "boundary", "content-type")

@@ -1,4 +1,4 @@
-"""What people do: type a command, click, fill in a form, write. Each becomes a delivery; its ack becomes what they see."""
+"""Gestures of people: typing a command, a click, a form, a message. Each becomes a delivery; its ack changes what they see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPED_NAME = re.compile(r"(?<![\w<])([@#])([\w-]+)")
 
 
 class Gestures:
-    """Everything a person can do in the workspace. Raises GestureError for what cannot be done."""
+    """All gestures of people in the workspace. Raises GestureError for an impossible one."""
 
     def __init__(self, workspace: Workspace, courier: Courier, *, echo_own_messages: bool) -> None:
         self._workspace = workspace
@@ -64,7 +64,7 @@ class Gestures:
         values: dict[str, Json],
         stale: bool,
     ) -> Json:
-        """Click or choose something on a message; `stale` reaches elements an update has removed since."""
+        """Click or choose an element of a message; with `stale` also one that an update has removed since."""
         workspace = self._workspace
         workspace.person(user)
         message = self._message(user, channel_reference, ts)
@@ -84,7 +84,7 @@ class Gestures:
     async def click_view(
         self, user: str, view_id: str, action_id: str, *, block_id: str | None, value: Any, values: dict[str, Json]
     ) -> Json:
-        """Click or choose something in a modal or in App Home."""
+        """Click or choose an element of a modal or of App Home."""
         view = self._view(user, view_id)
         found = _pick(find_all(view.blocks), action_id, block_id, value, f"view {view_id}")
         _fill(view.state, find_all(view.blocks), values)
@@ -98,7 +98,7 @@ class Gestures:
         return {"request_id": delivery.request_id, **ack.body()}
 
     async def submit(self, user: str, view_id: str, values: dict[str, Json]) -> Json:
-        """Submit a modal. A field that is empty, too long or no number stops it in the client, before the bot hears of it."""
+        """Submit a modal. An empty, too long or non-numeric field is refused by the client, and the bot receives nothing."""
         view = self._view(user, view_id)
         if view.content["type"] != "modal":
             raise GestureError(400, f"view {view_id} is an App Home; only a modal can be submitted")
@@ -117,7 +117,7 @@ class Gestures:
         return {"request_id": delivery.request_id, **ack.body()}
 
     async def close_view(self, user: str, view_id: str) -> Json:
-        """Close a modal with its cross; the bot hears of it when the view asked for that."""
+        """Close a modal with its cross; the bot is notified if the view requested that."""
         view = self._view(user, view_id)
         payload = self._payloads.view_closed(user, view, is_cleared=False)
         self._workspace.views.close(view)
@@ -127,7 +127,7 @@ class Gestures:
         return {"request_id": delivery.request_id, **ack.body()}
 
     def element_at(self, user: str, place: Json, action_id: str) -> tuple[View | Message, Found]:
-        """Return the view or message a person has before them, and an element of it."""
+        """Return the view or message in front of a person, and an element of it."""
         view_id, ts = place.get("view_id"), place.get("message_ts")
         if view_id is not None:
             view = self._view(user, str(view_id))
@@ -146,9 +146,9 @@ class Gestures:
         return {"request_id": delivery.request_id, **ack.body()}
 
     async def write(self, user: str, channel_reference: str, text: str, thread_ts: str | None, *, with_teams: bool = True) -> Json:
-        """Post a message; the bot gets the events it subscribed to. Answers after the first attempt of each.
+        """Post a message; the bot gets the events it subscribed to. Returns after the first attempt of each.
 
-        Without `with_teams` they are of the older kind, which does not name the author's workspace.
+        Without `with_teams` the events are of the older kind, which does not name the author's workspace.
         """
         workspace = self._workspace
         workspace.person(user)
@@ -187,9 +187,10 @@ class Gestures:
         pending: bool | None = None,
         members: list[str] | None = None,
     ) -> Json:
-        """Change the properties of a channel that are given: None leaves one as it is.
+        """Change the given properties of a channel: None leaves one unchanged.
 
-        `shared` connects it with the partner's workspace (Slack Connect), `pending` invites that; `members` are the people in it.
+        `shared` connects it with the partner's workspace (Slack Connect), `pending` invites that workspace; `members` are its
+        people.
         """
         channel = self._workspace.place(reference)
         if channel.is_im:
@@ -223,7 +224,7 @@ class Gestures:
         return {"request_id": delivery.request_id, **ack.body()}
 
     def _posted(self, message: Message) -> None:
-        """Tell the bot of its own messages too, as Slack does; it is expected to ignore them."""
+        """Send the bot its own messages too, as Slack does; it must ignore them."""
         if message.user != BOT_USER_ID or not self._echo_own_messages:
             return
         channel = self._workspace.place(message.channel)
@@ -248,7 +249,7 @@ class Gestures:
         return ("message.im" if channel.is_im else "message.channels") in subscriptions
 
     def _slash_acked(self, ack: Ack, user: str, channel: Channel, hook: ResponseUrl, command: str, text: str) -> str | None:
-        """Show what came of a slash command: the bot's answer, or Slack's notice that there is none."""
+        """Show the result of a slash command: the bot's answer, or Slack's notice that there is none."""
         workspace = self._workspace
         if ack.payload is None:
             workspace.tell(channel, user, f'{command} failed with the error "{ack.error}"')
@@ -276,7 +277,7 @@ class Gestures:
         return ack.error
 
     def _submission_acked(self, ack: Ack, view: View) -> str | None:
-        """Do what the bot's answer to a form says: close, show errors, update, push or clear."""
+        """Apply the bot's answer to a form: close, show errors, update, push or clear."""
         if ack.payload is None:
             self._workspace.views.refuse(view, {"": NO_ANSWER})
             return ack.error
@@ -304,7 +305,7 @@ class Gestures:
             raise SlackError("invalid_response_action", messages=[f"unknown response_action {action!r}"])
 
     def _escaped(self, text: str) -> str:
-        """Turn @name and #channel into ids, as Slack does for a command that asks for it (should_escape)."""
+        """Replace @name and #channel by ids, as Slack does for a command with should_escape."""
         directory = self._workspace.directory
         people = {person.name: person.id for person in directory.people.values()}
         channels = {channel.name: channel.id for channel in directory.channels.values() if not channel.is_im}
@@ -358,7 +359,7 @@ class Gestures:
 
 
 def _pick(found: list[Found], action_id: str, block_id: str | None, value: Any, where: str) -> Found:
-    """Choose the element meant: by action_id, by block_id when given, among equals by the button's value."""
+    """Choose the element: by action_id, by block_id if given, among equal ones by the button's value."""
     candidates = [each for each in found if each.action_id == action_id and block_id in (None, each.block_id)]
     if not candidates:
         known = ", ".join(f"{each.action_id} (block {each.block_id})" for each in found) or "none"
@@ -381,7 +382,7 @@ def _state(found: Found, value: Any) -> Json:
 
 
 def _fill(state: dict[str, Json], found: list[Found], values: dict[str, Json]) -> None:
-    """Type `values` ({block_id: {action_id: value}}) into a form's state. Raises GestureError 404 for a field that is not there."""
+    """Enter `values` ({block_id: {action_id: value}}) into a form's state. Raises GestureError 404 for an unknown field."""
     fields = {(each.block_id, each.action_id): each for each in found if each.element["type"] not in STATELESS}
     for block_id, actions in values.items():
         if not isinstance(actions, dict):
@@ -395,7 +396,7 @@ def _fill(state: dict[str, Json], found: list[Found], values: dict[str, Json]) -
 
 
 def _known_errors(view: View, errors: Any) -> dict[str, str]:
-    """Return the bot's errors. Raises SlackError when they name no block of the view, which Slack refuses as a whole."""
+    """Return the bot's errors. Raises SlackError if they name no block of the view, which Slack refuses as a whole."""
     known = {str(block["block_id"]) for block in view.blocks}
     if not isinstance(errors, dict) or not errors:
         raise SlackError("invalid_errors", messages=["errors must be an object of block_id: message"])

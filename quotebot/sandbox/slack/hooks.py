@@ -1,4 +1,4 @@
-"""What a response_url does: answer the person, replace or delete the message the gesture came from."""
+"""Requests to a response_url: answer the person, or replace or delete the message of the gesture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def answer_hook(workspace: Workspace, path: str, raw: bytes) -> None:
-    """Apply one POST to a response URL. Raises SlackError; a refused POST uses nothing up."""
+    """Apply one POST to a response URL. Raises SlackError; a refused POST does not count as a use."""
     hook = workspace.passes.redeem_response_url(path)
     body = _parsed(raw)
     original = workspace.messages.get(hook.channel, hook.message_ts) if hook.message_ts else None
@@ -37,7 +37,7 @@ def answer_hook(workspace: Workspace, path: str, raw: bytes) -> None:
 
 
 def checked_content(body: Json, tokens: Tokens) -> tuple[str, list[Json]]:
-    """Return (text, blocks) of a response message. Raises SlackError no_text and what check_message_blocks raises."""
+    """Return (text, blocks) of a response message. Raises SlackError no_text and the errors of check_message_blocks."""
     text = body.get("text")
     blocks = check_message_blocks(body.get("blocks"), tokens)
     text = text if isinstance(text, str) else ""

@@ -1,4 +1,4 @@
-"""The line to the bot: how an envelope reaches it and what comes back. Socket Mode is the usual one."""
+"""The line to the bot: it carries an envelope to the bot and returns the ack. Socket Mode is the usual one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What came back for one envelope. `payload` is None without an ack, {} for a bare one; `error` is Slack's word for no ack."""
+    """Response to one envelope. `payload` is None without an ack, {} for a bare one; `error` is Slack's code for a missing ack."""
 
     payload: Json | None
     milliseconds: float | None
     error: str | None = None
 
     def body(self) -> Json:
-        """Return it as the control API shows it."""
+        """Return the ack in the control API's format."""
         body: Json = {"ack": self.payload, "ack_ms": self.milliseconds}
         return body if self.error is None else {**body, "error": self.error}
 
 
 class Line(Protocol):
-    """Whoever carries envelopes to the bot."""
+    """Transport of envelopes to the bot."""
 
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
-        """Hand over one envelope (JSON text) and wait for its ack; `kind` is slash_commands, interactive or events_api.
+        """Send one envelope (JSON text) and wait for its ack; `kind` is slash_commands, interactive or events_api.
 
-        Without an ack the Ack carries Slack's word for it: dispatch_failed (nobody there) or operation_timeout (no ack in time).
+        Without an ack the Ack contains Slack's error: dispatch_failed (no connection) or operation_timeout (no ack in time).
         """
         ...

@@ -1,6 +1,6 @@
-"""What Slack knows of the app from its manifest: the command it offers, its shortcuts, and what it may do.
+"""The app's manifest as Slack uses it: its command, its shortcuts, and its scopes.
 
-tests/test_manifest.py holds this to manifest.yml, which is no part of the installed package.
+tests/test_manifest.py compares this with manifest.yml, which is not part of the installed package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHORTCUTS: tuple[dict[str, str], ...] = (
         "description": "Open the form of a new quote with what this message says",
     },
 )
-# What the composer completes after the command: the verb, what follows it, what it is for. Slack itself shows the usage hint alone.
+# The composer's completions after the command: the verb, its arguments, its purpose. Slack itself shows the usage hint only.
 VERBS: tuple[tuple[str, str, str], ...] = (
     ("new", "for Acme: 150 pro, 1 support; term 12m; discount 15%", "Create and price a quote; alone it opens a form"),
     ("list", "[mine|all] [open|sent|...] [customer]", "Quotes, newest first"),
@@ -44,7 +44,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("ops", "", "What waits for operators"),
     ("help", "", "What can be typed"),
 )
-MESSAGES_TAB = True  # whether people can write to the app beside its Home tab
+MESSAGES_TAB = True  # whether people can write to the app next to its Home tab
 SCOPES = frozenset(
     {
         "app_mentions:read",
@@ -64,6 +64,6 @@ SCOPES = frozenset(
 
 
 def listing() -> dict[str, Any]:
-    """Return what the page offers for completion, in a message's menu and as the app's tabs."""
+    """Return the page's completions, message menu entries and app tabs."""
     verbs = [{"text": f"{COMMAND['command']} {verb}", "hint": hint, "about": about} for verb, hint, about in VERBS]
     return {"commands": [COMMAND], "verbs": verbs, "shortcuts": list(SHORTCUTS), "messages_tab": MESSAGES_TAB}

@@ -1,4 +1,4 @@
-"""The messages of every channel, threads and ephemerals included."""
+"""The messages of every channel, including threads and ephemeral messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Message:
-    """One message. `error` is what a person sees beside a click that got no ack; `revisions` are the blocks before each update."""
+    """One message. `error` is shown to a person next to a click without an ack; `revisions` are the blocks before each update."""
 
     channel: str
     ts: str
@@ -41,19 +41,19 @@ class Message:
 
     @property
     def is_reply(self) -> bool:
-        """Whether it lives in a thread below another message."""
+        """True if the message is in a thread below another one."""
         return self.thread_ts is not None and self.thread_ts != self.ts
 
 
 class Messages:
-    """Insert, find, edit, delete."""
+    """Inserts, finds, edits and deletes messages."""
 
     def __init__(self, changes: Changes, clock: VirtualClock) -> None:
         self._changes = changes
         self._timestamps = Timestamps(clock)
         self._by_key: dict[tuple[str, str], Message] = {}  # in the order of their timestamps
         self._threads: dict[tuple[str, str], list[Message]] = {}
-        self._readable: dict[str, list[Message]] = {}  # channel -> what everybody reads outside threads, oldest first
+        self._readable: dict[str, list[Message]] = {}  # channel -> the messages that all can read outside threads, oldest first
 
     def timestamp(self) -> str:
         """Return the next message timestamp."""
@@ -78,7 +78,7 @@ class Messages:
         return list(self._by_key.values())
 
     def channel(self, channel: str) -> list[Message]:
-        """Return what the bot can read in a channel outside threads, oldest first; not to be changed."""
+        """Return the messages that the bot can read in a channel outside threads, oldest first; do not change the list."""
         return self._readable.get(channel, [])
 
     def replies(self, channel: str, root: str) -> list[Message]:
@@ -86,7 +86,7 @@ class Messages:
         return [message for message in self._threads.get((channel, root), []) if message.ephemeral_for is None]
 
     def edit(self, message: Message, *, text: str, blocks: list[Json], by: str | None) -> None:
-        """Replace text and blocks; `by` marks it as edited by that user."""
+        """Replace text and blocks; `by` marks the message as edited by that user."""
         message.revisions.append(message.blocks)
         message.text = text
         message.blocks = blocks
@@ -96,7 +96,7 @@ class Messages:
         self._changes.bump()
 
     def delete(self, message: Message) -> None:
-        """Remove a message; a root with replies leaves a tombstone, so its thread stays."""
+        """Remove a message; a root with replies leaves a tombstone, so that its thread stays."""
         if message.is_reply or not self.replies(message.channel, message.ts):
             del self._by_key[message.channel, message.ts]
             if message in (readable := self._readable.get(message.channel, [])):
@@ -110,7 +110,7 @@ class Messages:
         self._changes.bump()
 
     def mark(self, message: Message, error: str | None) -> None:
-        """Set or clear the error shown beside a message's buttons."""
+        """Set or clear the error shown next to a message's buttons."""
         if message.error != error:
             message.error = error
             self._changes.bump()
@@ -121,7 +121,7 @@ class Messages:
 
 
 def wire_message(message: Message, *, files: list[Json], replies: list[Message], all_metadata: bool) -> Json:
-    """Return a message as the Web API and the events show it. Without `all_metadata` only the event_type of metadata is given."""
+    """Return a message in the Web API's and events' format. Without `all_metadata`, metadata contains the event_type only."""
     wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": message.team_id}
     if message.subtype is not None:
         wire["subtype"] = message.subtype

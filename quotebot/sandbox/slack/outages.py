@@ -1,4 +1,4 @@
-"""How an armed fault shows on an HTTP request: one place for the Web API, uploads and response URLs."""
+"""Effects of an armed fault on an HTTP request: one place for the Web API, uploads and response URLs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MALFORMED = Answer(200, {"Content-Type": "application/json; charset=utf-8"}, b'
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What serving a request came to. `status` is 200 or an error code, as the witness keeps it."""
+    """Result of serving a request. `status` is 200 or an error code, as in the request log."""
 
     answer: Answer
     applied: bool
@@ -30,18 +30,18 @@ class Served:
 
 
 class Outages:
-    """Serve a request under the weather and let the witness see it."""
+    """Serves a request under the armed faults and records it in the request log."""
 
     def __init__(self, weather: ArmedFaults, witness: Witness) -> None:
         self._weather = weather
         self._witness = witness
 
     def delay(self, method: str) -> float:
-        """Return how long a request is held up, in seconds; this uses the fault up."""
+        """Return for how many seconds a request is delayed; this counts a hit of the fault."""
         return self._weather.delay("slack", method, only=HTTP_EFFECTS)
 
     def serve(self, method: str, raw: bytes, key: Callable[[], str | None], apply: Callable[[], Served], *, waited: bool) -> Answer:
-        """Apply the request unless a fault comes first; `key` names it when it is refused before it was applied. Raises Cut."""
+        """Apply the request unless a fault prevents it; `key` identifies it in the log if it is refused before. Raises Cut."""
         fault = None if waited else self._weather.take("slack", method, only=HTTP_EFFECTS - {"slow"})
         effect = fault.effect if fault is not None else ""
         refusal = _refusal(fault, method) if fault is not None else None
@@ -67,7 +67,7 @@ class Outages:
 
 
 def ratelimited(retry_after_seconds: int) -> Answer:
-    """Return Slack's answer to a call that comes too soon."""
+    """Return Slack's answer to a call above the rate limit."""
     return json_answer({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(retry_after_seconds)})
 
 

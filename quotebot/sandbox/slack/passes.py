@@ -1,4 +1,4 @@
-"""Short-lived permissions Slack hands out: triggers, response URLs, socket tickets."""
+"""Short-lived permissions that Slack issues: triggers, response URLs, socket tickets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ResponseUrl:
 
 
 class Passes:
-    """Issue and redeem, by the world's clock."""
+    """Issues and redeems permissions, by the world's clock."""
 
     def __init__(self, clock: VirtualClock, tokens: Tokens) -> None:
         self._clock = clock
@@ -91,7 +91,7 @@ class Passes:
         return hook
 
     def redeem_response_url(self, path: str) -> ResponseUrl:
-        """Return the response URL if it may still be used; the caller counts the use.
+        """Return the response URL if it is still valid; the caller counts the use.
 
         Raises SlackError no_hook, expired_url or used_url.
         """
@@ -111,6 +111,6 @@ class Passes:
         return ticket
 
     def redeem_ticket(self, ticket: str) -> bool:
-        """Tell whether a socket ticket is good; it is good once, for a minute."""
+        """Tell whether a socket ticket is valid; it is valid once, for a minute."""
         issued_at = self._tickets.pop(ticket, None)
         return issued_at is not None and self._clock.now() - issued_at <= TICKET_SECONDS

@@ -1,7 +1,7 @@
 """Payloads of gestures, field by field as Slack sends them.
 
-A payload names the workspace of the person who acts. For a person of another workspace (Slack Connect) that is not the workspace
-the app is installed in: a form of theirs names that one as `view.app_installed_team_id`, an event in its `authorizations`.
+A payload names the workspace of the person who acts. For a person of another workspace (Slack Connect) that is not the workspace in
+which the app is installed: a form names the latter as `view.app_installed_team_id`, an event in its `authorizations`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Payloads:
-    """Build payloads over a workspace; each call issues fresh triggers and response URLs."""
+    """Builds payloads over a workspace; each call issues new triggers and response URLs."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -50,7 +50,7 @@ class Payloads:
         return payload, hook
 
     def message_action(self, user: str, message: Message, action: Json, state: Json) -> Json:
-        """Return block_actions for a click on a message. Of an ephemeral message Slack sends no content back."""
+        """Return block_actions for a click on a message. For an ephemeral message Slack sends no content back."""
         channel = self._workspace.place(message.channel)
         container: Json = {
             "type": "message",
@@ -93,7 +93,7 @@ class Payloads:
         return {**payload, "view": self._view(user, view), "is_cleared": is_cleared}
 
     def shortcut(self, user: str, callback_id: str, message: Message | None) -> Json:
-        """Return a global shortcut, or a message shortcut when there is a message."""
+        """Return a global shortcut, or a message shortcut if there is a message."""
         if message is None:
             return {**self._interactive("shortcut", user), "callback_id": callback_id, "action_ts": self._workspace.clock.stamp()}
         channel = self._workspace.place(message.channel)
@@ -109,12 +109,12 @@ class Payloads:
         }
 
     def suggestion(self, user: str, where: View | Message, found: Found, value: str) -> Json:
-        """Return block_suggestion: what was typed into a menu, and where it is. It brings no trigger."""
+        """Return block_suggestion: the text typed into a menu, and the menu's place. It contains no trigger."""
         payload = self._interactive("block_suggestion", user)
         del payload["trigger_id"]
         asked = {"action_id": found.action_id, "block_id": found.block_id, "value": value}
         if isinstance(where, View):
-            untold = {**self._view(user, where), "state": {"values": {}}}  # what the other fields hold is not said here
+            untold = {**self._view(user, where), "state": {"values": {}}}  # Slack does not send the other fields' values
             return {**payload, **asked, "container": {"type": "view", "view_id": where.id}, "view": untold}
         channel = self._workspace.place(where.channel)
         container = {"type": "message", "message_ts": where.ts, "channel_id": channel.id, "is_ephemeral": False}
@@ -125,7 +125,7 @@ class Payloads:
         """Return the event `message` or `app_mention` for a posted message.
 
         In an externally shared channel it names the author's workspace as `user_team` and `source_team`. Without `with_teams` it is
-        a payload of the older kind, which names no workspace at all.
+        a payload of the older kind, which names no workspace.
         """
         channel = self._workspace.place(message.channel)
         event = {
@@ -178,11 +178,11 @@ class Payloads:
         return team
 
     def _enterprise_of(self, person: Person) -> str | None:
-        """Return the organization of the workspace that a person acts from."""
+        """Return the organization of the workspace from which a person acts."""
         return self._workspace.directory.enterprise_id if person.team_id == TEAM_ID else person.enterprise_id
 
     def _view(self, user: str, view: View) -> Json:
-        """Return a view as it is sent back. For a person of another workspace it names the one the app is installed in."""
+        """Return a view as it is sent back. For a person of another workspace it names the workspace of the installation."""
         person = self._workspace.directory.people[user]
         return {**view.wire(), "app_installed_team_id": TEAM_ID} if person.team_id != TEAM_ID else view.wire()
 

@@ -1,7 +1,7 @@
 """Slack's rate limits: tiers per method and a pace per channel, each a bucket that a minute's worth of calls may empty at once.
 
-Slack names only what it allows at least ("50+ per minute") and tolerates bursts, but says nowhere how large: what is modelled here
-is the documented figure as the refill and one minute of it as the burst.
+Slack documents only a minimum ("50+ per minute") and tolerates bursts of an undocumented size: the model uses the documented figure
+as the refill and one minute of it as the burst.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from quotebot.sandbox.slack.arguments import Arguments
 
 MINUTE_SECONDS: Final = 60.0
-POSTS_AT_ONCE: Final = 15  # into one channel, which then takes one a second
-CONNECTIONS_AT_ONCE: Final = 20  # of the one a minute that tier 1 grants: a bot that has lost its links must find back
+POSTS_AT_ONCE: Final = 15  # into one channel, which then accepts one per second
+CONNECTIONS_AT_ONCE: Final = 20  # despite tier 1's one per minute: a bot that has lost its connections must be able to reconnect
 POSTS_PER_MINUTE: Final = 300  # into the whole workspace: "several hundred"
 PER_MINUTE: Final[dict[str, int]] = {
     "apps.connections.open": 1,
@@ -41,12 +41,12 @@ PER_MINUTE: Final[dict[str, int]] = {
 }
 
 
-_AT_ONCE: Final = {"apps.connections.open": CONNECTIONS_AT_ONCE}  # where it is not a minute's worth
+_AT_ONCE: Final = {"apps.connections.open": CONNECTIONS_AT_ONCE}  # methods whose burst is not a minute's worth
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """`level` calls may come now; it fills by `per_second` up to `size`."""
+    """Token bucket: `level` calls may be made now; it fills by `per_second` up to `size`."""
 
     size: float
     per_second: float
@@ -54,7 +54,7 @@ class _Bucket:
     at: float
 
     def take(self, now: float) -> float:
-        """Take one call; return 0, or how many seconds the caller has to wait for one."""
+        """Take one call; return 0, or the seconds that the caller has to wait."""
         self.level = min(self.size, self.level + (now - self.at) * self.per_second)
         self.at = now
         if self.level >= 1:
@@ -64,7 +64,7 @@ class _Bucket:
 
 
 class Rates:
-    """How fast the app may call. One per workspace and app."""
+    """Rate limits of the app. One per workspace and app."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

@@ -1,4 +1,4 @@
-"""Which scopes a method asks for, and the refusal when the app was installed without them."""
+"""Scopes that each method requires, and the refusal if the app was installed without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from quotebot.sandbox.slack.arguments import Arguments
     from quotebot.sandbox.slack.directory import Directory
 
-# method -> scopes of which one is needed; methods that are not here need none
+# method -> scopes of which one is needed; methods that are not listed need none
 ANY_OF: Final[dict[str, tuple[str, ...]]] = {
     "bots.info": ("users:read",),
     "chat.delete": ("chat:write",),
@@ -35,7 +35,7 @@ ANY_OF: Final[dict[str, tuple[str, ...]]] = {
     "users.list": ("users:read",),
     "users.lookupByEmail": ("users:read.email",),
 }
-_BY_KIND: Final = {  # method -> what is asked of the conversation; which scope that takes depends on its kind
+_BY_KIND: Final = {  # method -> access to the conversation; the required scope depends on its kind
     "conversations.history": "history",
     "conversations.replies": "history",
     "conversations.info": "read",
@@ -44,9 +44,9 @@ _BY_KIND: Final = {  # method -> what is asked of the conversation; which scope 
 
 
 def check_scopes(method: str, arguments: Arguments, directory: Directory, granted: Collection[str]) -> None:
-    """Pass, or raise SlackError missing_scope with `needed` and `provided`, as Slack words it.
+    """Return if a required scope is granted; otherwise raise SlackError missing_scope with `needed` and `provided`, as Slack does.
 
-    What is read of a conversation depends on its kind: im:history for a direct message, groups:history for a private channel,
+    The scope to read a conversation depends on its kind: im:history for a direct message, groups:history for a private channel,
     channels:history for a public one, and likewise groups:read and channels:read.
     """
     needed = _needed(method, arguments, directory)
@@ -60,5 +60,5 @@ def _needed(method: str, arguments: Arguments, directory: Directory) -> tuple[st
         return ANY_OF.get(method, ())
     channel = directory.channel(arguments.text("channel"))
     if channel is None:
-        return ()  # the method itself says that there is no such channel
+        return ()  # the method itself reports the missing channel
     return (f"{'im' if channel.is_im else 'groups' if channel.is_private else 'channels'}:{read}",)

@@ -1,4 +1,4 @@
-"""Socket Mode as Slack runs it: tickets, hello, pings, up to ten connections, one random connection per envelope, acks from any."""
+"""Socket Mode as in Slack: tickets, hello, pings, up to ten connections, one random connection per envelope, acks from any."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class Connection:
     muted: bool = False
 
     def mute(self) -> None:
-        """Stop reading; the kernel's buffer keeps what the client sends."""
+        """Stop reading; the kernel's buffer keeps the client's data."""
         self.muted = True
         self.request.protocol.pause_reading()
 
     def unmute(self) -> None:
-        """Read again, starting with what piled up."""
+        """Read again, starting with the buffered data."""
         self.muted = False
         self.request.protocol.resume_reading()
 
     async def send(self, text: str) -> bool:
-        """Send a frame; False when the connection turned out to be dead. A muted connection swallows it."""
+        """Send a frame; False if the connection is dead. A muted connection drops the frame."""
         if self.muted:
             return True
         try:
@@ -91,21 +91,21 @@ class SocketMode:
         self._monotonic = monotonic
         self._connections: list[Connection] = []
         self._waiting: dict[str, deque[_Waiting]] = {}
-        self._fate: OrderedDict[str, str] = OrderedDict()  # envelope_id -> what a further ack of it is
+        self._fate: OrderedDict[str, str] = OrderedDict()  # envelope_id -> the kind of a further ack for it
         self._tasks: set[asyncio.Task[None]] = set()
         self._handled: set[int] = set()
-        self._weather_changed: asyncio.Event | None = None  # made for whoever waits
+        self._weather_changed: asyncio.Event | None = None  # created on demand
         self._disorder = Disorder(weather)
         weather.subscribe(self._on_faults)
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some envelope's ack is still awaited."""
+        """True while an envelope waits for its ack."""
         return bool(self._waiting)
 
     def routes(self) -> list[web.RouteDef]:
@@ -142,7 +142,7 @@ class SocketMode:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_to_one(self, text: str) -> bool:
-        """Send over one connection, a healthy one when there is any. False without a live connection."""
+        """Send over one connection, a healthy one if there is any. False without a live connection."""
         candidates = list(self._connections)
         while candidates:
             healthy = [connection for connection in candidates if not connection.muted]
@@ -190,7 +190,7 @@ class SocketMode:
                 self._frame(message.data)
 
     async def _ping(self, connection: Connection) -> None:
-        """Ping as Slack does; some clients send none themselves and judge the connection by ours."""
+        """Ping as Slack does; some clients send no pings and rely on the server's."""
         while True:
             if not connection.muted:
                 try:
@@ -204,7 +204,7 @@ class SocketMode:
         self._frame(text, waited=True)
 
     def _frame(self, text: str, *, waited: bool = False) -> None:
-        """Take one frame from the app: an ack, or nothing Slack knows."""
+        """Process one frame from the app: an ack, or an unknown frame."""
         try:
             frame = json.loads(text)
         except ValueError:
@@ -256,7 +256,7 @@ class SocketMode:
         return json.dumps(frame)
 
     def _on_faults(self) -> None:
-        """Act on faults that apply as soon as they are armed."""
+        """Apply the faults that take effect as soon as they are armed."""
         if self._weather_changed is not None:
             self._weather_changed.set()
             self._weather_changed = None
@@ -265,7 +265,7 @@ class SocketMode:
                 continue
             self._handled.add(fault.id)
             if not self._connections:
-                continue  # they strike the connections of this moment
+                continue  # they apply to the connections of this moment
             if fault.effect == "disconnect":
                 fault.hits += len(self._connections)
                 self._spawn(self._disconnect_all(fault.method or "refresh_requested"))
@@ -286,7 +286,7 @@ class SocketMode:
             await connection.socket.close(code=1001)
 
     async def _half_open(self, fault: Fault) -> None:
-        """Mute the connections of this moment until the fault is cleared or its time is over."""
+        """Mute the present connections until the fault is cleared or its time is over."""
         muted = [connection for connection in self._connections if not connection.muted]
         fault.hits += len(muted)
         for connection in muted:

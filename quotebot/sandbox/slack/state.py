@@ -1,4 +1,4 @@
-"""The workspace as one JSON document: what the page draws and tests assert on."""
+"""The workspace as one JSON document, for the page and for the assertions of tests."""
 
 from __future__ import annotations
 

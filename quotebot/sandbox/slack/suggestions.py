@@ -1,4 +1,4 @@
-"""Menus whose options the app looks up while somebody types (external_select): Slack asks with block_suggestion."""
+"""Menus whose options the app looks up while a person types (external_select): Slack requests them with block_suggestion."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 OPTIONS_MAX = 100
 OPTION_TEXT_MAX = 75
 OPTION_VALUE_MAX = 150
-QUERY_LENGTH_MIN = 3  # what Slack waits for unless the element says otherwise
+QUERY_LENGTH_MIN = 3  # Slack's minimum unless the element sets another
 _LOOKED_UP = frozenset({"external_select", "multi_external_select"})
 
 
 class Suggestions:
-    """Ask the app for options, as Slack's client does with every pause in the typing."""
+    """Requests options from the app, as Slack's client does at every pause in the typing."""
 
     def __init__(self, workspace: Workspace, gestures: Gestures, courier: Courier) -> None:
         self._gestures = gestures
@@ -29,9 +29,10 @@ class Suggestions:
         self._courier = courier
 
     async def ask(self, user: str, place: Json, action_id: str, value: str) -> Json:
-        """Return what the menu shows after `value` was typed; `place` names a view_id, or a channel and message_ts.
+        """Return the content of the menu after `value` was typed; `place` names a view_id, or a channel and message_ts.
 
-        Fewer characters than the menu asks for are not sent. An answer that Slack cannot show is no answer: no options, an error.
+        Fewer characters than the menu's minimum are not sent. An answer that Slack cannot show counts as none: no options, an
+        error.
         """
         where, found = self._gestures.element_at(user, place, action_id)
         if found.element["type"] not in _LOOKED_UP:
@@ -45,7 +46,7 @@ class Suggestions:
 
 
 def _trouble(ack: Ack) -> str | None:
-    """Return what is wrong with an answer, if anything."""
+    """Return the error of an answer, or None."""
     if ack.payload is None:
         return ack.error
     options = _options(ack.payload)

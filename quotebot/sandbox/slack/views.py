@@ -20,7 +20,7 @@ STACK_LIMIT = 3
 
 @dataclass(slots=True)
 class View:
-    """A modal or a Home tab as Slack keeps it. `errors` maps block_id (or "" for the whole form) to what the person sees."""
+    """A modal or a Home tab as Slack stores it. `errors` maps block_id (or "" for the whole form) to the visible message."""
 
     id: str
     user: str
@@ -64,7 +64,7 @@ class View:
 
 
 class Views:
-    """Open, push, update, close, publish: with Slack's hash and stack rules."""
+    """Opens, pushes, updates, closes and publishes views, with Slack's hash and stack rules."""
 
     def __init__(self, changes: Changes, clock: VirtualClock, tokens: Tokens) -> None:
         self._changes = changes
@@ -81,7 +81,7 @@ class Views:
         return [view for stack in self.stacks.values() for view in stack] + list(self.homes.values())
 
     def open(self, user: str, content: Any) -> View:
-        """Open a modal that `check_view` has passed, in place of whatever that person had open. Raises SlackError."""
+        """Open a modal that `check_view` has accepted, in place of the person's open modals. Raises SlackError."""
         checked = self._with_ids(content)
         view = self._view(user, checked, root=None, previous=None)
         self.stacks[user] = [view]
@@ -102,7 +102,7 @@ class Views:
         return view
 
     def update(self, view: View, content: Any, *, expected_hash: str | None) -> View:
-        """Replace a view's content; values typed into blocks that stay are kept. Raises SlackError."""
+        """Replace a view's content; values typed into blocks that remain are kept. Raises SlackError."""
         return self._replace(view, self._checked(content, kind=view.content["type"], replacing=view), expected_hash)
 
     def _replace(self, view: View, checked: Json, expected_hash: str | None) -> View:
@@ -133,7 +133,7 @@ class Views:
         return view
 
     def by_reference(self, view_id: str | None, external_id: str | None) -> View:
-        """Find the view an update names. Raises SlackError not_found."""
+        """Find the view of an update. Raises SlackError not_found."""
         for view in self._all():
             if (view_id and view.id == view_id) or (external_id and view.content.get("external_id") == external_id):
                 return view

@@ -1,4 +1,4 @@
-"""What a bot calls over HTTP: /api/<method>, uploads, private files and response URLs."""
+"""HTTP endpoints for a bot: /api/<method>, uploads, private files and response URLs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ METHODS: dict[str, Method] = {
 }
 _TOKEN_OF = {"apps.connections.open": APP_TOKEN}
 _WITHOUT_TOKEN = frozenset({"api.test"})
-# Anything else is downloaded: an uploaded page must not run beside the sandbox's own.
+# Other types are downloaded: an uploaded page must not run in the sandbox's origin.
 _SHOWN_IN_PAGE = frozenset({"application/pdf", "image/png", "image/jpeg", "text/plain"})
 _KEY_ARGUMENTS = {
     "chat.update": ("channel", "ts"),
@@ -86,7 +86,10 @@ _KEY_ARGUMENTS = {
 
 
 class WebApi:
-    """What a bot calls. Faults and sightings name the method, `upload` and `response_url`; a download is neither hit nor seen."""
+    """HTTP endpoints for a bot.
+
+    Faults and the log name the method, `upload` and `response_url`; downloads have no faults or entries.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class WebApi:
         scopes: frozenset[str] | None = None,
         rates: Rates | None = None,
     ) -> None:
-        """`scopes` are those the app was installed with, all of them when None; without `rates` it may call as fast as it likes."""
+        """Set up the endpoints. `scopes` are those of the installation, None for all; without `rates` there are no rate limits."""
         self._workspace = workspace
         self._scopes = scopes
         self._rates = rates
@@ -114,7 +117,7 @@ class WebApi:
         ]
 
     def delay(self, received: Received) -> float:
-        """Return how many seconds this request is held up first."""
+        """Return for how many seconds this request is delayed."""
         match received.segments:
             case ["api", method]:
                 return self._outages.delay(method)
@@ -157,7 +160,7 @@ class WebApi:
         return self._outages.serve(method, arguments.raw, lambda: _key(method, arguments), apply, waited=waited)
 
     def _with_scopes(self, answer: Answer) -> Answer:
-        """Say which scopes the app has, as Slack does in a header, when this Slack knows them."""
+        """Add the app's scopes in a header, as Slack does, if this Slack has scopes."""
         if self._scopes is None:
             return answer
         return replace(answer, headers={**answer.headers, "x-oauth-scopes": ",".join(sorted(self._scopes))})
@@ -229,7 +232,7 @@ def _check_token(method: str, token: str | None) -> None:
 
 
 def _key(method: str, arguments: Arguments) -> str | None:
-    """Name a call for the witness: the bot's own key where the protocol carries one, else the object it is about."""
+    """Name a call for the request log: the bot's own key where the protocol carries one, else the object it is about."""
     try:
         if method == "chat.postMessage":
             return _metadata_key(arguments.structure("metadata", ""))
@@ -248,7 +251,7 @@ def _metadata_key(metadata: Any) -> str | None:
 
 
 def _hook_key(hook_id: str, raw: bytes) -> str | None:
-    """Return our key from the body's metadata, else the public half of the URL."""
+    """Return Quotebot's key from the body's metadata, else the public half of the URL."""
     try:
         body = json.loads(raw)
     except ValueError:
@@ -258,7 +261,7 @@ def _hook_key(hook_id: str, raw: bytes) -> str | None:
 
 
 def _read(received: Received) -> tuple[Arguments, SlackError | None]:
-    """Read the arguments, or say why they cannot be read."""
+    """Parse the arguments, or return the error."""
     try:
         return read_arguments(received), None
     except SlackError as error:
@@ -267,7 +270,7 @@ def _read(received: Received) -> tuple[Arguments, SlackError | None]:
 
 
 def _uploaded_bytes(received: Received) -> bytes:
-    """Return the bytes of an upload, raw or as the first file part of a multipart form; none when the form cannot be read."""
+    """Return the bytes of an upload, raw or as the first file part of a multipart form; empty if the form cannot be read."""
     if received.content_type != "multipart/form-data":
         return received.body
     try:

@@ -1,4 +1,4 @@
-"""The workspace: who is there, what was said, which forms are open, what may still be answered."""
+"""The workspace: its people and channels, its messages, its open forms, and its valid permissions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT_MAX = 40_000
 
 
 class Workspace:
-    """All state of the Slack half. `url` is the base URL once the world serves; `on_post` hears of every visible message."""
+    """All state of the Slack half. `url` is the base URL once the world serves; `on_post` is called for every visible message."""
 
     def __init__(
         self, clock: VirtualClock, tokens: Tokens, folder: Path | None, *, subscriptions: frozenset[str] = SUBSCRIPTIONS
@@ -50,14 +50,14 @@ class Workspace:
         return channel
 
     def writable(self, reference: str, refusal: str = "is_archived") -> Channel:
-        """Find a channel the bot is in and that nobody has archived. Raises SlackError as `channel` does, or with `refusal`."""
+        """Find an unarchived channel the bot is in. Raises SlackError as `channel` does, or with `refusal`."""
         channel = self.channel(reference)
         if channel.is_archived:
             raise SlackError(refusal)
         return channel
 
     def root_of(self, channel: Channel, thread_ts: str) -> str:
-        """Return the root of the thread `thread_ts` names (a reply's ts leads to its root). Raises SlackError thread_not_found."""
+        """Return the root of the thread that `thread_ts` names (by its root or a reply). Raises SlackError thread_not_found."""
         message = self.messages.get(channel.id, thread_ts)
         if message is None:
             raise SlackError("thread_not_found")
@@ -111,12 +111,12 @@ class Workspace:
         return message
 
     def tell(self, channel: Channel, user: str, text: str) -> Message:
-        """Show a person one of Slack's own notices, which nobody else sees."""
+        """Show a person one of Slack's own notices as an ephemeral message."""
         ts = self.messages.timestamp()
         return self.messages.add(Message(channel.id, ts, SLACKBOT_ID, "slackbot", text, ephemeral_for=user))
 
     def wire(self, message: Message, *, all_metadata: bool = False) -> Json:
-        """Return a message as the Web API shows it."""
+        """Return a message in the Web API's format."""
         files = [stored.wire(self.url) for stored in map(self.files.get, message.files) if stored is not None]
         replies = self.messages.replies(message.channel, message.ts) if not message.is_reply else []
         return wire_message(message, files=files, replies=replies, all_metadata=all_metadata)

@@ -1,7 +1,7 @@
-"""The sandbox's page: static files out of the package, served under a policy that lets nothing foreign load or run.
+"""The sandbox's page: static files of the package, served under a policy that lets no foreign code load or run.
 
-Every file is read once, when the routes are built. Only names found inside the package are ever served, so a path from the
-network is a key to look up and never a path to open.
+Every file is read once, when the routes are built. Only names found inside the package are served, so a path from the network is a
+key to look up and never a path to open.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _SECURITY_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class _Asset:
-    """One file of the page, ready to be sent. `etag` is quoted, as the header wants it."""
+    """One file of the page, ready to be sent. `etag` is quoted, as the header requires."""
 
     body: bytes
     content_type: str
     etag: str
 
     def respond(self, request: web.Request) -> web.Response:
-        """Answer with the file, or 304 when the browser already holds this very content."""
+        """Respond with the file, or 304 if the browser has the same content."""
         headers = {**_SECURITY_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
         if request.headers.get("If-None-Match") == self.etag:
             return web.Response(status=304, headers=headers)
@@ -54,7 +54,7 @@ class _Asset:
 def routes() -> list[web.RouteDef]:
     """Return the page at `/` and its files at `/static/...`.
 
-    Raises LookupError when the package holds a file of a kind that has no content type here: it would be served wrongly.
+    Raises LookupError if the package contains a file of a kind without a content type here: it would be served wrongly.
     """
     assets = dict(_walk(resources.files(__package__) / "static", ""))
     index = assets["index.html"]
