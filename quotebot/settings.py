@@ -386,8 +386,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # not used: `.env` is read after its owner and mode were checked
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- required by the library; ours follows systemd
+        dotenv_settings: PydanticBaseSettingsSource,  # reads nothing; `.env` is read after its owner and mode were checked
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- library signature; see secrets_folder
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources in their order of precedence; each setting comes whole from one of them."""
         wanted = not isinstance(dotenv_settings, DotEnvSettingsSource) or dotenv_settings.env_file is not None

@@ -1,4 +1,4 @@
-"""`quotebot audit verify|show|export|public-key|rotate-key`: the audit is whole, what it says, and proof for somebody else."""
+"""`quotebot audit verify|show|export|public-key|rotate-key`: verification, display, export and key commands of the audit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 app = App(name="audit", help="Prove that the audit is whole, read it, and hand proof of a quote to somebody else.")
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
-TABLE_ROW = 120  # characters of an event's `after` shown to people
+TABLE_ROW = 120  # characters of an event's `after` in the table
 
 
 @app.command
@@ -204,7 +204,7 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
 @app.command(name="public-key")
 def public_key() -> int:
     """Print the public key that proof bundles are verified with."""
-    opened.existing_ledger()  # refuses a folder without a ledger: a key made there would fit no bundle
+    opened.existing_ledger()  # rejects a folder without a ledger: a key created there would fit no bundle
     print(load_signer(_settings().data_dir).public_pem.decode(), end="")
     return exits.OK
 
@@ -248,7 +248,7 @@ async def rotate_key(*, json_output: Json = False) -> int:
 
 @contextlib.asynccontextmanager
 async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, Settings]]:
-    """Open the ledger as `_existing` does; in a folder that cannot be written, only to read it."""
+    """Open the ledger as `_existing` does; in a folder that cannot be written, open it read-only."""
     settings = _settings()
     if not settings.ledger_path.exists() or os.access(settings.data_dir, os.W_OK):
         async with _existing() as (ledger, settings):
@@ -268,7 +268,7 @@ async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, 
 
 @contextlib.asynccontextmanager
 async def _existing() -> AsyncIterator[tuple[Ledger, Settings]]:
-    """Open the ledger with all its keys. Raises ConfigurationError where a key is missing: verifying must never make one."""
+    """Open the ledger with all its keys. Raises ConfigurationError if a key is missing: a verification must never create one."""
     opening = opened.existing_ledger()
     settings = _settings()
     try:
@@ -280,7 +280,7 @@ async def _existing() -> AsyncIterator[tuple[Ledger, Settings]]:
 
 
 def _shown(after: str | None) -> str:
-    """Return the beginning of what an event says, without the digests of rows."""
+    """Return the beginning of an event's content, without the digests of rows."""
     if after is None:
         return ""
     words = {name: value for name, value in json.loads(after).items() if name != "bound" and not name.endswith("_sha256")}
@@ -306,12 +306,12 @@ def _stored_pdf(data_dir: Path, sha256: str) -> bytes | None:
 
     try:
         return Artefacts(data_dir / "artefacts").get(sha256)
-    except AdapterError:  # missing or damaged: the bundle says what its hash was
+    except AdapterError:  # missing or damaged: the bundle still holds its hash
         return None
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file for its owner alone; one that came up meanwhile is left alone, half a file is taken away again."""
+    """Write a file for its owner alone; an existing file is never overwritten, and a partial file is removed."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         try:
             file.write(content)
@@ -329,7 +329,7 @@ def _tell(report: VerificationReport, *, compared: bool) -> None:
             f"The audit is whole. Events: {report.events:,}, chains: {report.chains:,}, anchors: {report.anchors:,} "
             f"(recomputed: {report.anchors_recomputed:,}, from files: {report.anchors_kept_elsewhere:,})."
         )
-        if not compared:  # the log in the data folder is put back together with the file
+        if not compared:  # the log in the data folder can be set back together with the file
             exits.complain("Give --anchors with a copy kept elsewhere: only that shows a file put back to an earlier day.")
     else:
         print(f"TAMPERED: {finding.table} {finding.row}: {finding.fault.value}: {finding.meaning}.")

@@ -1,4 +1,4 @@
-"""`quotebot backup` and `restore`: a proven copy of the ledger, also beside a running bot, and the way back to it."""
+"""`quotebot backup` and `restore`: a verified copy of the ledger, also beside a running bot, and the restore from one."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def restore(
 
 
 def warn_of_old(made: Backup) -> None:
-    """Say of a backup of 0.1.0 what cannot be known of it."""
+    """Print a warning about a backup of 0.1.0, whose manifest is not signed."""
     if made.manifest.schema == UNAUTHENTICATED:
         exits.complain(
             f"{made.path.name} is not authenticated: Quotebot 0.1.0 did not sign manifests. Its schema, audit and history are "
@@ -117,7 +117,7 @@ def warn_of_old(made: Backup) -> None:
 
 
 def _agreed() -> bool:
-    """Ask, on a terminal; elsewhere nobody is there to agree."""
+    """Ask for consent on a terminal; without one, refuse."""
     if not sys.stdin.isatty():
         exits.complain("Give --yes to go on without being asked.")
         return False
@@ -137,7 +137,7 @@ def existing_site() -> Settings:
 
 
 def words(made: Backup) -> str:
-    """Return what is in a backup."""
+    """Return a summary of a backup's content."""
     tables = made.manifest.tables
     size = made.manifest.bytes / 2**20
     return (
@@ -148,7 +148,7 @@ def words(made: Backup) -> str:
 
 @contextlib.contextmanager
 def following() -> Iterator[Progress]:
-    """Show how far it is on a terminal, and nothing elsewhere."""
+    """Show the progress on a terminal, and nothing elsewhere."""
     with Bar(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=None)
 

@@ -155,12 +155,12 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
     return _report(answer, who, {}, json_output=json_output)
 
 
-# ------------------------------------------------------------------------------------------------- what they share
+# ------------------------------------------------------------------------------------------------- shared helpers
 
 
 @contextlib.asynccontextmanager
 async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
-    """Open the ledger for a change; one that no bot has started on yet gets its first version."""
+    """Open the ledger for a change; a ledger without a ruleset gets its first version."""
     async with opened.existing_ledger() as ledger:
         changes = RulesetChanges(ledger)
         if not dry_run:
@@ -174,7 +174,7 @@ def _builtin() -> Ruleset:
 
 
 async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
-    """Return the version that prices now, and what it says; no version before the first start of a bot."""
+    """Return the active version's number and its ruleset; the number is None before the first start of a bot."""
 
     def look(tx: Tx) -> tuple[int | None, Ruleset]:
         row = store.active(tx)
@@ -184,7 +184,7 @@ async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
 
 
 async def _known(ledger: Ledger, name: str) -> dict[str, str]:
-    """Return the hashes of the newest versions of this name, by what their documents call them."""
+    """Return the hashes of the newest versions with this name, by the version in their documents."""
     rows = await ledger.database.read(store.newest)
     begin = f"{name} "
     kept = [row for row in rows if row.label.startswith(begin) and row.state != "discarded"]
@@ -192,7 +192,7 @@ async def _known(ledger: Ledger, name: str) -> dict[str, str]:
 
 
 def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
-    """Check who asks and under which id; a fresh id is printed before anything is done. Raises ValueError."""
+    """Check the actor and the request id; a fresh id is printed before the change. Raises ValueError."""
     checked = terminal.operator(actor)
     if request_id is not None and not REQUEST_ID.fullmatch(request_id):
         raise ValueError("--request-id is 1 to 100 printable characters without spaces")

@@ -1,4 +1,4 @@
-"""What `quotebot catalog` reads and writes: one document, or CSV files over a version; and the way back."""
+"""Files of `quotebot catalog`: reads one document, or CSV files over a version; writes CSV files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 YAML: Final = (".yaml", ".yml")
 DOCUMENTS: Final = (".toml", ".json", *YAML)
-LOOKED_AT: Final = 5  # versions that sheets may say again
+LOOKED_AT: Final = 5  # limit of known versions that are compared with the sheets
 NOTHING_KNOWN: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogSource:
-    """One file as it was named and read: `table` is set for CSV."""
+    """One file as named and read: `table` is set for CSV."""
 
     name: str
     path: Path
@@ -37,11 +37,11 @@ class CatalogSource:
 
 
 class FilesError(ValueError):
-    """The files cannot be taken as they were named; nothing was read."""
+    """Unusable combination or naming of files; the message gives the reason."""
 
 
 def sources(names: Sequence[str]) -> list[CatalogSource]:
-    """Read what was named, e.g. catalogue.toml, prices-2027.csv or prices=sheet.csv. Raises FilesError."""
+    """Read the named files, e.g. catalogue.toml, prices-2027.csv or prices=sheet.csv. Raises FilesError."""
     named = [_named(name) for name in names]
     whole = next((path for path, table in named if table is None), None)
     if whole is not None and len(named) > 1:
@@ -52,10 +52,10 @@ def sources(names: Sequence[str]) -> list[CatalogSource]:
 def read(
     given: Sequence[CatalogSource], base: Ruleset, as_version: str | None = None, known: Mapping[str, str] = NOTHING_KNOWN
 ) -> Ruleset | list[SheetProblem]:
-    """Return the ruleset that the files make, CSV over `base`, or everything that is wrong.
+    """Return the ruleset of the files, with CSV files applied to `base`, or all their problems.
 
-    `known` are the hashes of the versions that are there, by what their documents call themselves, the newest first: sheets that
-    say what one of the newest says are that one.
+    `known` are the hashes of the existing versions, by the version in their documents, the newest first: sheets with the content of
+    one of the newest versions are that version.
     """
     if given[0].table is None:
         return _document(given[0], as_version)
@@ -71,12 +71,12 @@ def read(
 
 
 def fingerprint(given: Sequence[CatalogSource], as_version: str | None) -> str:
-    """Return what identifies the files as they were read, 64 hex digits."""
+    """Return a digest that identifies the files as read, 64 hex digits."""
     return keys.digest([as_version, *([source.table, keys.sha256(source.data)] for source in given)])
 
 
 def write_folder(folder: Path, texts: dict[str, str]) -> list[Path]:
-    """Write one CSV file per table. Raises FilesError when one is there already or cannot be written."""
+    """Write one CSV file per table. Raises FilesError if one exists already or cannot be written."""
     paths = [folder / f"{table}.csv" for table in texts]
     there = [path for path in paths if path.exists()]
     if there:
@@ -127,7 +127,7 @@ def _sheets(
         assert source.table is not None  # noqa: S101 -- sources() takes a document alone
         rows = ruleset_sheets.read_rows(source.table, source.name, source.data, problems)
         tables.setdefault(source.table, []).extend(rows)
-    if problems:  # of the files themselves: what their rows would mean is not clear
+    if problems:  # problems of the files themselves: the meaning of their rows is unclear
         return problems
     version = as_version or ruleset_sheets.next_version(base.version, known.__contains__)
     edited = ruleset_sheets.edited(base, version, tables, problems)
@@ -157,7 +157,10 @@ def _document(source: CatalogSource, as_version: str | None) -> Ruleset | list[S
 
 
 def _parsed(source: CatalogSource, lines: dict[tuple[str | int, ...], int]) -> Ruleset:
-    """Read a document by its kind; YAML also gives the lines of its parts. Raises UnicodeDecodeError, YamlError or RulesetError."""
+    """Parse a document by its kind; YAML also gives the lines of its parts.
+
+    Raises UnicodeDecodeError, YamlError or RulesetError.
+    """
     text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
     if suffix not in YAML:
         return (parse_ruleset_json if suffix == ".json" else parse_ruleset_toml)(text)
@@ -167,7 +170,7 @@ def _parsed(source: CatalogSource, lines: dict[tuple[str | int, ...], int]) -> R
 
 
 def _line(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int | None:
-    """Return the line of a part of the document, or of the nearest one around it."""
+    """Return the line of a part of the document, or of the nearest enclosing part."""
     return next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), None)
 
 

@@ -1,4 +1,4 @@
-"""How `quotebot catalog` prints: versions, products, differences, and everything that is wrong with a file."""
+"""Output of `quotebot catalog`: versions, products, differences, and the problems of a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HASH_CHARACTERS: Final = 12
 
 
 def print_problems(problems: Sequence[SheetProblem], *, json_output: bool) -> int:
-    """Print what is wrong, the first hundred, and how many there are; returns the exit status."""
+    """Print the problems, the first hundred, and their number; returns the exit status."""
     shown = problems[:PROBLEMS_SHOWN]
     if json_output:
         listed = [asdict(problem) for problem in shown]
@@ -52,7 +52,7 @@ def print_changes(changes: Sequence[Change]) -> None:
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """Say what is allowed but hardly meant."""
+    """Print warnings about content that is allowed but probably not intended."""
     for warning in warnings:
         exits.complain(f"Warning: {warning}.")
 
@@ -79,7 +79,7 @@ def print_versions(versions: Sequence[RulesetVersion]) -> None:
 
 
 def print_products(ruleset: Ruleset) -> None:
-    """Print what a version sells, as a table. Never what it costs the seller."""
+    """Print a version's products as a table, without the seller's costs."""
     products = ruleset.catalogue.products
     tables.print_table(
         ("SKU", "Kind", "Billing", "Unit", "On sale", "Price books", "Family", "Name"),
@@ -100,14 +100,14 @@ def print_products(ruleset: Ruleset) -> None:
 
 
 def print_facts(version: RulesetVersion) -> None:
-    """Print what is known of one version."""
+    """Print the facts of one version."""
     for name, value in facts(version).items():
         if value is not None:
             print(f"{name:14} {dead_letter_tables.for_people(name, value)}")
 
 
 def facts(version: RulesetVersion) -> dict[str, Any]:
-    """Return a version as JSON prints it; times are Unix milliseconds."""
+    """Return a version in its JSON form; times are Unix milliseconds."""
     return asdict(version)
 
 

@@ -1,4 +1,4 @@
-"""The read-only half of `quotebot catalog`: list, show, diff, lint, export. Nothing is written to the ledger."""
+"""Read-only commands of `quotebot catalog`: list, show, diff, lint, export. They write nothing to the ledger."""
 
 from __future__ import annotations
 
@@ -183,11 +183,11 @@ async def export(
     return exits.OK
 
 
-# what the commands of catalog.py share
+# shared with catalog.py
 
 
 async def find(ledger: Ledger, named: str) -> tuple[RulesetVersion, Ruleset] | int:
-    """Return a version that was named by number, or "active"; an exit status when there is none."""
+    """Return the version given by number or as "active"; an exit status if there is none."""
     number = VERSION.fullmatch(named.strip().casefold())
 
     def look(tx: Tx) -> tuple[RulesetVersion, Ruleset] | None:
@@ -207,7 +207,7 @@ async def find(ledger: Ledger, named: str) -> tuple[RulesetVersion, Ruleset] | i
 
 
 def usage(message: str) -> int:
-    """Say why what was typed makes no sense, and return the exit status."""
+    """Print a usage error, and return the exit status."""
     exits.complain(message)
     return exits.USAGE
 

@@ -1,6 +1,6 @@
-"""Reads a ruleset's document from YAML. Every scalar stays text, so no number becomes a float.
+"""Reader of a ruleset's document in YAML. Every scalar stays text, so no number becomes a float.
 
-That also keeps `on:` a key and `NO` a region, which YAML 1.1 would make true and false.
+That also keeps `on:` a key and `NO` a region, which YAML 1.1 would turn into true and false.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 
 
 class YamlError(ValueError):
-    """The text cannot be read as a document; `line` (from 1) says where, as far as it is known."""
+    """Invalid document; `line` (from 1) is the place of the error, as far as it is known."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
     lines: dict[Path, int] = {}
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        _check(yaml.parse(text, loader))  # before anything recurses: libyaml ends the process where the stack does
+        _check(yaml.parse(text, loader))  # before any recursion: on a stack overflow libyaml ends the process
         root = yaml.compose(text, loader)
         return (None if root is None else _plain(root, (), lines, set())), lines
     except yaml.MarkedYAMLError as error:
@@ -44,7 +44,7 @@ def read_yaml(text: str) -> tuple[object, dict[Path, int]]:
 
 
 def _check(events: Iterable[Any]) -> None:
-    """Raise YamlError where a document is nested too deeply or has an anchor or alias. Events come one by one."""
+    """Raise YamlError if a document is nested too deeply or has an anchor or alias. Events arrive one by one."""
     level = 0
     for event in events:
         name = type(event).__name__
@@ -57,7 +57,7 @@ def _check(events: Iterable[Any]) -> None:
 
 def _plain(node: Any, path: Path, lines: dict[Path, int], seen: set[int]) -> Any:
     line: int = node.start_mark.line + 1
-    if id(node) in seen:  # an alias: a few of them in each other make a document of any size
+    if id(node) in seen:  # an alias: a few nested ones can expand to a document of any size
         raise YamlError("anchors and aliases are not read: write the value out", line)
     seen.add(id(node))
     lines[path] = line

@@ -1,4 +1,4 @@
-"""How a command starts another one: with the code it runs itself, wherever one stands and however it was installed."""
+"""Start of child processes with this process's own code, from any folder and for any kind of installation."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SETTINGS: Final = ("QUOTEBOT_", "SLACK_", "SALESFORCE_", "OTEL_", "SENTRY_", "OPENAI_", "CREDENTIALS_DIRECTORY")  # as they begin
-OURSELVES: Final = (sys.executable, "-P", "-m", "quotebot")  # -P: a folder named ledger where one stands is not ours
+SETTINGS: Final = ("QUOTEBOT_", "SLACK_", "SALESFORCE_", "OTEL_", "SENTRY_", "OPENAI_", "CREDENTIALS_DIRECTORY")  # name prefixes
+OURSELVES: Final = (sys.executable, "-P", "-m", "quotebot")  # -P: a folder named ledger in the current folder is not ours
 
 
 def with_our_code() -> dict[str, str]:
-    """Return this process's environment, in which a child finds the packages that this process has."""
+    """Return this process's environment with a PYTHONPATH on which a child finds the same packages."""
     code = str(Path(__file__).resolve().parent.parent.parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without any variable that configures a bot or whoever watches one."""
+    """Return the environment without any variable that configures a bot or its observers."""
     return {name: value for name, value in environment.items() if not name.startswith(SETTINGS)}
 
 
 def our_name() -> str:
-    """Return what people type to run us from where they stand: the installed command, or the script of the checkout."""
+    """Return the command to run us from the current folder: the installed command, or the script of the checkout."""
     script = Path(__file__).resolve().parent.parent.parent / "run"
     if Path(sys.argv[0]).stem == "quotebot" or not script.is_file():
         return "quotebot"

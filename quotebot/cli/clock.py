@@ -1,4 +1,4 @@
-"""`quotebot clock`: whether the bot trusts this machine's clock, and the word of a person that it is right."""
+"""`quotebot clock`: the bot's trust in this machine's clock, and a person's confirmation that it is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quotebot config` and `quotebot init`: what is configured, and a first configuration."""
+"""`quotebot config` and `quotebot init`: the configuration in force, and a first configuration."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def init(folder: Path = Path()) -> int:
 
 
 def assignments(given: tuple[str, ...]) -> dict[str, str]:
-    """Return what `--set NAME=VALUE` says. Raises ConfigurationError for what is no assignment."""
+    """Return the assignments of `--set NAME=VALUE`. Raises ConfigurationError for a text that is no assignment."""
     wrong = [text for text in given if "=" not in text]
     if wrong:
         raise ConfigurationError(f"--set takes NAME=VALUE, not {wrong[0]}. Nothing was done.")
@@ -103,7 +103,7 @@ def assignments(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _manifest() -> Path:
-    """Return where the app's manifest is: beside the package in a checkout, inside it in an installation."""
+    """Return the path of the app's manifest: beside the package in a checkout, inside it in an installation."""
     package = Path(__file__).parent.parent
     beside = package.parent / "manifest.yml"
     return beside if beside.is_file() else package / "data" / "manifest.yml"

@@ -1,4 +1,4 @@
-"""Logs and tracebacks of an operator's command: no variables, no secrets, nothing that steers the terminal."""
+"""Logs and tracebacks of a command: no variables, no secrets, no terminal control characters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quotebot.cli.printable import printable
 if TYPE_CHECKING:
     from types import TracebackType
 
-QUICK = frozenset({"--help", "-h", "--version", "completion"})  # they log nothing, and must not pay for it
+QUICK = frozenset({"--help", "-h", "--version", "completion"})  # they log nothing, so they skip the import
 
 
 def install() -> None:
-    """Arrange how this process reports what goes wrong. Call once, in the process's own main."""
+    """Install the error reporting of this process. Call once, in the process's own main."""
     sys.excepthook = report
     if len(sys.argv) > 1 and not QUICK.intersection(sys.argv[1:]):
         import logging  # noqa: PLC0415 -- see root.py

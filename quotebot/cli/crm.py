@@ -1,4 +1,4 @@
-"""`quotebot crm`: what is written to Salesforce, and whether the org agrees with it."""
+"""`quotebot crm`: the mapping to Salesforce, its check against the org, and the reconcile queue."""
 
 from __future__ import annotations
 

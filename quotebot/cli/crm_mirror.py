@@ -1,4 +1,4 @@
-"""`quotebot crm status` and `crm sync`: how far Salesforce was read, and reading on now."""
+"""`quotebot crm status` and `crm sync`: the state of the Salesforce sync, and an immediate sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quotebot dead list|show|discard|resolve`: what was given up, and a person's word about it."""
+"""`quotebot dead list|show|discard|resolve`: display of dead letters, and operator actions on them."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def _check_choice(ref: str | None, *, delivered: bool, send_again: bool) -> None
 
 
 def _objection(effect: Effect, given: str | None) -> str | None:
-    """Say what is missing: everything in a quote's thread needs the timestamp of the message that began it."""
+    """Return what is missing: everything in a quote's thread needs the timestamp of the thread's first message."""
     if effect.semantics == "pure":
         return f"What {effect.effect_class} made is not kept outside. Repeat it instead: quotebot replay {effect.id}."
     if effect.effect_class != "slack.post" or effect.payload["what"] != "root":
@@ -233,6 +233,6 @@ def _objection(effect: Effect, given: str | None) -> str | None:
 
 
 def _as_timestamp(ref: str) -> str:
-    """Return the timestamp inside a link to a Slack message; anything else as it is."""
+    """Return the timestamp in a link to a Slack message; any other text unchanged."""
     link = _IN_A_LINK.fullmatch(ref.strip())
     return ref.strip() if link is None else f"{link[1]}.{link[2]}"

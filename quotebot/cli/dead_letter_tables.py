@@ -1,4 +1,4 @@
-"""What the commands about dead letters share: ids, durations, rates, and how a letter is printed."""
+"""Shared parts of the dead letter commands: ids, durations, rates, and the output of a dead letter."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 REDACTED: Final = "[redacted: --show-payload shows it, and that is audited]"
 ACTOR_CHARACTERS_MAX: Final = 254  # the longest e-mail address
 OF_COMMANDS: Final = ("quote.", "approval.")  # a dead command is listed under its kind
-OWN_NAME: Final = "quotebot"  # what the audit calls the system itself
+OWN_NAME: Final = "quotebot"  # the audit's name for the system itself
 
 
 def checked_references(references: Sequence[str]) -> tuple[str, ...]:
-    """Return the references, each once. Raises ValueError for what can be no id: before the first change."""
+    """Return the references without duplicates. Raises ValueError for an impossible id, before the first change."""
     for reference in references:
         _, row_id = parse_reference(reference)
         if row_id > ROW_ID_MAX:
@@ -38,7 +38,7 @@ def checked_references(references: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked_quote(text: str | None) -> str | None:
-    """Return a quote's id as it is stored, however it was typed. Raises ValueError for what can be none."""
+    """Return a quote's id in its stored form, for any accepted spelling. Raises ValueError if the text is no quote id."""
     if text is None:
         return None
     quote_id = parse_quote_id(text)
@@ -48,12 +48,12 @@ def checked_quote(text: str | None) -> str | None:
 
 
 def no_such_class(name: str | None) -> str:
-    """Return a sentence for whoever mistyped a class and found nothing; empty for one of the retry matrix, or of a command."""
+    """Return a sentence about a mistyped class; empty for a class of the retry matrix or of a command."""
     return "" if name is None or name in POLICIES or name.startswith(OF_COMMANDS) else f" {name}: {unknown_class(name)}."
 
 
 def duration_ms(text: str | None) -> int | None:
-    """Read "2h". Raises ValueError."""
+    """Parse "2h" to milliseconds. Raises ValueError."""
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
@@ -63,7 +63,7 @@ def duration_ms(text: str | None) -> int | None:
 
 
 def interval_ms(rate: str | None) -> float:
-    """Read "2/s" as the milliseconds between two of them; 0 without a rate. Raises ValueError."""
+    """Parse "2/s" to the milliseconds between two rows; 0 without a rate. Raises ValueError."""
     if rate is None:
         return 0.0
     match = re.fullmatch(r"([1-9][0-9]{0,3})/([sm])", rate)
@@ -73,7 +73,7 @@ def interval_ms(rate: str | None) -> float:
 
 
 def checked_actor(name: str | None, otherwise: str) -> str:
-    """Return who acts, for the audit. Raises ValueError for a name that would mislead whoever reads it."""
+    """Return the actor for the audit. Raises ValueError for a name that would mislead its readers."""
     if name is None:
         return otherwise
     if not name.strip() or not name.isprintable() or len(name) > ACTOR_CHARACTERS_MAX:
@@ -84,12 +84,12 @@ def checked_actor(name: str | None, otherwise: str) -> str:
 
 
 def follow(ledger: Ledger) -> FollowUpDecision:
-    """Return what else a replayed, discarded or resolved row entails: the quote's card shows it."""
+    """Return the follow-up decision for a replayed, discarded or resolved row: it redraws the quote's card."""
     return lambda tx, effect: follow_ups(tx, effect, ledger.clock.now_ms())
 
 
 def public(letter: DeadLetter, *, show_payload: bool) -> dict[str, Any]:
-    """Return a letter as JSON prints it."""
+    """Return a dead letter in its JSON form."""
     fields = asdict(letter)
     fields["id"] = letter.reference
     fields["class"] = fields.pop("effect_class")
@@ -99,7 +99,7 @@ def public(letter: DeadLetter, *, show_payload: bool) -> dict[str, Any]:
 
 
 def for_people(name: str, value: Any) -> str:
-    """Return the value of one field in words."""
+    """Return the display text of one field."""
     if value is None:
         return "-"
     if name.endswith("_at"):
@@ -108,7 +108,7 @@ def for_people(name: str, value: Any) -> str:
 
 
 def time_words(at: int) -> str:
-    """Return a time (Unix ms) as people read it."""
+    """Return a time (Unix ms) in its display form."""
     return f"{datetime.fromtimestamp(at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -126,7 +126,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_table(letters: Sequence[DeadLetter], now: int) -> None:
-    """Print letters for people; their age counts from their first failure."""
+    """Print dead letters as a table; their age counts from their first failure."""
     tables.print_table(
         ("ID", "Status", "Class", "Quote", "Ref", "Category", "Tries", "Replays", "First failed", "Age", "Why"),
         (
@@ -149,7 +149,7 @@ def print_table(letters: Sequence[DeadLetter], now: int) -> None:
 
 
 def _first_failure(letter: DeadLetter) -> int | None:
-    """Return when it first failed (ms): in the cycle that is open, or else in the one that was closed last."""
+    """Return the first failure (ms) of the open cycle, or else of the cycle that was closed last."""
     if letter.first_failed_at is not None or not letter.failure_history:
         return letter.first_failed_at
     found: int | None = letter.failure_history[-1]["first_failed_at"]

@@ -1,4 +1,4 @@
-"""`quotebot doctor`: what is wrong with this installation, why that matters, what to do."""
+"""`quotebot doctor`: the problems of this installation, with reasons and remedies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def doctor(
     results: Sequence[Result]
     try:
         results = await examine(Site(load_settings(assignments(set_))), chosen, offline=offline)
-    except ConfigurationError as error:  # nothing else can be looked at
+    except ConfigurationError as error:  # without settings no other check can run
         results = [Result(SETTINGS, State.ERROR, "; ".join(str(error).splitlines()[:-1]))]
     if json_output:
         print(json.dumps({"schema_version": 1, "checks": [_public(each) for each in results]}, indent=2))

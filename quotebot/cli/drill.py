@@ -1,4 +1,4 @@
-"""`quotebot drill`: named failures, played by faults/ in a process of its own. Production never imports faults."""
+"""`quotebot drill`: named failures, run by faults/ in its own process. Production never imports faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quotebot.cli.children import with_our_code
 from quotebot.cli.signals import stop_on_signals
 
 PLAYER: Final = "faults.drill"
-KILLED: Final = 128  # and the signal's number, as shells say it
+KILLED: Final = 128  # plus the signal's number, as in shells
 
 
 async def drill(*names: str, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:

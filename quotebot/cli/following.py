@@ -1,4 +1,4 @@
-"""Whether a bot is there to do the work, and how the work comes along."""
+"""Detection of a running bot, and progress of the rows it works on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.operator.dead_letters import DeadLetters, ReplayResult
 
-WAIT_SECONDS: Final = 600.0  # after the last one is due
+WAIT_SECONDS: Final = 600.0  # after the last row is due
 WAIT_POLL_SECONDS: Final = 0.2
-EPOCHS: Final = 100  # processes looked back at: those of the command line take epochs too
+EPOCHS: Final = 100  # processes checked: those of the command line take epochs too
 
 
 async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_seconds: float) -> list[ReplayResult]:
-    """Follow what was queued until it is settled, for ten minutes after the last is due: the bot does the work."""
+    """Follow the queued rows until they are settled, for ten minutes after the last is due; the bot does the work."""
     now = list(results)
     waiting = [number for number, result in enumerate(now) if result.outcome in (Replay.QUEUED, Replay.UNDER_WAY)]
     give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS + spread_seconds
@@ -47,7 +47,7 @@ async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_se
 
 
 async def bot_runs(ledger: Ledger) -> bool:
-    """Tell whether the process that took the bot's lock last still lives. To try the lock could turn a starting bot away."""
+    """Return true if the process that last took the bot's lock is alive. Trying the lock could stop a starting bot."""
     pid = instance_holder(load_settings().ledger_path)
     rows = await ledger.database.read(lambda tx: tx.all("last_epochs", limit=EPOCHS))
     if pid is None or not any(row["pid"] == pid and row["ended_at"] is None for row in rows):
@@ -56,6 +56,6 @@ async def bot_runs(ledger: Ledger) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it lives, and belongs to somebody else
+    except PermissionError:  # it is alive and belongs to another user
         return True
     return True

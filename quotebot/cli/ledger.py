@@ -1,4 +1,4 @@
-"""`quotebot ledger ...`: the ledger's file. Prove it whole, bring it up to date, forget what is done and old."""
+"""`quotebot ledger ...`: verification, migration and retention of the ledger's file."""
 
 from __future__ import annotations
 

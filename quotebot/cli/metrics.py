@@ -1,4 +1,4 @@
-"""`quotebot metrics`: the numbers, without a server."""
+"""`quotebot metrics`: the metrics without a server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negat
 
 
 async def gathered() -> list[Metric]:
-    """Return the numbers of the ledger, of its file and of the running bot."""
+    """Return the metrics of the ledger, of its file and of the running bot."""
     async with opened.existing_ledger() as ledger:
         of_bot = read_page(load_settings().data_dir, ledger.clock.now_ms() / 1000)
         return [*families(await measure(ledger)), *of_database(ledger.database.health), *of_bot]

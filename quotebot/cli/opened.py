@@ -1,4 +1,4 @@
-"""What operator commands share: the ledger of an existing installation, opened in the name of the terminal user."""
+"""Shared parts of operator commands: the ledger of an existing installation, opened in the name of the terminal user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
-    """Open the configured ledger. Raises ConfigurationError when there is none: an operator's command never makes a new one."""
+    """Open the configured ledger. Raises ConfigurationError if there is none: an operator command never creates one."""
     settings = load_settings()
     require_ledger(settings)
     if not settings.ledger_path.exists():
@@ -31,7 +31,7 @@ def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
 
 
 async def active_rules() -> Rules:
-    """Return the rules with the ruleset that prices now: the ledger's active version, or without a ledger the built-in one."""
+    """Return the rules with the active ruleset: the ledger's active version, or the built-in one without a ledger."""
     settings = load_settings()
     rules = load_rules(settings)
     if not settings.ledger_path.exists():

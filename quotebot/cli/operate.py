@@ -1,4 +1,4 @@
-"""`quotebot pause`, `resume` and `gates`: classes of effects, held and let go."""
+"""`quotebot pause`, `resume` and `gates`: hold and release of classes of effects."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _names() -> list[str]:
 
 
 async def _known(ledger: Ledger, name: str) -> bool:
-    """Tell whether there is such a class or family, or a gate left from a build that had it."""
+    """Return true if there is such a class or family, or a gate left from a build that had it."""
     return name in _names() or await ledger.database.read(lambda tx: tx.one("gate", name=name)) is not None
 
 

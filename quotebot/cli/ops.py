@@ -1,4 +1,4 @@
-"""`quotebot ops list|show|watch|cancel`: the commands that the ledger remembers."""
+"""`quotebot ops list|show|watch|cancel`: the commands recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def cancel(
 
 
 async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
-    """Cancel a command that was not executed yet, and owe its person an answer."""
+    """Cancel a command that was not executed yet, and enqueue a reply to its author."""
     now = ledger.clock.now_ms()
 
     def answer(tx: Tx, operation: Operation, why: str) -> tuple[Mapping[str, Any], Sequence[EffectIntent]]:
@@ -186,7 +186,7 @@ async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str
 
 
 async def give_up_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
-    """Cancel an effect that waits."""
+    """Cancel a pending effect."""
     now, follow = ledger.clock.now_ms(), dead_letter_tables.follow(ledger)
     return await ledger.database.write(
         "cancel", lambda tx: cancel_effect(ledger, tx, row_id, actor=actor, reason=reason, now=now, follow=follow)

@@ -1,4 +1,4 @@
-"""`quotebot policy`: the retry matrix as it is in force, and the waits of one class try by try."""
+"""`quotebot policy`: the retry matrix in force, and the waits of one class by attempt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-ACK: Final = "slack ack"  # no effect and never repeated: a line for people only
+ACK: Final = "slack ack"  # no effect and never retried: shown for information only
 HEADERS: Final = (
     "Class",
     "Semantics",
@@ -140,14 +140,14 @@ def _cells(row: Row) -> list[str]:
 
 
 def _fits(cells: list[list[str]]) -> bool:
-    """Tell whether the terminal, as the table's printer sees it, is wide enough for whole words; a pipe always is."""
+    """Return true if the terminal, as rich measures it, is wide enough for whole words; a pipe always is."""
     widths = [max(map(len, column)) for column in zip(HEADERS, *cells, strict=True)]
     needed = sum(widths[:-1]) + GAP * (len(widths) - 1) + len(HEADERS[-1])
     return not sys.stdout.isatty() or Console().width >= needed
 
 
 def _tries(line: Policy | None) -> list[Row]:
-    """Every try with the bounds of the wait before it and of all waits so far. The calls' own time comes on top."""
+    """Return every attempt with the bounds of the wait before it and of all waits so far, without the duration of the calls."""
     tries = []
     low_sum = high_sum = 0.0
     for number, (low, high) in enumerate(((0.0, 0.0), *(line.waits() if line else ())), start=1):

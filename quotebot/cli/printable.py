@@ -1,4 +1,4 @@
-"""Output for people: nothing that another system wrote may steer the terminal it is shown on."""
+"""Safe output: text from other systems must not control the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BMP_MAX = 0xFFFF
 
 
 def printable(text: str) -> str:
-    """Return a text with every control character, mark of direction and line separator written as JSON escapes it.
+    """Return a text with every control character, direction mark and line separator escaped as in JSON.
 
     Line feeds and tabs stay. JSON stays the same JSON.
     """
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def safe_streams() -> Iterator[None]:
-    """Let all that is printed inside, tracebacks and logs included, pass through `printable`."""
+    """Pass all output of the block, including tracebacks and logs, through `printable`."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_SafeStream(stream) for stream in before)
     try:
@@ -35,9 +35,9 @@ def safe_streams() -> Iterator[None]:
 
 
 class _SafeStream:
-    """A text stream that makes printable what is written to it.
+    """Text stream that makes its output printable.
 
-    rich unwraps it by `rich_proxied_file`: the help's own styles pass. What else rich draws is captured and then printed here.
+    rich unwraps it by `rich_proxied_file`: the help's own styles pass. Other output of rich is captured and then printed here.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -30,7 +30,7 @@ app.command(quote_verify.reprice)
 app.command(quote_people.delegate)
 
 As = Annotated[str | None, Parameter(name="--as")]
-NotForDecisions = Annotated[str | None, Parameter(name="--as", show=False)]  # refused with an explanation
+NotForDecisions = Annotated[str | None, Parameter(name="--as", show=False)]  # rejected with an explanation
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
 
@@ -249,7 +249,7 @@ async def _decide(
     *,
     json_output: bool,
 ) -> int:
-    """Decide about the request that the quote waits for now; of a quote that waits for none the ledger says so."""
+    """Decide the request that the quote currently waits for; without one, the ledger's refusal explains that."""
 
     def command(found: Quote) -> TerminalCommand:
         approval_id = "" if found.approval is None else found.approval.approval_id
@@ -284,7 +284,7 @@ async def _about(
     json_output: bool,
     decides: bool = False,
 ) -> int:
-    """Carry out a command about an existing quote."""
+    """Execute a command about an existing quote."""
     async with opened.existing_ledger() as ledger:
         found = await quote_reads.find(ledger, quote)
         if found is None:

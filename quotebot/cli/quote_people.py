@@ -1,4 +1,4 @@
-"""`quotebot quote delegate`: who decides instead of an approver who is away."""
+"""`quotebot quote delegate`: delegation of decisions while an approver is away."""
 
 from __future__ import annotations
 

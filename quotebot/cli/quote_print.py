@@ -1,4 +1,4 @@
-"""How `quotebot quote` prints: a list, a version's facts, a price with its lines. Never what a product costs the seller."""
+"""Output of `quotebot quote`: a list, a version's facts, a price with its lines; never the seller's costs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def print_page(page: Page, *, json_output: bool) -> int:
 
 
 def facts(quote: Quote) -> dict[str, Any]:
-    """Return what is known of a version besides its price, None where there is nothing; times are Unix milliseconds."""
+    """Return the facts of a version besides its price, with None for missing ones; times are Unix milliseconds."""
     approval, sent, closing = quote.approval, quote.sent, quote.closing
     return {
         "quote_id": quote.quote_id,
@@ -86,7 +86,7 @@ def facts(quote: Quote) -> dict[str, Any]:
 
 
 def priced(pricing: Pricing) -> dict[str, Any]:
-    """Return a price as JSON prints it: amounts as text, never what a product costs the seller."""
+    """Return a price in its JSON form: amounts as text, without the seller's costs."""
     return {
         "currency": pricing.currency,
         "term_months": pricing.term_months,
@@ -118,7 +118,7 @@ def _line(line: PricedLine) -> dict[str, Any]:
 
 
 def print_lines(pricing: Pricing) -> None:
-    """Print the lines of a price and its totals as a table, and below it tax, the policy's currency and special terms."""
+    """Print the lines and totals of a price as a table, and below it tax, the total in the policy's currency and special terms."""
     currency = pricing.currency
     totals = (
         ("", "", "", "", f"list {money.format_number(pricing.list_total, currency)}", f"Total in {currency}"),
@@ -145,7 +145,7 @@ def print_lines(pricing: Pricing) -> None:
 
 
 def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
-    """Return the smallest changes that avoid an approval, as rows for people and as JSON prints them."""
+    """Return the smallest changes that avoid an approval, as display rows and in their JSON form."""
     rules = load_rules(load_settings())
     found = tuple(change for change in avoidances(pricing, rules.ruleset, rules.policy) if not change.by_margin)
     told = [
@@ -156,6 +156,6 @@ def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[
 
 
 def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
-    """Print what stands beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
+    """Print the figures beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
     for name, value in (*price_rows.rows(pricing, load_rules(load_settings()).policy), *more):
         print(f"{name}: {value}")

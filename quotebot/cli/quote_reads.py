@@ -1,4 +1,4 @@
-"""The read-only half of `quotebot quote`: show, list, price, preview, compare, explain. Nothing is recorded."""
+"""Read-only commands of `quotebot quote`: show, list, price, preview, compare, explain. They record nothing."""
 
 from __future__ import annotations
 
@@ -233,11 +233,11 @@ async def explain(
     return exits.OK
 
 
-# what the commands of quote.py share
+# shared with quote.py
 
 
 async def find(ledger: Ledger, typed: str, version: int | None = None) -> Quote | None:
-    """Return the quote that was typed, as its head or as the version named; None when there is none."""
+    """Return the typed quote, as its head or as the given version; None if there is none."""
     quote_id = parse_quote_id(typed)
     if quote_id is None:
         return None
@@ -247,31 +247,31 @@ async def find(ledger: Ledger, typed: str, version: int | None = None) -> Quote 
 
 
 async def only_team(ledger: Ledger) -> str | None:
-    """Return the workspace that all quotes so far belong to, None when that is none or several."""
+    """Return the workspace of all quotes; None if there are no quotes or several workspaces."""
     return await ledger.database.read(versions.only_team)
 
 
 def no_such_quote(typed: str, version: int | None = None) -> int:
-    """Say that there is none, and return the exit status."""
+    """Report that there is no such quote, and return the exit status."""
     named = typed if version is None else f"{typed} v{version}"
     exits.complain(f"There is no quote {named}. Nothing was done. `quotebot quote list` shows them; one looks like Q-2026-0042.")
     return exits.NOTHING_MATCHED
 
 
 def misread(read: Meaning) -> int:
-    """Say why a typed request means nothing, and return the exit status."""
+    """Report why a typed request cannot be read, and return the exit status."""
     exits.complain(plain(getattr(read, "message", "That is no request for a quote. Nothing was recorded.")))
     return exits.USAGE
 
 
 def misread_parts(problems: tuple[str, ...]) -> int:
-    """Say all that cannot be read of what was typed, and return the exit status."""
+    """Report every part of the typed text that cannot be read, and return the exit status."""
     exits.complain(plain("\n".join((*problems, "Nothing was recorded."))))
     return exits.USAGE
 
 
 async def _simulated(typed: str) -> Simulation | int:
-    """Price a whole request as it was typed; an exit status when that cannot be."""
+    """Price a whole request as typed; an exit status if it cannot be priced."""
     rules = await opened.active_rules()
     request = grammar.read_request(typed, rules.catalogue)
     return misread_parts(request) if isinstance(request, tuple) else _priced_request(request, rules)

@@ -1,4 +1,4 @@
-"""`quotebot quote reprice --verify`: whether every stored price still comes out of its own ruleset, to the byte."""
+"""`quotebot quote reprice --verify`: check that every stored price is reproduced by its own ruleset, to the byte."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from quotebot.settings import load_settings
 if TYPE_CHECKING:
     from quotebot.jobs.repricing import Repriced
 
-SHOWN: Final = 100  # snapshots that differ
-DIFFERENCES_SHOWN: Final = 20  # of one snapshot
+SHOWN: Final = 100  # limit of differing snapshots
+DIFFERENCES_SHOWN: Final = 20  # limit per snapshot
 
 
 async def reprice(

@@ -1,7 +1,7 @@
-"""How a command about quotes is carried out from the terminal: recorded in the ledger, then awaited.
+"""Execution of quote commands from the terminal: recorded in the ledger, then awaited.
 
-A running bot executes it. When none runs, this process takes the bot's lock for a moment and executes it itself; what is owed to
-Slack, Salesforce or the PDF then waits for the next start of the bot. The answer is read here, never sent in Slack.
+A running bot executes the command. If none runs, this process briefly takes the bot's lock and executes it itself; the pending
+effects for Slack, Salesforce or the PDF then wait for the next start of the bot. The reply is printed here, never sent in Slack.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.1
-NEW: Final = "new"  # what a creation is about
+NEW: Final = "new"  # aggregate of a creation
 REQUEST_ID: Final = re.compile(r"[!-~]{1,100}")
 USER: Final = re.compile(r"[UW][A-Z0-9]{1,30}")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every such command takes: who asks, under which request id, and how the answer is printed."""
+    """Options of every such command: user, request id and output format."""
 
     user: str  # a Slack user id
     request_id: str
@@ -60,9 +60,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class TerminalCommand:
-    """A command as it is recorded. `typed` is what the person typed, which identifies a repetition of the same request id.
+    """Command to record. `typed` is the user's input, which identifies a repetition of the same request id.
 
-    `version` is the one that was named, None for the head, 0 for a creation.
+    `version` is the given version, None for the head, 0 for a creation.
     """
 
     payload: Payload
@@ -73,11 +73,11 @@ class TerminalCommand:
 
 
 class UsageError(ValueError):
-    """What was typed makes no sense; nothing was done."""
+    """Invalid input; nothing was done."""
 
 
 def options(user: str | None, request_id: str | None, *, json_output: bool, decides: bool = False) -> Options:
-    """Check who asks and under which id; a fresh id is printed before anything is done. Raises UsageError.
+    """Check the user and the request id; a fresh id is printed before anything is done. Raises UsageError.
 
     `user` is the value of `--as`: for operators at the terminal, and never for a command that `decides`.
     """
@@ -108,7 +108,7 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
 
 
 async def carry_out(ledger: Ledger, deed: TerminalCommand, asked: Options) -> int:
-    """Record the command, wait for its end and print its answer; returns the exit status."""
+    """Record the command, wait for its end and print its reply; returns the exit status."""
     reservation = await reserve(ledger, deed, asked)
     if reservation.operation.id == 0 or reservation.sighting == "conflict":
         return _refused_at_once(reservation, asked)
@@ -117,7 +117,7 @@ async def carry_out(ledger: Ledger, deed: TerminalCommand, asked: Options) -> in
 
 
 async def reserve(ledger: Ledger, deed: TerminalCommand, asked: Options) -> Reservation:
-    """Record the command; the same request id gets the operation that it became at first sight."""
+    """Record the command; a repeated request id returns its first operation."""
     name = await ledger.database.read(lambda tx: versions.known_name(tx, asked.user, deed.team_id))
     typed: list[Any] = [*deed.typed, deed.quote_id, deed.version, asked.user]
     request = Request(
@@ -138,13 +138,13 @@ async def reserve(ledger: Ledger, deed: TerminalCommand, asked: Options) -> Rese
 
 
 async def _finished(ledger: Ledger, operation: Operation) -> Operation:
-    """Wait until the command has ended, or for 30 seconds; execute it here while no bot runs. Returns it as it is then."""
+    """Wait up to 30 seconds for the command to end; execute it here if no bot runs. Returns its state at that time."""
     give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS
     while not has_ended(operation) and asyncio.get_running_loop().time() < give_up_at:
         if not await bot_runs(ledger):
             try:
                 await execute_alone(load_settings(), operation.id, SystemClock())
-            except LedgerInUseError:  # one has just started
+            except LedgerInUseError:  # a bot has just started
                 continue
             return await _look(ledger, operation.id)
         await asyncio.sleep(LOOK_SECONDS)
@@ -153,10 +153,10 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
 
 
 async def execute_alone(settings: Settings, operation_id: int, clock: Clock, engine: type[SqliteDatabase] | None = None) -> None:
-    """Execute terminal commands as the one active process, up to this one. Raises LedgerInUseError when a bot runs after all.
+    """Execute terminal commands as the only active process, up to this one. Raises LedgerInUseError if a bot runs after all.
 
-    Commands from Slack wait for the bot: only it can ask Slack who gave them. A terminal command behind one of them on the same
-    quote waits with it. `engine` is the database of fault tests.
+    Commands from Slack wait for the bot: only it can ask Slack about their authors. A terminal command behind one of them on the
+    same quote waits too. `engine` is the database of fault tests.
     """
     async with installation.instance_lock(settings):
         audit = installation.open_audit(settings)
@@ -191,7 +191,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
 
 
 async def _nobody_is_asked(operation: Operation) -> bool:
-    """Accept every terminal command: the machine vouches for the terminal user."""
+    """Accept every terminal command: the operating system authenticates the terminal user."""
     del operation
     return True
 
@@ -204,12 +204,12 @@ async def _look(ledger: Ledger, operation_id: int) -> Operation:
 
 
 def has_ended(operation: Operation) -> bool:
-    """Tell whether nothing more will come of the command by itself."""
+    """Return true if the command will not change any more by itself."""
     return operation.state in ("completed", "failed_terminal", "discarded")
 
 
 def _refused_at_once(reservation: Reservation, asked: Options) -> int:
-    """Answer a request id that means something else, or one whose command was purged since."""
+    """Report a request id that was used for another command, or whose command has been purged."""
     operation = reservation.operation
     if reservation.sighting == "conflict":
         text, status, outcome = messages.conflict(operation.correlation_id), exits.CONFLICT, "conflict"
@@ -252,6 +252,6 @@ def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
 
 
 def plain(mrkdwn: str) -> str:
-    """Return a sentence of the bot as a terminal shows it, without Slack's entities."""
+    """Return a message of the bot in its terminal form, without Slack's entities."""
     text = mrkdwn.replace("`/quote status ", "`quotebot quote show ")
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

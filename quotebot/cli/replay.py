@@ -1,7 +1,7 @@
-"""`quotebot replay`: dead letters back to work, under the same key, and what came of each.
+"""`quotebot replay`: puts dead letters back to work under the same key, and reports each outcome.
 
-The command only changes the ledger; the running bot delivers. Rows are replayed in batches, each row with an outcome of its own, so
-a replay that is cut short is continued by giving the same command again: what was replayed is no longer a dead letter.
+The command only changes the ledger; the running bot delivers. Rows are replayed in batches, each row with its own outcome, so an
+interrupted replay continues with the same command: replayed rows are no longer dead letters.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FAILED: Final = frozenset({"failed again", "cannot know", "not found", "discard
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked for, checked. Without references the filters choose."""
+    """Checked options of the command. Without references the filters select the rows."""
 
     references: tuple[str, ...]
     filters: Filters
@@ -131,7 +131,7 @@ async def replay(
         if wait:
             results = await following.settled(_dead_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
         elif not idle and any(result.outcome == "queued" for result in results):
-            how_to_follow = " Use --wait to follow." if sys.stderr.isatty() else ""  # not for who reads it on the sandbox's page
+            how_to_follow = " Use --wait to follow." if sys.stderr.isatty() else ""  # not for the sandbox's page
             exits.complain(f"Queued: the running bot delivers them.{how_to_follow}")
     return _report(results, json_output=json_output)
 
@@ -151,7 +151,7 @@ def _checked(
     actor: str | None,
     reason: str | None,
 ) -> _Asked:
-    """Return what was asked for. Raises ValueError for the first thing that makes no sense."""
+    """Return the checked options. Raises ValueError for the first invalid one."""
     narrowing = (operation_key, request_id, quote, effect_class, category, since, only)
     if references and any(value is not None for value in (*narrowing, limit)):
         raise ValueError("Name ids or give filters, not both: an id already names one row")
@@ -182,7 +182,7 @@ def _checked(
 
 
 async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter | None]]:
-    """Return what to replay, with the row the operator sees; None for an id that is no dead letter."""
+    """Return the references to replay with the rows that the operator sees; None for an id that is no dead letter."""
     if asked.references:
         return list(zip(asked.references, await _dead_letters(ledger).show_each(asked.references), strict=True))
     found = await _dead_letters(ledger).list(asked.filters, limit=asked.limit)
@@ -190,7 +190,7 @@ async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter |
 
 
 async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], asked: _Asked) -> list[ReplayResult]:
-    """Replay in batches. Raises what stopped it, after saying how far it came."""
+    """Replay in batches. On an error, report the progress and raise it."""
     begun_at, follow = ledger.clock.now_ms(), dead_letter_tables.follow(ledger)
     results: list[ReplayResult] = []
     for start in range(0, len(chosen), BATCH):
@@ -241,7 +241,7 @@ async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | No
 
 
 async def _tell_held(ledger: Ledger, results: Sequence[ReplayResult]) -> None:
-    """Say which gates hold what was queued until somebody resumes them: whoever waits would wait for nothing."""
+    """Report the gates that hold the queued rows until an operator resumes them; waiting for the rows would be useless."""
     classes = {result.effect_class for result in results if result.outcome in ("queued", "under way")}
     names = sorted(classes | {family(name) for name in classes})
     gates = await ledger.database.read(lambda tx: [tx.one("gate", name=name) for name in names])

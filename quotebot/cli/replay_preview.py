@@ -1,4 +1,4 @@
-"""What a replay would come to: the plan that is shown before it, and for --dry-run what the other side says already."""
+"""Preview of a replay: the plan shown before it, and for --dry-run the answers of the external services."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LOOK_SECONDS: Final = 30.0
 
 @contextlib.asynccontextmanager
 async def asking(ledger: Ledger) -> AsyncIterator[Callable[[Effect], Awaitable[ReplayPreview]] | None]:
-    """Give a way to ask Slack and Salesforce whether something was delivered; None when no token is configured."""
-    from quotebot.app.clients import open_performer  # noqa: PLC0415 -- HTTP clients, for an undecided letter only
+    """Yield a function that looks up an effect in Slack and Salesforce; None if no token is configured."""
+    from quotebot.app.clients import open_performer  # noqa: PLC0415 -- HTTP clients, needed only for undecided dead letters
 
     async with open_performer(load_settings(), ledger) as performer:
         yield None if performer is None else lambda effect: _looked(performer, effect)
 
 
 def described(chosen: Sequence[tuple[str, DeadLetter | None]], foreseen: Sequence[ReplayPreview]) -> list[dict[str, Any]]:
-    """Return the plan as JSON prints it."""
+    """Return the plan in its JSON form."""
     return [
         {
             "id": reference,
@@ -47,7 +47,7 @@ def described(chosen: Sequence[tuple[str, DeadLetter | None]], foreseen: Sequenc
 
 
 def print_plan(plan: Sequence[dict[str, Any]], *, on_stderr: bool) -> None:
-    """Print the plan as a table: as data, or beside the data."""
+    """Print the plan as a table, on stdout or on stderr beside the data."""
     rows = [
         (
             row["id"],

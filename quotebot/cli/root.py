@@ -1,4 +1,4 @@
-"""The `quotebot` command: its groups, and the one place where errors become words and exit statuses.
+"""The `quotebot` command: its groups, and the one place that turns errors into messages and exit statuses.
 
 Commands are registered by import path and imported when they run: `--help` must not pay for Slack, PDF or CRM libraries.
 """
@@ -20,7 +20,7 @@ from quotebot.cli.printable import safe_streams
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Import path -> help. Cyclopts imports a command's module when the command is given, so that `--help` stays quick.
+# Import path -> help. Cyclopts imports a command's module when the command is given, which keeps `--help` fast.
 COMMANDS: Final = {
     "quotebot.cli.serve:run": "Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.",
     "quotebot.cli.serve:sandbox": (
@@ -75,7 +75,7 @@ app = App(
     name="quotebot",
     help="Prices, approves and sends sales quotes in Slack; every command has exactly one business effect.",
     version=__version__,
-    help_format="plaintext",  # rich's markdown costs a third of the start
+    help_format="plaintext",  # rich's markdown takes a third of the start time
     result_action="return_value",
 )
 for _path, _help in COMMANDS.items():
@@ -97,19 +97,19 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _readable(arguments: Sequence[str]) -> bool:
-    """Tell whether no argument has a half of a character: bytes that are no UTF-8, which no ledger and no terminal takes."""
+    """Return true if no argument has a lone surrogate: invalid UTF-8, which neither the ledger nor a terminal accepts."""
     return not any("\ud800" <= character <= "\udfff" for argument in arguments for character in argument)
 
 
 def _ended(arguments: Sequence[str] | None) -> int:
     try:
         status = app(arguments, exit_on_error=False, print_error=True)
-        sys.stdout.flush()  # here and not at the interpreter's end, where a reader that went away becomes a traceback
+        sys.stdout.flush()  # here, because at the interpreter's exit a closed pipe becomes a traceback
     except CycloptsError:  # already printed
         return exits.USAGE
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `| head` has read enough
+    except BrokenPipeError:  # `| head` closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
@@ -120,7 +120,7 @@ def _ended(arguments: Sequence[str] | None) -> int:
 
 
 def _disk_status(error: OSError) -> int:
-    """Turn a full disk under the output into words; any other error of the system is a bug, or says enough."""
+    """Report a full disk under the output; any other system error goes to `_status_of`."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return _status_of(error)
     with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ def _disk_status(error: OSError) -> int:
 
 
 def _status_of(error: Exception) -> int:
-    """Turn the errors people can act on into words; anything else is a bug and keeps its traceback."""
+    """Report errors that people can act on; any other error is a bug and keeps its traceback."""
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
     from quotebot.app.front.messages import IngressEndedError  # noqa: PLC0415 -- see root.py
     from quotebot.app.installation import LedgerInUseError  # noqa: PLC0415 -- see root.py

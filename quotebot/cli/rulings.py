@@ -1,4 +1,4 @@
-"""What a person's word over one row came to, printed the same by every command that takes one."""
+"""Output of an operator action on one row, shared by every command that performs one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def reason_of(text: str) -> str:
-    """Return a reason without blanks around it. Raises ValueError for an empty one."""
+    """Return a reason without surrounding blanks. Raises ValueError for an empty one."""
     if not text.strip():
         raise ValueError("--reason needs words: they are what the audit will say")
     return text.strip()
 
 
 def report(ruling: Ruling, *, json_output: bool) -> int:
-    """Print a ruling and return the exit status."""
+    """Print the result and return the exit status."""
     if json_output:
         dead_letter_tables.print_json({"schema_version": 1, "result": asdict(ruling)})
     elif ruling.verdict is Verdict.DONE:

@@ -70,14 +70,14 @@ def run(
 
 @contextlib.contextmanager
 def watched(settings: Settings) -> Iterator[None]:
-    """Write this process's log, tell its observers, and tell them what ends it."""
+    """Configure this process's log and observers for the block, and report the error that ends it."""
     observers = open_observers(settings, settings.secrets)
     configure_logs(json_lines=not sys.stderr.isatty(), secrets=settings.secrets, observers=observers.each)
     observers.complain()
     try:
         yield
     except (ConfigurationError, LedgerInUseError):
-        raise  # for whoever started it; nothing broke
+        raise  # expected and reported by the caller; nothing is broken
     except Exception as error:
         observers.tell("bot.died", error)
         raise

@@ -1,4 +1,4 @@
-"""How a long-running command is asked to stop."""
+"""Stop signals of long-running commands."""
 
 from __future__ import annotations
 

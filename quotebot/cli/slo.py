@@ -1,4 +1,4 @@
-"""`quotebot slo`: whether the bot does what is promised, by its own numbers."""
+"""`quotebot slo`: comparison of the bot's own metrics with its service level objectives."""
 
 from __future__ import annotations
 

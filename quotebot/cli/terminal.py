@@ -1,4 +1,4 @@
-"""Identity of the person at the terminal: the system user of the process, whatever the environment says."""
+"""Identity of the person at the terminal: the system user of the process, independent of the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quotebot.settings import load_settings
 def user() -> str:
     """Return the name of the real user id, or "uid 10001" for an id without a name.
 
-    LOGNAME and USER are text that anyone may set. Under sudo it is the user that sudo switched to.
+    Any user may set LOGNAME and USER. Under sudo, the result is the user that sudo switched to.
     """
     number = os.getuid()
     try:
@@ -22,9 +22,9 @@ def user() -> str:
 
 
 def operator(name: str | None) -> str:
-    """Return the actor of an operator's action, for the audit: `--as NAME`, or the terminal user without it.
+    """Return the actor of an operator action, for the audit: `--as NAME`, or the terminal user without it.
 
-    Raises ValueError when the terminal user may not act under another name, or for a name that would mislead.
+    Raises ValueError if the terminal user may not act under another name, or for a name that would mislead.
     """
     if name is not None:
         require_operator()

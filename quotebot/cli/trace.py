@@ -1,4 +1,4 @@
-"""`quotebot trace` and `quotebot why`: one user action everywhere, and what one row waits for."""
+"""`quotebot trace` and `quotebot why`: the full history of one user action, and the cause of one row's wait."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 LIMIT: Final = 100
 
-# What may be shown: no payload, no answer, no error's words. `quotebot dead show` and `quotebot why` tell those.
+# Columns that may be shown: no payload, no response, no error text. `quotebot dead show` and `quotebot why` show those.
 OPERATION: Final = (
     *("id", "operation_key", "correlation_id", "source", "source_request_id", "action_kind", "aggregate_id"),
     *(
@@ -101,7 +101,7 @@ async def trace(reference: str, *, json_output: Json = False) -> int:
     if json_output:
         dead_letter_tables.print_json({"schema_version": 1, "actions": [public(each) for each in found]})
         return exits.OK
-    for each in reversed(found):  # as they happened
+    for each in reversed(found):  # in chronological order
         _print_tree(each)
     if len(found) == LIMIT:
         exits.complain(f"These are the newest {LIMIT}.")
@@ -153,18 +153,18 @@ async def why(reference: str, *, json_output: Json = False) -> int:
 
 
 def budget() -> Callable[[str], int]:
-    """Return how many attempts a class of effects has by the retry matrix in force, or an `operation`."""
+    """Return a function that gives the attempts of an effect class by the retry matrix in force, or of an `operation`."""
     lines = matrix(load_settings())
     return lambda name: 1 + (INTERNAL_RETRIES if name == "operation" else lines.of(name).retries)
 
 
 def quote_or(reference: str) -> str:
-    """Return a quote's id as it is stored, however it was typed; anything else as it is."""
+    """Return a quote's id in its stored form, for any accepted spelling; any other text stripped."""
     return parse_quote_id(reference) or reference.strip()
 
 
 def public(found: Trace) -> dict[str, Any]:
-    """Return an action as JSON prints it."""
+    """Return an action in its JSON form."""
     return {
         "operation": pick(found.operation, OPERATION),
         "delivery": None if found.delivery is None else pick(found.delivery, DELIVERY),
@@ -203,7 +203,7 @@ def _print_tree(found: Trace) -> None:
         _add_effect(tree, began, effect, found.events)
     width = None if sys.stdout.isatty() else tables.PIPE_WIDTH
     console = Console(width=width, highlight=False, color_system=None)
-    with console.capture() as printed:  # rich writes past what makes output safe for a terminal
+    with console.capture() as printed:  # rich would bypass the safe output stream
         console.print(tree)
     print(printed.get(), end="")
 
@@ -227,7 +227,7 @@ def _leaf(tree: Tree, began: int, at: int, what: str, words: str) -> None:
 
 
 def relative(milliseconds: int) -> str:
-    """Return "+250 ms", "+1.3 s" or "+5 min": the time since the action was recorded."""
+    """Return the time since the action was recorded: "+250 ms", "+1.3 s" or "+5 min"."""
     sign = "-" if milliseconds < 0 else "+"
     size = abs(milliseconds)
     if size < dead_letter_tables.UNITS_MS["s"]:
@@ -260,5 +260,5 @@ def _attempt_words(row: Row) -> str:
 
 
 async def look_up(ledger: Ledger, reference: str) -> list[Row]:
-    """Return the operations that a reference means."""
+    """Return the operations that match a reference."""
     return await ledger.database.read(lambda tx: find_operations(tx, quote_or(reference), LIMIT))

@@ -1,7 +1,7 @@
-"""`quotebot ops watch`: the ledger while it works, as one line per change, or as one JSON document per change for a program.
+"""`quotebot ops watch`: live view of the ledger, as one line per change, or as one JSON document per change for a program.
 
-It reads only, on a connection that cannot write and never waits for the bot. One process that stays costs a reader far less than
-asking again and again: a command takes some 0.3 s of processor to start, a look here takes about two milliseconds.
+It only reads, on a read-only connection that never waits for the bot. One long-running process is much cheaper than repeated
+commands: starting a command takes about 0.3 s of processor time, one poll here about two milliseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
 
 LOOK_SECONDS: Final = 0.25
-HEARTBEAT_SECONDS: Final = 10.0  # a reader that went away is noticed by then
+HEARTBEAT_SECONDS: Final = 10.0  # limit to notice a reader that has gone
 LETTER: Final = (
     *("id", "operation_key", "correlation_id", "class", "target", "aggregate_id", "status", "category", "last_error"),
     *("attempts", "first_failed_at", "prior_replay_count", "replayed_by", "state"),
@@ -72,9 +72,9 @@ async def watch(
 
 
 def picture(tx: Tx, limit: int) -> Picture:
-    """Return what a watcher sees: totals of what is unfinished, commands with what they owe, dead letters, classes that are held.
+    """Return one snapshot: totals of unfinished rows, commands with their effects, dead letters, and held classes.
 
-    No payload and no customer's name is in it; errors are those of `quotebot dead list`.
+    It contains no payload and no customer name; errors are those of `quotebot dead list`.
     """
     given_up = tx.all("newest_dead_letters", **Filters().parameters(), limit=limit)
     return {
@@ -86,7 +86,7 @@ def picture(tx: Tx, limit: int) -> Picture:
 
 
 def changes(before: Picture | None, after: Picture, now: int) -> Iterator[str]:
-    """Yield a line for each row that is new or not as it was; of the first picture only what is unfinished, dead or held."""
+    """Yield a line for each new or changed row; for the first snapshot only the unfinished, dead or held rows."""
     moment = f"{datetime.fromtimestamp(now / 1000, tz=UTC):%H:%M:%S}"
     old = {} if before is None else {name: words for name, words, _ in _rows(before)}
     here = set()
@@ -100,7 +100,7 @@ def changes(before: Picture | None, after: Picture, now: int) -> Iterator[str]:
 
 
 def _rows(seen: Picture) -> Iterator[tuple[str, str, bool]]:
-    """Yield each row's name, its words, and whether nothing more will happen to it."""
+    """Yield each row's name, its text, and true if it will not change any more."""
     for operation in reversed(seen["operations"]):
         ended = operation["outcome"] or operation["state"]
         words = f"{operation['action_kind']} on {operation['aggregate_id']} by {operation['actor']}: {ended}"

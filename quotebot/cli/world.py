@@ -1,4 +1,4 @@
-"""The local world as `quotebot sandbox` serves it: its folder, its port, the bot as a child process, and their end."""
+"""The local world of `quotebot sandbox`: its folder, its port, the bot as a child process, and their shutdown."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def serve_world(*, port: int, data: Path | None, with_bot: bool, headless:
 
 
 async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
-    settings = folder / FILE_NAME  # an empty one: while it is named, neither .env nor quotebot.toml of this folder is read
+    settings = folder / FILE_NAME  # an empty file: while it is named, neither .env nor quotebot.toml of the current folder is read
     settings.touch(mode=0o600)
     environment = {
         FILE_VARIABLE: str(settings.absolute()),

@@ -52,7 +52,10 @@ def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> PendingEffe
 
 
 def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> PendingEffect:
-    """Return the line of an undelivered effect with its cause and its buttons; no retry is offered while its class is held."""
+    """Return the line of an undelivered effect with its cause and its buttons.
+
+    No retry is offered while only an operator can resume the class.
+    """
     line = PendingEffect(label, "pending", effect.correlation_id, effect_id=effect.id, cycle=effect.cycle)
     cancels = () if effect.state == "uncertain" else (CANCEL,)
     if gate is not None and gate.until_at is None:

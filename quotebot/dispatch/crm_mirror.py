@@ -91,7 +91,7 @@ class MirrorLookup:
 
 
 def is_stale(whole_at: int | None, minutes: int | None, now: int) -> bool:
-    """Return true if a kind that is read every `minutes` minutes missed several syncs; times are Unix milliseconds."""
+    """Return true if a kind was never complete, has no interval, or missed several syncs; times are Unix milliseconds."""
     return whole_at is None or minutes is None or now - whole_at > READINGS_MISSED * minutes * MINUTE_MS
 
 

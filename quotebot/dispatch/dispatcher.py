@@ -114,7 +114,7 @@ class Dispatcher:
         free = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items()}
         slots = {name: min(most, number) for name, number in free.items() if number > 0}
         self._claimed_at = self._ledger.clock.now_ms()
-        self._full = frozenset(free)  # counts a slot that becomes free during the claim
+        self._full = frozenset(free)  # a slot freed during the claim is not in `free`
         effects = await self._claim(slots)
         taken = Counter(effect.effect_class for effect in effects)
         self._full = frozenset(name for name, number in free.items() if taken[name] >= number)
@@ -230,7 +230,7 @@ class Dispatcher:
         doubt = Trouble(Failure.UNCERTAIN.value, "Whether it was done is not known yet.", maybe_sent=True)
         if not self._performer.may_have_happened(effect):
             return Retry(doubt, delay_ms=0, spent=False)
-        if effect.semantics != "append":  # a keyed effect may be repeated; a repeat_once effect cannot be looked up
+        if effect.semantics != "append":  # an append is looked up; others may be repeated (repeat_once: once)
             return Retry(doubt, delay_ms=0, spent=False)
         found = await self._performer.look_up(effect)
         if found is not None:

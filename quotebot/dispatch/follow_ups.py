@@ -108,7 +108,7 @@ def _sent_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, .
 def _of_a_deal(tx: Tx, effect: Effect, now_ms: int) -> list[EffectIntent]:
     """Return the redrawn card and the next messages or effects of a quote's thread."""
     root = store.root_effect_key(tx, effect.aggregate_id)
-    if effect.state in ("pending", "uncertain"):  # drawn after the current card without replacing it: this effect may settle before
+    if effect.state in ("pending", "uncertain"):  # after the current card, without replacing it: this effect may settle first
         return [effects.card_again(effect.aggregate_id, root, now_ms)]
     owed = [effects.card(effect.aggregate_id, root)]
     if effect.state == "failed":

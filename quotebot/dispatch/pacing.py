@@ -43,7 +43,7 @@ class Turn:
 
 
 class Pacer:
-    """Turns per channel: in order of request for each person, and in rotation among people."""
+    """Scheduler of turns per channel: in order of request for each person, and in rotation among people."""
 
     def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
         self._clock = clock

@@ -71,7 +71,10 @@ OPPORTUNITY_NAME_MAX: Final = 120  # Salesforce's limit
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Connections to the external services, built by app.py. Without Salesforce or a model, their effects wait as paused."""
+    """Connections to the external services, built by app/clients.py.
+
+    Without Salesforce or a model, their effects wait as paused.
+    """
 
     slack: SlackApi
     pdf: PdfRenderer

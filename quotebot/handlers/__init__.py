@@ -1,1 +1,1 @@
-"""Pure decisions: a command and what it needs in, a Decision or a Refusal out."""
+"""Pure handlers: each takes a command and its inputs and returns a Decision or a Refusal."""

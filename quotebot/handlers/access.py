@@ -1,4 +1,4 @@
-"""The access gate at the execution of a command: refusal of people whom it does not admit. Each refusal is audited."""
+"""Access gate at the execution of a command: refuses people who are not admitted. Each refusal is audited."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from quotebot.commands.registry import Payload
     from quotebot.handlers.decision import Asked
 
-# The commands of a listed guest; each is about a quote of their own (domain/access.py). Everything else is for members.
+# Commands of a listed guest; each concerns a quote of their own (domain/access.py). All others are for members.
 GUEST_COMMANDS: Final = (
     Creation | Again | ByForm | ProposeQuote | ReadMessage | ShowHome | SubmitQuote | LifecyclePayload | RefreshCard | ActOnEffect
 )
 
 
 def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payload, aggregate_id: str) -> Decision | None:
-    """Refuse a command because of the person who gives it; None if they may give it. `admitted` is None for the scheduler."""
+    """Refuse a command because of its author; None if they may give it. `admitted` is None for the scheduler."""
     if admitted is None:
         return None
     if isinstance(admitted, Refusal):
@@ -43,6 +43,6 @@ def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payloa
 
 
 def out_of_sight(asked: Asked, quote_id: str, command: Payload) -> AuditEvent:
-    """Return the event of a command about a quote that its giver does not see; the answer is that of an unknown quote."""
+    """Return the audit event of a command on a quote that its author may not see; the reply is that for an unknown quote."""
     facts = {"code": "out_of_sight", "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
     return AuditEvent("access.refused", quote_id, after=facts)

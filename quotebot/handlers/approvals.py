@@ -1,4 +1,4 @@
-"""What asking for approval and deciding about it come to. Pure, as everything in this package."""
+"""Handlers of approval requests and decisions. Pure, as everything in this package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quotebot.handlers.decision import Asked
 
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
-WRITTEN_CHARACTERS_MIN = 10  # of a reason, beside the incident's number
+WRITTEN_CHARACTERS_MIN = 10  # length of a reason beside the incident's number
 _AFTER = {
     ApprovalState.PENDING: QuoteState.PENDING_APPROVAL,
     ApprovalState.APPROVED: QuoteState.APPROVED,
@@ -49,11 +49,11 @@ def submit(
     delegations: tuple[Delegation, ...] = (),
     asked_today: int = 0,
 ) -> Decision:
-    """Ask for the approval the policy wants, unless it needs nobody, or an earlier decision still holds. `requests`: earlier ones.
+    """Request the approval that the policy requires, unless it requires none or an earlier decision still holds.
 
-    `earlier` is what people last decided about the quote, with the price they saw; `gone` are those of them who are not known to be
-    full members of the workspace any more; `generation` is the ledger's; `asked_today`
-    is how often this person asked for approval since midnight, UTC: a model sums up so many of their requests and no more.
+    `requests` counts the version's earlier requests; `generation` is the ledger's. `earlier` is the last decision by people on the
+    quote, with the price they saw; `gone` are those of them who are no longer known to be full members of the workspace.
+    `asked_today` counts this user's requests for approval since midnight, UTC: the model summarizes only a limited number of them.
     """
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
@@ -91,7 +91,7 @@ def submit(
 
 
 def may_be_submitted(quote: Quote) -> bool:
-    """Tell whether approval may be asked for: of a priced quote, and again when a request expired undecided."""
+    """Return true if approval may be requested: for a priced quote, and again after a request expired undecided."""
     if quote.state is QuoteState.PRICED:
         return True
     lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
@@ -108,7 +108,7 @@ def decide(
     delegations: tuple[Delegation, ...] = (),
     acted_for_others: bool = False,
 ) -> Decision:
-    """Give one person's answer, if they may, now, on the version they saw. The first valid decision of a slot wins.
+    """Apply one person's decision, if they are authorized, to the version they saw. The first valid decision of a slot wins.
 
     `acted_for_others`: the same person acted on this quote at a terminal in another person's name.
     """
@@ -120,7 +120,7 @@ def decide(
     if isinstance(verdict, Decision):
         return verdict
     approval = quote.approval
-    assert approval is not None  # noqa: S101 -- nobody may decide where nothing is asked
+    assert approval is not None  # noqa: S101 -- a mandate exists only for a request
     decided = answered(
         approval, verdict, asked.actor, command.decision, command.reason, at=asked.received_at, timing=rules.policy.timing
     )
@@ -145,12 +145,12 @@ def decide(
 
 
 def withdrawn(quote: Quote, at: int) -> Quote:
-    """Return a quote that nobody is asked about any more: a new version, or its end (at `at`, Unix ms), ends a pending request."""
+    """Return the quote with its pending request invalidated at `at` (Unix ms): a new version or an end stops the request."""
     return quote if quote.approval is None else replace(quote, approval=invalidated(quote.approval, at))
 
 
 def withdrawal_events(quote: Quote, at: int) -> tuple[AuditEvent, ...]:
-    """Return what the audit keeps of it: nothing when no request was pending."""
+    """Return the audit event of the invalidation; none if no request was pending."""
     after = withdrawn(quote, at)
     if after == quote:
         return ()
@@ -158,7 +158,7 @@ def withdrawal_events(quote: Quote, at: int) -> tuple[AuditEvent, ...]:
 
 
 def approval_facts(quote: Quote) -> dict[str, Any]:
-    """Return what the audit keeps of a quote and its request: figures, ids, who decided what for whom; no free text."""
+    """Return the audited facts of a quote and its request: figures, ids, decisions and on whose behalf; no free text."""
     approval = quote.approval
     if approval is None:
         return facts(quote)
@@ -186,7 +186,7 @@ def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
 def _settled(
     asked: Asked, approval_id: str, quote: Quote, policy: PolicyDecision, earlier: EarlierApproval | None, reuse: ReuseRules
 ) -> Approval | None:
-    """Return the approval that needs nobody now: automatic, or by an earlier decision that still holds; None to ask."""
+    """Return an approval without a request: automatic, or by an earlier decision that still holds; None if people must decide."""
     if policy.automatic:
         return Approval(
             approval_id=approval_id,
@@ -207,7 +207,7 @@ def _settled(
 def _verdict(
     asked: Asked, command: DecideApproval, quote: Quote, rules: Rules, delegations: tuple[Delegation, ...]
 ) -> Mandate | Decision:
-    """Return what the person's decision covers, or the refusal. Strangers learn nothing of the quote, not even its version."""
+    """Return the slots that the decision covers, or the refusal. Users of other workspaces learn nothing about the quote."""
     if refusal := foreign(asked, quote):
         return replace(refusal, events=(_refused_event(asked, quote, "foreign_team"),))
     if refusal := seen_another_version(asked, quote):
@@ -224,7 +224,7 @@ def _verdict(
 
 
 def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: Approval, mandate: Mandate) -> Decision | None:
-    """Refuse a no without a reason, and a yes under dual control without one that names its incident."""
+    """Refuse a rejection without a reason, and an approval under dual control whose reason names no incident."""
     reason = (command.reason or "").strip()
     if command.decision != "approve":
         return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.reason_needed())
@@ -249,7 +249,7 @@ def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decis
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
-    """An approved quote owes its PDF in the thread and its record in Salesforce, whoever approved it."""
+    """Approve the quote: enqueue its PDF in the thread and its record in Salesforce, for every kind of approval."""
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- both callers set it
     notice = messages.decided_notice(quote, approval) if approval.earlier is None else approval_messages.reused(quote, approval)

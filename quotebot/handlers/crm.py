@@ -1,4 +1,4 @@
-"""What the commands about Salesforce come to. Pure, as everything in this package."""
+"""Handlers of the commands about Salesforce. Pure, as everything in this package."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def sync(command: SyncCrm) -> Decision:
-    """Owe one look at what changed of our records, and one at each kind that is mirrored."""
+    """Enqueue one sync of our changed records, and one of each mirrored kind."""
     owed = (effects.read_crm(CRM_AGGREGATE), *(effects.read_mirror(CRM_AGGREGATE, kind) for kind in command.mirrors))
     return Decision("applied", {"code": "syncing", "text": crm_messages.sync_follows()}, None, owed)
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:
-    """Settle a difference once, as the operator saw it."""
+    """Settle a difference once, in the state the operator saw."""
     reason = command.reason.strip()
     if conflict is None:
         return _refused("unknown_conflict", crm_messages.unknown(command.conflict))

@@ -1,4 +1,4 @@
-"""What the commands about dead letters come to, given what the ledger did about them. Pure."""
+"""Handlers of the commands about dead letters, given the result of the ledger's action. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def may_operate(asked: Asked, operators: tuple[str, ...]) -> bool:
-    """Tell whether somebody may work dead letters: only who is named, and nobody when nobody is."""
+    """Return true if the user may act on dead letters: only the listed operators may."""
     return asked.actor in operators
 
 
 def done(reference: str, card: DeadLetterCard, deed: Literal["retried", "discarded"]) -> Decision:
-    """Answer what was carried out; the card shows who did it."""
+    """Reply with the completed action; the card shows who did it."""
     text = operator_messages.queued(reference) if deed == "retried" else operator_messages.discarded(reference)
     return Decision("applied", _response(deed, text), None, (_drawn(card),))
 
 
 def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard | None) -> Decision:
-    """Tell the second of two operators who was first, and show it on the card."""
+    """Reply to the later of two operators with the first one's decision, and redraw the card."""
     earlier = None
     if card is not None and card.decision is not None and card.decided_by is not None and card.decided_at is not None:
         earlier = operator_messages.decided(card.decision, card.decided_by, card.decided_at)
@@ -33,17 +33,17 @@ def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard 
 
 
 def not_operator(asked: Asked, reference: str, card: DeadLetterCard | None) -> Decision:
-    """Refuse somebody who is no operator."""
+    """Refuse a user who is no operator."""
     return _refused(asked, reference, "not_operator", operator_messages.not_operator(), card)
 
 
 def unknown(asked: Asked, reference: str) -> Decision:
-    """Answer when the letter is gone."""
+    """Reply that the dead letter no longer exists."""
     return _refused(asked, reference, "unknown_letter", operator_messages.unknown(reference), None)
 
 
 def announced(reference: str, channel: str, *, has_card: bool) -> Decision:
-    """Owe the card of a letter, unless it has one."""
+    """Enqueue the card of a dead letter, unless it has one."""
     owed = () if has_card else (effects.post_dead_letter(reference, channel),)
     return Decision("applied", _response("announced", operator_messages.announced(reference)), None, owed)
 

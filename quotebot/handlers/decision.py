@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asks, when, under which operation. `seen_version` is the version on the button; times are Unix milliseconds."""
+    """Request of a command: its author, time and operation.
+
+    `seen_version` is the version on the button; times are Unix milliseconds.
+    """
 
     operation_key: str
     correlation_id: str
@@ -32,14 +35,14 @@ class Asked:
     received_at: int
     seen_version: int | None
     actor_name: str = ""
-    actor_type: str = "user"  # "system" is the scheduler: no person, who is answered nothing
-    actor_kind: str = "member"  # one of domain.people.Kind, as Slack last said
+    actor_type: str = "user"  # "system" is the scheduler, which gets no reply
+    actor_kind: str = "member"  # one of domain.approvals.people.Kind, by Slack's last answer
     terminal_user: str | None = None  # the system user of a command from the terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one command comes to. `quote` is the quote as it is to be saved, None when nothing changes."""
+    """Result of one command. `quote` is the quote to save, None if nothing changes."""
 
     kind: Literal["applied", "refused"]
     response: dict[str, Any]
@@ -50,7 +53,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The quote that the same person already made of the same content. `recorded_at`: when it was executed, Unix ms."""
+    """Existing quote by the same person with the same content. `recorded_at` is its time of execution, Unix ms."""
 
     quote_id: str
     version: int
@@ -58,14 +61,14 @@ class Twin:
 
 
 def seen_another_version(asked: Asked, quote: Quote) -> Decision | None:
-    """Refuse a gesture that was about another version than the head; None when it was about the head."""
+    """Refuse a request about another version than the head; None if it was about the head."""
     if asked.seen_version is None or asked.seen_version == quote.version:
         return None
     return refused(asked, quote.quote_id, quote.channel, "stale", messages.stale(asked.seen_version, quote))
 
 
 def foreign(asked: Asked, quote: Quote) -> Decision | None:
-    """Refuse somebody of another workspace; None when the person belongs to the quote's."""
+    """Refuse a user of another workspace; None if the user belongs to the quote's workspace."""
     if asked.team_id == quote.team_id:
         return None
     refusal = refused(asked, quote.quote_id, quote.channel, "foreign_team", messages.foreign_team(quote))
@@ -74,7 +77,7 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
 
 
 def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
-    """Change nothing, and answer the person who asked with `text`."""
+    """Refuse without a change, and reply to the author with `text`."""
     response = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
     if asked.actor_type == "system":
         return Decision("refused", response)
@@ -82,7 +85,7 @@ def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, tex
 
 
 def facts(quote: Quote) -> dict[str, Any]:
-    """Return what the audit keeps of a quote: figures, ids and hashes, no customer name."""
+    """Return the audited facts of a quote: figures, ids and hashes, no customer name."""
     return {
         "version": quote.version,
         "state": quote.state.value,

@@ -1,6 +1,6 @@
-"""What the scheduler's commands about an open approval come to, and who stands in for whom. Pure, as everything in this package.
+"""Handlers of the scheduler's commands about open approvals, and of delegations. Pure, as everything in this package.
 
-Each is valid only while its slot still waits, tested against when the command was received; none of them ever decides.
+A scheduled command is valid only while its slot still waits, tested against the time it was received; none of them decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ABSENCE_MS_MAX = 366 * DAY_MS
 def follow_up(
     asked: Asked, command: SlotCommand, quote: Quote, root: str, rules: Rules, *, delegations: tuple[Delegation, ...] = ()
 ) -> Decision:
-    """Remind of, escalate or end what a slot still waits for."""
+    """Remind about, escalate or expire a slot that still waits."""
     if asked.actor_type != "system":
         return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.scheduled_only())
     after = _moved(asked, command, quote, rules)
@@ -40,7 +40,7 @@ def follow_up(
         return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_messages.not_due(quote))
     moved = replace(quote, approval=after)
     slot = slot_of(after, command.slot)
-    assert slot is not None  # noqa: S101 -- it moved
+    assert slot is not None  # noqa: S101 -- it was just moved
     who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers))
     if isinstance(command, RemindApprover):
         kind, text = "reminded", approval_messages.reminder(moved, slot, who, asked.received_at)
@@ -59,9 +59,10 @@ def follow_up(
 
 
 def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...] = ()) -> Decision:
-    """Let somebody of equal or higher authority decide instead of the person who asks, until they are back.
+    """Delegate the user's decisions to a person of equal or higher authority, until the user is back.
 
-    `away` are the absences the delegate has a part in. Nobody stands in for a stand-in: whom the delegate has named is not asked.
+    `away` are the absences in which the delegate takes part. Delegation is not transitive: the delegate's own delegate is not
+    asked.
     """
     where = f"delegation:{command.absent}"
     code = _objection(asked, command, rules, away)
@@ -101,7 +102,7 @@ def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Ap
 
 
 def _objection(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...]) -> str | None:
-    """Return the code of what speaks against a delegation, or None."""
+    """Return the code of the first objection to a delegation, or None."""
     if asked.actor != command.absent:
         return "not_yours"
     if command.delegate is None:

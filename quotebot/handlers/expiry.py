@@ -1,6 +1,6 @@
-"""What the scheduler's commands about a quote decide. Pure, like every handler.
+"""Handlers of the scheduler's commands about a quote. Pure, like every handler.
 
-Nobody is waiting for an answer to them, so a refusal owes nothing: it stands in the command's response, where operators find it.
+No one waits for a reply to them, so a refusal enqueues nothing: it is stored in the command's response, where operators find it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
 
 
 def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decision:
-    """Close the quote, whatever its version is now, if it may still expire and its last moment was before the command came."""
+    """Close the quote at any version, if it may still expire and its validity ended before the command was received."""
     if QuoteState.EXPIRED not in allowed(quote.state):
         return _refused("final", quote, messages.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
     if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
@@ -45,7 +45,7 @@ def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decis
 
 
 def note_stale(asked: Asked, command: NoteStaleDraft, quote: Quote, root: str, touched_at: int) -> Decision:
-    """Remind the requester, if the quote is still as untouched as when the reminder fell due. `touched_at` is Unix ms."""
+    """Remind the requester if the quote has not changed since the reminder became due. `touched_at` is Unix ms."""
     if quote.state not in _DRAFTS:
         return _refused("not_draft", quote, messages.not_reminded(quote, f"it is {state_words(quote.state)}"))
     if touched_at != command.untouched_since:

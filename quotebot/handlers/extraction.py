@@ -1,7 +1,7 @@
-"""What becomes of a message that a model was asked to read: a proposal to confirm, or a question. Never a quote. Pure.
+"""Handlers of extracted messages: a proposal to confirm, or a question; never a quote. Pure.
 
-The model's reading counts as far as the message and the catalogue bear it out (domain/model_reading.py). Where it leaves a doubt
-that fixed rules do not have, theirs is proposed: a model can help, but never make a reading worse than it is without one.
+The model's extraction counts only as far as the message and the catalogue support it (domain/extraction/model_answers.py). If it
+leaves a doubt that fixed rules do not have, their extraction is proposed: a model may improve the result but never make it worse.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ASKED_BACK: Final = "asked_back"
 
 @dataclass(frozen=True, slots=True)
 class ExtractionResult:
-    """What was made of a message, by whom, and whether the model said what the message does not say."""
+    """Extraction of a message, its origin, and whether the model stated something that the message does not contain."""
 
     extraction: Extraction
     read_by: Literal["model", "rules"]
@@ -44,13 +44,13 @@ class ExtractionResult:
 
 
 def by_rules(text: str, catalogue: Catalogue, why: str) -> ExtractionResult:
-    """Read a message without the model; `why` is a sentence for its author."""
+    """Extract a message without the model; `why` is a sentence for its author."""
     plain = extract(text, catalogue)
     return ExtractionResult(replace(plain, remarks=worth_showing((Remark(RULES, "", why), *plain.remarks))), "rules")
 
 
 def by_model(text: str, said: Mapping[str, Any], catalogue: Catalogue) -> ExtractionResult:
-    """Read a message with what the model says it says: as far as it does, and where that is no worse than fixed rules."""
+    """Extract a message with the model's answer, as far as the message supports it and the result is no worse than fixed rules."""
     given = _reading(said)
     if given is None:
         return by_rules(text, catalogue, extraction_messages.WITHOUT_MODEL["unusable"])
@@ -62,14 +62,14 @@ def by_model(text: str, said: Mapping[str, Any], catalogue: Catalogue) -> Extrac
 
 
 def why_by_rules(category: str | None, *, is_over: bool, held: bool) -> str:
-    """Say why there is no reading of the model's, by how its effect ended or stands, and whether its class is held."""
+    """Return a sentence on why the model's extraction is missing, by the state of its effect and whether its class is held."""
     if not is_over:
         return extraction_messages.WITHOUT_MODEL["held" if held else "late"]
     return extraction_messages.WITHOUT_MODEL["unusable" if category == "llm_schema" else "failed"]
 
 
 def answer(asked: Asked, message: ReadMessage, found: ExtractionResult, rules: Rules) -> tuple[Decision, CreateQuote | None]:
-    """Propose what was read for its author to confirm, or ask for the rest; with it what may be confirmed, if anything."""
+    """Propose the extraction for its author to confirm, or ask for missing facts; also return the creation to confirm, if any."""
     extraction = found.extraction
     event = AuditEvent("reading.distrusted", "new", after={"code": INVENTED, "actor": asked.actor})
     events = (event,) if found.distrusted else ()
@@ -82,8 +82,8 @@ def answer(asked: Asked, message: ReadMessage, found: ExtractionResult, rules: R
 
 
 def creation(found: Extraction, channel: str) -> CreateQuote:
-    """Return the quote that was read, of which nothing is in doubt; `channel` is where it would live."""
-    assert found.account is not None  # noqa: S101 -- its lack is a doubt
+    """Return the command that creates the extracted quote, which has no doubts; `channel` is the quote's channel."""
+    assert found.account is not None  # noqa: S101 -- a missing account is a doubt
     lines = tuple(LineRequest(sku=line.sku, quantity=line.quantity) for line in found.lines)
     term = TERM_MONTHS_DEFAULT if found.term_months is None else found.term_months
     discount = Decimal(0) if found.discount_percent is None else found.discount_percent
@@ -98,7 +98,7 @@ def _question(asked: Asked, message: ReadMessage, extraction: Extraction) -> Dec
 
 
 def _reading(said: Mapping[str, Any]) -> ModelReading | None:
-    """Rebuild a reading from what the ledger keeps of it; None for what another build wrote."""
+    """Rebuild an extraction from the ledger; None for one that another build wrote."""
     try:
         lines = tuple(ModelLine(line["product"], line["quantity"], line["excerpt"]) for line in said["lines"])
         return ModelReading(said["account"], lines, said["term_months"], said["discount_percent"], said["currency"])

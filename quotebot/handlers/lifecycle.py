@@ -1,7 +1,7 @@
-"""What the commands about a quote's life come to: revise, clone, cancel, finalize, mark sent, accept, lose.
+"""Handlers of a quote's lifecycle: revise, clone, cancel, finalize, mark sent, accept, lose.
 
-The card and a notice in the thread are owed for each. A new PDF and a new record in Salesforce are not: they are owed when a
-version is approved. Whether a quote has expired is tested against the moment the command came, not against what a job has done.
+Each enqueues the card and a notice in the thread. A new PDF and a new record in Salesforce are enqueued only when a version is
+approved. A quote's expiry is tested against the time when the command was received, not against the progress of a job.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def change(asked: Asked, command: LifecyclePayload, quote: Quote, root: str, rul
 
 
 def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: Rules) -> Decision:
-    """Price other content as the next version. What was approved of the version before it counts no more."""
+    """Price other content as the next version. The previous version's approval no longer counts."""
     if refusal := _not_about_head(asked, quote):
         return refusal
     if not may_be_changed(quote.state):
@@ -91,11 +91,11 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
 
 
 def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: Callable[[], str], rules: Rules) -> Decision:
-    """Create a quote of the asker's own with the content of another, at today's prices. `original` None: there is no such version.
+    """Create the author's own quote with the content of another, at current prices. `original` is None if there is no such version.
 
-    `quote_id` gives the next number, asked for only when there is a quote to number.
+    `quote_id` allocates the next number; it is called only if there is a quote to number.
     """
-    if original is None or original.team_id != asked.team_id:  # a stranger does not learn that it exists
+    if original is None or original.team_id != asked.team_id:  # a user of another workspace must not learn that it exists
         return refused(asked, "new", command.channel, "unknown_quote", lifecycle_messages.nothing_to_clone(command.quote_id))
     request = renewed(original.pricing, asked.received_at)
     priced = unknown_terms(request.terms, rules.policy) or price(request, rules.ruleset)
@@ -123,7 +123,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
 
 
 def cancel(asked: Asked, command: CancelQuote, quote: Quote, root: str) -> Decision:
-    """End the quote. Whatever approval it waits for is no longer wanted."""
+    """End the quote. A pending approval request is invalidated."""
     if refusal := _cannot_become(asked, quote, QuoteState.CANCELLED, "cancel"):
         return refusal
     reason = (command.reason or "").strip() or None
@@ -143,7 +143,7 @@ def finalize(asked: Asked, quote: Quote, root: str) -> Decision:
 
 
 def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decision:
-    """Record to whom the finalized version was sent."""
+    """Record the recipient of the finalized version."""
     if refusal := _cannot_become(asked, quote, QuoteState.SENT, "send"):
         return refusal
     recipient = command.recipient.strip()
@@ -156,7 +156,7 @@ def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decis
 
 
 def accept(asked: Asked, quote: Quote, root: str) -> Decision:
-    """Record the customer's yes, unless it came after the quote's last day."""
+    """Record the customer's acceptance, unless it came after the quote's last day."""
     if refusal := _cannot_become(asked, quote, QuoteState.ACCEPTED, "accept"):
         return refusal
     after = replace(quote, state=QuoteState.ACCEPTED, closing=Closing(None, asked.actor, asked.received_at))
@@ -164,7 +164,7 @@ def accept(asked: Asked, quote: Quote, root: str) -> Decision:
 
 
 def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
-    """Record the customer's no and its reason."""
+    """Record the customer's refusal and its reason."""
     if refusal := _cannot_become(asked, quote, QuoteState.LOST, "lose"):
         return refusal
     reason = command.reason.strip()
@@ -177,7 +177,7 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
 
 
 def refresh(asked: Asked, quote: Quote, root: str) -> Decision:
-    """Owe the card as it is now, whatever version the person saw."""
+    """Enqueue the card in its current state, for any version that the user saw."""
     if refusal := foreign(asked, quote):
         return refusal
     response = {"code": "refreshed", "quote_id": quote.quote_id, "text": lifecycle_messages.now(quote)}
@@ -199,7 +199,7 @@ def _with_maker(quote: Quote) -> tuple[str, ...]:
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:
-    """Refuse what the head's state or its last day does not allow; None when the way is free."""
+    """Refuse a transition that the head's state or its last day does not allow; None if it is allowed."""
     if refusal := _not_about_head(asked, quote):
         return refusal
     if target not in allowed(quote.state):
@@ -222,7 +222,7 @@ def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:
 
 
 def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str]) -> Decision:
-    """`end` is the code of the answer, the event of the audit and the notice in the thread."""
+    """Return the applied decision. `end` is the code of the response, the audit event and the notice in the thread."""
     code, event, notice = end
     return Decision(
         "applied",

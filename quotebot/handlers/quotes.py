@@ -1,4 +1,4 @@
-"""What each command decides. Pure: the command, the quote and the rules in; a Decision out. Refusing is a value."""
+"""Handlers of quote creation and proposals. Pure: the command, the quote and the rules in, a Decision out. A refusal is a value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOMAIN_EVENTS = frozenset(
         "quote.lost",
         "quote.expired",
         "quote.stale_noted",
-        "quote.card_replaced",  # somebody deleted its message
+        "quote.card_replaced",  # its message was deleted
         "quote.card_moved",  # into a direct message: another organization shares the channel
         "access.refused",
         "approval.requested",
@@ -55,23 +55,23 @@ DOMAIN_EVENTS = frozenset(
         "delegation.set",
         "delegation.ended",
         "ruleset.imported",
-        "ruleset.activated",  # and the one before it retired
+        "ruleset.activated",  # the previous one is retired
         "ruleset.discarded",
-        "quote_numbers.skipped",  # by a restore: they may have been given out in the part that was lost
+        "quote_numbers.skipped",  # by a restore: they may have been allocated in the lost part
         "delegation.refused",
         "crm.conflict_found",
         "crm.reconciled",
-        "clock.suspended",  # what ends by time waits: see clock_guard.py
+        "clock.suspended",  # expiry and other deadlines wait: see clock_guard.py
         "clock.resumed",
         "clock.confirmed",
     }
 )
 DAY_MS = 86_400_000
-RESUBMISSION_MS = 120_000  # who asks for the same again within this time is asked back
+RESUBMISSION_MS = 120_000  # the same request within this time needs a confirmation
 
 
 def resubmission(asked: Asked, command: Creation, twin: Twin) -> Decision:
-    """Ask back instead of creating the same quote twice. The refused operation's key is the token that creates it after all."""
+    """Ask for confirmation instead of creating the same quote twice. The refused operation's key is the token that confirms it."""
     text = messages.resubmission(twin.quote_id, twin.recorded_at, asked.received_at)
     offer = {"token": asked.operation_key, "quote_id": twin.quote_id, "version": twin.version}
     answer = effects.reply("new", asked.actor, command.channel, text, asked.received_at, offer=offer)
@@ -79,14 +79,14 @@ def resubmission(asked: Asked, command: Creation, twin: Twin) -> Decision:
 
 
 def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "already_created"], quote_id: str | None) -> Decision:
-    """Create nothing at a "Create another" that cannot be used, or was: then `quote_id` is what it made."""
+    """Refuse a "Create another" that is invalid or used; `quote_id` is then the quote it created."""
     if quote_id is not None:
         return refused(asked, quote_id, None, code, messages.already_created(quote_id))
     return refused(asked, "new", None, code, messages.not_your_offer() if code == "not_your_offer" else messages.offer_gone())
 
 
 def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
-    """Price what was asked for in a message and ask its author to confirm. This operation's key is the token that creates it."""
+    """Price the content of a message and ask its author to confirm it. This operation's key is the token that creates the quote."""
     wanted = command.quote
     priced = price(dated(wanted.request, asked.received_at), rules.ruleset)
     if not isinstance(priced, Pricing):
@@ -100,14 +100,14 @@ def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
 
 
 def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:
-    """Create nothing from a form that has made its quote; `channel` is where the answer is shown."""
+    """Refuse a form that has already created its quote; `channel` is where the reply is shown."""
     return refused(asked, quote_id, channel, "already_created", messages.already_created(quote_id))
 
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules, priced_by: Pricer = price) -> Decision:
-    """Price the request and show it. `allocate` gives the next quote number, asked for only when there is a quote to number.
+    """Price the request and show it. `allocate` returns the next quote number; it is called only if there is a quote to number.
 
-    `priced_by` prices as the domain's `price` does, which may have been done before.
+    `priced_by` prices as the domain's `price` does; its result may have been precomputed.
     """
     request = dated(command.request, asked.received_at)
     priced = unknown_terms(command.request.terms, rules.policy) or priced_by(request, rules.ruleset)
@@ -136,5 +136,5 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
 
 
 def root_key(operation_key: str) -> str:
-    """Return the key of the root effect that `create` owes under this operation."""
+    """Return the key of the root effect that `create` enqueues under this operation."""
     return effect_key(operation_key, effects.POST, 0)

@@ -1,4 +1,4 @@
-"""Keeps the folder of rendered documents and the ledger's list of them alike: what only one of them has is put right, or said."""
+"""Sweep of the document folder: keeps the stored files and the ledger's list of them consistent, and reports lost documents."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ledger.database import Database
     from quotebot.store.artefacts import Artefact
 
-RESTORED_MAX: Final = 100  # in one sweep: others wait for the renderer too
+RESTORED_MAX: Final = 100  # per sweep: other work waits for the renderer too
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did: files removed that no document is, files rendered again, documents lost for good."""
+    """Result of a sweep: files removed that belong to no document, files rendered again, documents lost for good."""
 
     removed: int
     restored: int
@@ -32,17 +32,17 @@ class Swept:
 
 
 class ArtefactSweep:
-    """One sweep after the other. A file without a row is removed when the sweep before saw it too: by then it is nobody's work."""
+    """Repeated sweep. A file without a row is removed only if the previous sweep saw it too: by then no running work owns it."""
 
     def __init__(self, database: Database, artefacts: Artefacts, restore: Callable[[Artefact], Awaitable[bool]]) -> None:
         self._database = database
         self._artefacts = artefacts
         self._restore = restore
         self._strays: frozenset[str] = frozenset()
-        self._lost: set[str] = set()  # tried and told once in this process
+        self._lost: set[str] = set()  # tried and reported once in this process
 
     async def sweep(self) -> Swept:
-        """Put both in order. Raises AdapterError when the disk refuses; what was done until then is done."""
+        """Run one sweep. Raises AdapterError if the disk refuses; the changes made until then remain."""
         stored = await asyncio.to_thread(self._artefacts.names)
         known, under_way = await self._database.read(lambda tx: (tuple(store.everything(tx)), store.under_way(tx)))
         removed = await self._remove(stored - {each.sha256 for each in known}, under_way=under_way)
@@ -54,7 +54,7 @@ class ArtefactSweep:
         return swept
 
     async def _remove(self, strays: frozenset[str], *, under_way: bool) -> int:
-        doomed = frozenset() if under_way else strays & self._strays  # a file is there before its row is
+        doomed = frozenset() if under_way else strays & self._strays  # a file is written before its row
         for sha256 in sorted(doomed):
             await asyncio.to_thread(self._artefacts.remove, sha256)
         self._strays = strays - doomed
@@ -67,7 +67,7 @@ class ArtefactSweep:
                 again = await self._restore(each)
             except AdapterError as error:
                 log.warning("artefacts.not_restored", quote=each.quote_id, version=each.version, error=str(error))
-                break  # what stopped this one stops the next ones; the next sweep tries again
+                break  # the same error would stop the next ones; the next sweep tries again
             restored += again
             if not again:
                 self._lost.add(each.sha256)

@@ -1,6 +1,6 @@
-"""What a running bot does beside commands and effects: it says that it lives, keeps room for a full disk, seals the audit, purges.
+"""Maintenance jobs of a running bot: heartbeat, disk reserve, sealing of the audit, purge.
 
-Every job may fail and be late without harm: each is repeated, and each begins by looking at what is to be done.
+Every job may fail or be late without harm: each is repeated, and each starts by reading what there is to do.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.ledger import Ledger
 
-LEASES_PER_LIFE: Final = 3  # a claim is renewed so often before it would lapse
+LEASES_PER_LIFE: Final = 3  # a claim is renewed this often before it would lapse
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do every so often, the first time at once, unless it can wait so many seconds."""
+    """Repeated maintenance job with its interval; `first_seconds` delays the first run."""
 
     name: str
     every_seconds: float
@@ -41,7 +41,7 @@ class Job:
 
 
 class Housekeeper:
-    """Runs jobs one after the other, each when its time has come."""
+    """Runner of the maintenance jobs: one after the other, each when it is due."""
 
     def __init__(self, jobs: Sequence[Job], clock: Clock, *, poll_seconds: float = POLL_SECONDS) -> None:
         self._jobs = jobs
@@ -51,13 +51,13 @@ class Housekeeper:
         self._due = {job.name: now + job.first_seconds for job in jobs}
 
     async def run(self) -> None:
-        """Work until cancelled. Raises WritesRefused when nothing is written until a restart, DamagedError for a broken file."""
+        """Work until cancelled. Raises WritesRefused when no writes are taken until a restart, DamagedError for a damaged file."""
         while True:
             await self.step()
             await asyncio.sleep(self._poll_seconds)
 
     async def step(self) -> list[str]:
-        """Do what is due; returns the names of the jobs done."""
+        """Run the due jobs; returns the names of the jobs that succeeded."""
         done = []
         for job in self._jobs:
             if self._clock.monotonic() < self._due[job.name]:
@@ -69,18 +69,18 @@ class Housekeeper:
                 raise
             except NotRecorded as error:
                 log.warning("housekeeping.put_off", job=job.name, error=str(error))
-            except Exception:  # one broken job must not stop the bot, nor the other jobs
+            except Exception:  # one broken job must not stop the bot or the other jobs
                 log.exception("housekeeping.failed", job=job.name)
             else:
                 done.append(job.name)
         return done
 
 
-UNDECIDED_MAX: Final = 20  # cards that wait for somebody at once: an outage must not flood the channel
+UNDECIDED_MAX: Final = 20  # limit of undecided cards: an outage must not flood the channel
 
 
 async def announce_dead_letters(ledger: Ledger, channel: str) -> int:
-    """Reserve the announcement of each dead letter that has no card yet; returns how many those are."""
+    """Reserve the announcement of each dead letter that has no card yet; returns the number of these dead letters."""
     found = await ledger.database.read(lambda tx: dead_letters.unannounced(tx, UNDECIDED_MAX))
     for letter in found:
         payload = AnnounceDeadLetter(letter.reference, channel)

@@ -1,4 +1,4 @@
-"""The proof bundle of one quote: what was quoted, who approved it, what was done, and the audit's chain of it, signed."""
+"""Signed proof bundle of one quote: its content, its approvals, its effects, and its audit chain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "quotebot/proof/2"
 SCRIPT: Final = "verify_quotebot_proof.py"
-ELSEWHERE: Final = ("pricing", "approval", "earlier_makers", "card_channel", "superseded")  # rows.json and others have them
+# Fields that other files of the bundle, such as rows.json, hold.
+ELSEWHERE: Final = ("pricing", "approval", "earlier_makers", "card_channel", "superseded")
 README: Final = """\
 Proof of quote {quote_id}, version {version}, exported on {exported_at}.
 
@@ -57,7 +58,7 @@ can show, by `quotebot audit verify`, that the chain in the ledger still is the 
 
 @dataclass(frozen=True, slots=True)
 class ProofFacts:
-    """Everything the ledger knows of one quote, read in one snapshot, as JSON-ready values."""
+    """All data of the ledger on one quote, read in one snapshot, as JSON-ready values."""
 
     quote: dict[str, Any]
     pricing: bytes  # as stored
@@ -70,7 +71,7 @@ class ProofFacts:
 
 
 def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
-    """Return the facts of a quote, or None when there is no such quote. Raises BrokenChainError."""
+    """Return the facts of a quote, or None if there is no such quote. Raises BrokenChainError."""
     quote = store.load(tx, quote_id)
     row = tx.one("load_quote", quote_id=quote_id)
     if quote is None or row is None:
@@ -113,9 +114,9 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
 async def export(
     ledger: Ledger, quote_id: str, signer: Signer, *, actor: str, stored_pdf: Callable[[str], bytes | None]
 ) -> bytes | None:
-    """Return the signed bundle of a quote (a zip) and note the export in the quote's chain; None when there is no such quote.
+    """Return the signed bundle of a quote (a zip) and record the export in the quote's chain; None if there is no such quote.
 
-    `stored_pdf` returns the PDF of a SHA-256 while it is kept. Raises BrokenChainError; nothing is exported then.
+    `stored_pdf` returns the PDF of a SHA-256 while it is kept. If BrokenChainError is raised, nothing is exported.
     """
     facts = await ledger.database.read(lambda tx: read_facts(tx, quote_id, ledger.audit.keyring))
     if facts is None:

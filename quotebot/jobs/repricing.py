@@ -1,6 +1,6 @@
-"""Prices every stored snapshot again by the ruleset that priced it, and names what does not come out the same to the byte.
+"""Repricing check: prices every stored snapshot again with its own ruleset, and reports each that is not the same to the byte.
 
-Snapshots are read some at a time and nothing is written, so it may run beside a bot and over any number of quotes.
+Snapshots are read in pages and nothing is written, so the check may run beside a bot and over any number of quotes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
 
 AT_ONCE: Final = 200
-RULESETS_KEPT: Final = 8  # parsed ones; neighbours were mostly priced by the same
+RULESETS_KEPT: Final = 8  # parsed rulesets; neighbouring quotes mostly share one
 
 
 @dataclass(frozen=True, slots=True)
 class Repriced:
-    """One stored snapshot, priced again. `ruleset_version` is the ledger's number of what priced it, None when it is not stored.
+    """One stored snapshot, priced again. `ruleset_version` is the ledger's number of its ruleset, None if that is not stored.
 
-    `differences` says where it comes out differently, old and new; empty when it is the same to the byte.
+    `differences` lists the deviations, old and new; empty if the result is the same to the byte.
     """
 
     quote_id: str
@@ -40,7 +40,7 @@ class Repriced:
 
 
 class Repricing:
-    """Reads the snapshots of one ledger. `builtin` is the ruleset of quotes from before the ledger kept any."""
+    """Repricing of one ledger's snapshots. `builtin` is the ruleset of quotes that are older than the ledger's rulesets."""
 
     def __init__(self, ledger: Ledger, builtin: Ruleset) -> None:
         self._ledger = ledger
@@ -48,7 +48,7 @@ class Repricing:
         self._parsed: dict[tuple[str, str], tuple[int | None, Ruleset | None]] = {}
 
     async def count(self) -> int:
-        """Return how many snapshots there are."""
+        """Return the number of snapshots."""
         row = await self._ledger.database.read(lambda tx: tx.one("count_snapshots"))
         return 0 if row is None else int(row["snapshots"])
 
@@ -103,7 +103,7 @@ class Repricing:
 
 
 def _altered(row: Row, text: str, stored: engine.Pricing) -> list[str]:
-    """Return whether the stored text is what was stored: its hash, its canonical form, and the ruleset's name beside it."""
+    """Return the deviations of the stored text itself: its hash, its canonical form, and the ruleset's name beside it."""
     content: Any = engine.canonical(stored)
     found = []
     if keys.sha256(text.encode()) != row["pricing_hash"]:

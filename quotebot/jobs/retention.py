@@ -1,4 +1,4 @@
-"""What is done and old is forgotten: the ledger's rows and what the bot keeps about them; by its job as by `ledger prune`."""
+"""Retention: deletes completed, old rows of the ledger and of the bot; used by the bot's job and by `ledger prune`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ if TYPE_CHECKING:
     from ledger.retention import Progress, Rest
     from quotebot.settings import Settings
 
-FORGOTTEN_AT_ONCE: Final = 100  # in one transaction
+FORGOTTEN_AT_ONCE: Final = 100  # per transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten(Purged):
-    """How many rows were deleted, or would be. Of a dry run, `letter_cards` are those whose letter is gone already."""
+    """Number of rows that were deleted, or would be.
+
+    In a dry run, `letter_cards` counts cards whose dead letter is purged already.
+    """
 
     letter_cards: int = 0
 
 
 async def forget(ledger: Ledger, now: int, *, dry_run: bool, progress: Progress = quiet, actor: str = QUOTEBOT) -> Forgotten:
-    """Delete what may go (see ledger.retention.purge), then the cards of dead letters that went; `dry_run` only counts."""
+    """Purge what ledger.retention.purge allows, then the cards of the purged dead letters; `dry_run` only counts."""
     purged = await purge(ledger, now, dry_run=dry_run, progress=progress, actor=actor)
     if dry_run:
         cards = await ledger.database.read(dead_letters.orphans)
@@ -40,7 +43,7 @@ async def forget(ledger: Ledger, now: int, *, dry_run: bool, progress: Progress 
 
 
 async def forget_cards(ledger: Ledger, actor: str = QUOTEBOT) -> int:
-    """Forget the cards of letters that are purged, in batches, audited; returns how many those were."""
+    """Delete the cards of purged dead letters, in batches, audited; returns their number."""
     actor_type = "system" if actor == QUOTEBOT else "operator"
 
     def work(tx: Tx) -> int:
@@ -61,23 +64,23 @@ BATCH: Final = 100  # rows of each kind in one transaction
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """For how many days after its end what is kept: what has to do with a model, and settled differences with Salesforce."""
+    """Retention periods in days after the end of a row: LLM data, and settled differences with Salesforce."""
 
     model_days: int
     reconcile_days: int
 
     @classmethod
     def of(cls, settings: Settings) -> RetentionPeriods:
-        """Return what the installation's settings say."""
+        """Return the periods of the installation's settings."""
         return cls(settings.model_keep_days, settings.reconcile_keep_days)
 
 
 async def let_go(
     ledger: Ledger, keeping: RetentionPeriods, *, batch: int = BATCH, between: Rest = rest, actor: str = QUOTEBOT
 ) -> dict[str, int]:
-    """Delete what is older than it is kept, in batches, audited; returns how many rows of which kind those were.
+    """Delete rows past their retention period, in batches, audited; returns the number of rows per kind.
 
-    Raises NotRecorded as Database.write does: what earlier batches deleted is deleted, and the next run goes on from there.
+    Raises NotRecorded as Database.write does: the rows of earlier batches stay deleted, and the next run continues.
     """
     now = ledger.clock.now_ms()
     work = partial(_some, ledger=ledger, keeping=keeping, now=now, limit=batch, actor=actor)
@@ -89,7 +92,7 @@ async def let_go(
 
 
 async def too_old(ledger: Ledger, keeping: RetentionPeriods) -> dict[str, int]:
-    """Return how many rows of which kind `let_go` would delete now."""
+    """Return the number of rows per kind that `let_go` would delete now."""
     before = _before(keeping, ledger.clock.now_ms())
     return await ledger.database.read(lambda tx: store.count(tx, **before))
 

@@ -1,8 +1,8 @@
-"""Imports, activates and discards versions of the ruleset: each one durable, audited transaction, whether a bot runs or not.
+"""Import, activation and discarding of ruleset versions: each is one durable, audited transaction, with or without a running bot.
 
-These are an operator's transactions, as pausing a class or replaying a dead letter is, and no commands of the registry: a document
-is far larger than a command's payload may be, nothing is owed to the outside, and what is activated is what was shown. A change is
-there as a whole or not at all, and the running bot prices its next command by it.
+These are operator transactions, like pausing a class or replaying a dead letter, and not commands of the registry: a document is
+far larger than a command's payload may be, no effect is enqueued, and exactly the version that was shown is activated. A change
+applies as a whole or not at all, and the running bot prices its next command with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Outcome = Literal["applied", "unchanged", "refused", "conflict", "not_found"]
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who asks, and under which request id: given twice, it is one change."""
+    """Actor and request id of a change: the same request id given twice is one change."""
 
     actor: str
     request_id: str
@@ -41,9 +41,9 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What is to become a draft. `replaces` is a draft that goes with it; `activate` makes it price from now on.
+    """Ruleset to import as a draft. `replaces` is a draft to discard with it; `activate` makes it price at once.
 
-    `given` identifies what was given, when that is not the ruleset itself: sheets make another one of another active version.
+    `given` identifies the input if that is not the ruleset itself: the same sheets give another ruleset on another active version.
     """
 
     ruleset: Ruleset
@@ -56,25 +56,28 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class RulesetAnswer:
-    """What became of a request. `version` is the one it was about; `text` says what happened, why not, and what to do next."""
+    """Result of a request.
+
+    `version` is the one it was about; `text` names the outcome, the reason of a refusal, and the next step.
+    """
 
     outcome: Outcome
     text: str
     version: int | None = None
-    repeated: bool = False  # the answer of the first time
+    repeated: bool = False  # the answer to the first such request
 
 
 class RulesetChanges:
-    """Changes versions of one ledger's ruleset. Raises NotRecorded or OutcomeUnknown as Database.write does.
+    """Changes to the ruleset versions of one ledger. Raises NotRecorded or OutcomeUnknown as Database.write does.
 
-    `seen` is the version that was active when the person looked at the difference: of two who change at once, the second is told.
+    `seen` is the active version at the time the person viewed the difference: of two concurrent changes, the second is refused.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     async def begin(self, initial: Ruleset) -> None:
-        """Give a ledger without any ruleset its first version, and activate it."""
+        """Store and activate the first version in a ledger without any ruleset."""
         if await self._ledger.database.read(store.newest):
             return
         now = self._ledger.clock.now_ms()
@@ -88,7 +91,7 @@ class RulesetChanges:
         await self._ledger.database.write("ruleset.begin", work)
 
     async def import_draft(self, asked: Import, who: Who, *, seen: int | None) -> RulesetAnswer:
-        """Store a ruleset as the next version. The content of a version that is there already makes no other one."""
+        """Store a ruleset as the next version. Content that equals an existing version creates no new one."""
         now = self._ledger.clock.now_ms()
         fingerprint = keys.digest(["import", asked.given or asked.ruleset.hash, asked.replaces, asked.activate])
 
@@ -111,9 +114,9 @@ class RulesetChanges:
         return await self._ledger.database.write("ruleset.import", lambda tx: _once(tx, who, fingerprint, now, change))
 
     async def activate(self, version: int, who: Who, *, seen: int | None) -> RulesetAnswer:
-        """Let a draft, or a retired version, price from now on; the active one is retired in the same transaction."""
+        """Activate a draft or a retired version; the active one is retired in the same transaction."""
         now = self._ledger.clock.now_ms()
-        # A large one is read before the transaction, which keeps others waiting; what is wrong with it is said inside.
+        # Parsing a large document inside the transaction would block others, so it is cached first; errors are reported inside.
         with contextlib.suppress(LookupError, RulesetError):
             await self._ledger.database.read(lambda tx: store.document(tx, version))
 
@@ -133,7 +136,7 @@ class RulesetChanges:
         return await self._ledger.database.write("ruleset.activate", lambda tx: _once(tx, who, fingerprint, now, change))
 
     async def discard(self, version: int, who: Who) -> RulesetAnswer:
-        """Give a draft up. Its number is not used again."""
+        """Discard a draft. Its number is not used again."""
         now = self._ledger.clock.now_ms()
 
         def change(tx: Tx) -> RulesetAnswer:
@@ -161,7 +164,7 @@ class RulesetChanges:
 
     def _activate_stored(self, tx: Tx, version: int, actor: str, now: int) -> RulesetAnswer:
         try:
-            ruleset = store.document(tx, version)  # what cannot be read must never price
+            ruleset = store.document(tx, version)  # an unreadable version must never price
         except RulesetError as error:
             text = f"Version {version} cannot be used by this build: {error.problems[0]}. Nothing was changed. Import it again."
             return RulesetAnswer("refused", text, version)
@@ -188,7 +191,7 @@ class RulesetChanges:
 
 
 def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], RulesetAnswer]) -> RulesetAnswer:
-    """Make a change unless its request was answered before. What is refused leaves nothing, not even the request."""
+    """Make a change unless its request was answered before. A refusal stores nothing, not even the request."""
     earlier = tx.one("ruleset_request", request_id=who.request_id)
     if earlier is not None:
         if earlier["fingerprint"] != fingerprint:
@@ -205,7 +208,7 @@ def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], R
 
 
 def _moved_on(tx: Tx, seen: int | None) -> RulesetAnswer | None:
-    """Refuse what was decided looking at another active version than there is now."""
+    """Refuse a change that was decided on another active version than the present one."""
     active = store.active(tx)
     if active is None or active.version == seen or active.activated_at is None:
         return None
@@ -218,7 +221,7 @@ def _moved_on(tx: Tx, seen: int | None) -> RulesetAnswer | None:
 
 
 def _no_room(tx: Tx, asked: Import) -> RulesetAnswer | None:
-    """Refuse to replace what is no draft, and a name that another content has."""
+    """Refuse to replace a version that is no draft, and a label that other content already has."""
     if asked.replaces is not None:
         replaced = store.load(tx, asked.replaces)
         if replaced is None:

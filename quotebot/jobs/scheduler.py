@@ -1,14 +1,12 @@
-"""Does on time what nobody asks for at that moment: each slot that is due becomes a command of its own, reserved like any other.
+"""Scheduler of time-driven commands: each due slot becomes a command of its own, reserved like any other.
 
-What is due follows from rows at every look, never from what this process remembers. A slot is fired under the request id
-`job:name:slot`, so the ledger itself sees to it that it is fired once, over restarts, other bots and clocks that are put forward or
-back. The mark that is written after the reservation only spares the next look: without it, the slot turns out to be known already.
-
-A mark that was made in what is the future now is not believed: the clock was wrong then, or is now. What is due by the present
-clock is looked for again, and of that the ledger keeps out what was fired.
-
-Sealing the audit, purging, checking and copying the file are no commands (housekeeping.py). They are about the ledger itself, begin
-by looking at what is to be done, take minutes, and must go on when the ledger is full; as operations they would only add rows.
+Each step derives the due slots from rows, never from memory. A slot is fired under the request id `job:name:slot`, so the ledger
+ensures that it is fired once, across restarts, other bots and clock changes in either direction. The mark that is written after the
+reservation only saves work: without it, the next step finds that the slot is known already.
+A mark with a time in the future is ignored: the clock was wrong then, or is now. The slots due by the present clock are found
+again, and the ledger recognizes those that were fired.
+Sealing the audit, purging, checking and copying the file are not commands (maintenance.py). They concern the ledger itself, start
+by reading what there is to do, take minutes, and must go on when the ledger is full; as operations they would only add rows.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ if TYPE_CHECKING:
     from quotebot.commands.registry import Payload
     from quotebot.domain.schedule.schedules import Candidate, Misfire, Schedule
 
-AT_ONCE: Final = 64  # candidates of one look; reservations that share a commit
-REST_SECONDS: Final = 60.0  # how long a job that failed is left alone
+AT_ONCE: Final = 64  # candidates per read; reservations that share a commit
+REST_SECONDS: Final = 60.0  # pause of a job after a failure
 log = structlog.get_logger(__name__)
 
 
 class FiringOrder(IntEnum):
-    """What comes first after a downtime: nobody is reminded of what has expired meanwhile."""
+    """Order of jobs after a downtime: expiry precedes reminders, so no one is reminded of something that has expired."""
 
     EXPIRY = 1
     ESCALATION = 2
@@ -54,21 +52,21 @@ class FiringOrder(IntEnum):
 
 
 class Find(Protocol):
-    """Names what a job is about.
+    """Query for the candidates of a job.
 
-    It returns at most `limit` candidates, in a fixed order, those with the oldest anchors first, and leaves out what is over
-    by its own rows. Where much may be over that its rows do not show, it leaves out what the job has a mark for, too (statement
-    quotes_to_expire shows how): the scheduler passes over that, but looks at it every time.
+    It returns at most `limit` candidates, in a fixed order, those with the oldest anchors first, and leaves out candidates that its
+    own rows show as over. If its rows do not show that for many candidates, it also leaves out those that the job has a mark for
+    (statement quotes_to_expire is an example): the scheduler skips them, but reads them every time.
     """
 
     def __call__(self, tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
-        """Return them. `now` is Unix milliseconds; only reads."""
+        """Return the candidates. `now` is Unix milliseconds; reads only."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledJob:
-    """One line of the table of jobs. `payload` makes the command of a candidate's slot (Unix ms), always the same one."""
+    """One line of the table of jobs. `payload` builds the command of a candidate's slot (Unix ms) deterministically."""
 
     name: str
     order: FiringOrder
@@ -77,7 +75,7 @@ class ScheduledJob:
     payload: Callable[[Candidate, int], Payload]
     misfire: Misfire
     max_lateness_ms: int | None = None  # a slot found later than this is dropped
-    needs_clock: bool = True  # it waits while the clock is not trusted
+    needs_clock: bool = True  # the job waits while the clock is not trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class _Due:
 
 
 class Scheduler:
-    """Fires what is due. `jobs` are tried in their order, those of one order as given; one that fails is tried again later."""
+    """Executor of due slots. `jobs` run in their order, jobs of equal order as given; a job that fails is tried again later."""
 
     def __init__(
         self,
@@ -98,13 +96,13 @@ class Scheduler:
         poll_seconds: float = POLL_SECONDS,
         trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusted` tells whether the wall clock is right: while it is not, a job that needs it leaves its slots where they are."""
+        """`trusted` returns whether the wall clock is right; while it is not, a job that needs the clock fires no slots."""
         self._ledger = ledger
         self._trusted = trusted
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._poll_seconds = poll_seconds
         self._rests_until: dict[str, float] = {}  # monotonic seconds
-        self._changed = asyncio.Event()  # nothing sets it: no slot is so short that the poll is not soon enough
+        self._changed = asyncio.Event()  # never set: no slot is short enough to need more than the poll
 
     async def run(self) -> None:
         """Work until cancelled. Raises WritesRefused when the ledger takes no writes until a restart."""
@@ -112,9 +110,9 @@ class Scheduler:
             await one_round(self._changed, self.step, _nothing_sleeps, self._ledger.clock, self._poll_seconds)
 
     async def step(self) -> int:
-        """Look once: everything that is due of one job before the next job. Returns how many slots were fired or dropped.
+        """Process each job's due slots, one job after the other. Returns how many slots were fired or dropped.
 
-        Raises NotRecorded and OutcomeUnknown as Ledger.reserve does; what was fired before stays fired.
+        Raises NotRecorded and OutcomeUnknown as Ledger.reserve does; slots fired before the error stay fired.
         """
         done = 0
         for job in self._jobs:
@@ -129,7 +127,7 @@ class Scheduler:
                 done += ended
         except DatabaseError:
             raise
-        except Exception:  # a broken job must not stop the bot, nor the other jobs; what it left undone stays due
+        except Exception:  # a broken job must not stop the bot or the other jobs; its remaining slots stay due
             log.exception("schedule.failed", job=job.name)
             self._rests_until[job.name] = self._ledger.clock.monotonic() + REST_SECONDS
         return done
@@ -153,7 +151,7 @@ class Scheduler:
 
     async def _reserve(self, job: ScheduledJob, fired: Sequence[tuple[Candidate, int]], now: int) -> None:
         reserving = (self._ledger.reserve(_request(job, candidate, slot, now)) for candidate, slot in fired)
-        ends = await asyncio.gather(*reserving, return_exceptions=True)  # all come to an end before anything is said of one
+        ends = await asyncio.gather(*reserving, return_exceptions=True)  # wait for all before reporting one
         for (candidate, slot), end in zip(fired, ends, strict=True):
             if isinstance(end, BaseException):
                 raise end
@@ -165,7 +163,7 @@ async def _nothing_sleeps() -> int | None:
 
 
 def _due(tx: Tx, job: ScheduledJob, now: int) -> list[_Due]:
-    """Return what is due of the oldest candidates; when all of them are over and there may be more, look further."""
+    """Return the due slots of the oldest candidates; if all of them are over and there may be more, read further."""
     limit = AT_ONCE
     while True:
         candidates = job.find(tx, job.name, now, limit)
@@ -182,7 +180,7 @@ def _due_of(tx: Tx, job: ScheduledJob, candidate: Candidate, now: int) -> _Due |
 
 
 def _request(job: ScheduledJob, candidate: Candidate, slot: int, now: int) -> Request:
-    """Return the command of one slot. Nothing that identifies it depends on when, or how often, it is looked at."""
+    """Return the command of one slot. Its identity does not depend on when, or how often, the slot is evaluated."""
     payload = job.payload(candidate, slot)
     request_id = f"{job.name}:{candidate.name}:{slot}"
     return Request(

@@ -1,4 +1,4 @@
-"""The table of jobs: what the scheduler does, one line each."""
+"""The table of scheduled jobs, one line each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from quotebot.settings import Settings
 
-# What arrived while the quote, or the request, was valid is in the ledger by then: an ack's budget is 2.5 s at most.
+# A command that arrived before the end is in the ledger by then: the ack budget is 2.5 s at most.
 GRACE_MS: Final = MINUTE_MS
-REMINDER_LATENESS_MS: Final = 6 * HOUR_MS  # later than that nobody is reminded any more
-NOTICES_AT: Final = "0 9 * * mon-fri"  # a person's notices come when they work
+REMINDER_LATENESS_MS: Final = 6 * HOUR_MS  # a reminder later than this is dropped
+NOTICES_AT: Final = "0 9 * * mon-fri"  # notices come on working mornings
 
 
 def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
-    """Return all jobs, as this installation has them."""
+    """Return all jobs of this installation."""
     return (
         quote_expiry(),
         approval_expiry(),
@@ -49,7 +49,7 @@ def zone_named(name: str) -> tzinfo:
 
 
 def quote_expiry() -> ScheduledJob:
-    """Close a quote that nobody accepted while it was valid. It is never too late for that."""
+    """Close a quote that was not accepted while it was valid. No lateness limit."""
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
         return store.quotes_to_expire(tx, job, now, now - GRACE_MS, limit)
@@ -62,7 +62,7 @@ def quote_expiry() -> ScheduledJob:
 
 
 def approval_expiry() -> ScheduledJob:
-    """End an approval request that nobody decided in time. It is never too late for that."""
+    """End an approval request that was not decided in time. No lateness limit."""
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
         return store.slots_due(tx, "expire", job, now, now - GRACE_MS, limit)
@@ -75,7 +75,7 @@ def approval_expiry() -> ScheduledJob:
 
 
 def approval_escalation() -> ScheduledJob:
-    """Ask a higher authority too; again as long as there is one. However late it is, the request still waits."""
+    """Ask a higher authority too, repeatedly while there is one. No lateness limit: the request still waits."""
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
         return store.slots_due(tx, "escalate", job, now, now, limit)
@@ -88,7 +88,7 @@ def approval_escalation() -> ScheduledJob:
 
 
 def approval_reminder() -> ScheduledJob:
-    """Remind, once, whom a slot asks."""
+    """Remind the approvers of a slot, once."""
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
         return store.slots_due(tx, "remind", job, now, now, limit)
@@ -101,7 +101,7 @@ def approval_reminder() -> ScheduledJob:
 
 
 def reading_answer() -> ScheduledJob:
-    """Answer a message that the model has not read in time, or cannot read now: fixed rules do. It is never too late for that."""
+    """Answer a message with fixed rules if the model is late or its class is held. No lateness limit."""
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
         return extractions.unanswered(tx, job, now, 0 if extractions.is_held(tx, EXTRACT, now) else ANSWER_MS, limit)
@@ -114,7 +114,7 @@ def reading_answer() -> ScheduledJob:
 
 
 def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJob:
-    """Read what changed in Salesforce. Of what was missed one reading stands for all: it begins where the last one ended."""
+    """Sync changes from Salesforce. One sync replaces all missed ones: it starts where the last one ended."""
     org = Candidate(CRM_AGGREGATE, 0, CRM_AGGREGATE, "")
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
@@ -130,7 +130,7 @@ def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJo
 
 
 def stale_draft(days: int, zone: tzinfo) -> ScheduledJob:
-    """Remind the requester, once, of a quote that they neither submitted nor touched for `days`, on a working morning."""
+    """Remind the requester, once, of a quote neither submitted nor changed for `days`, on a working morning."""
     delay_ms = days * DAY_MS
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:

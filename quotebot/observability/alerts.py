@@ -1,4 +1,4 @@
-"""The one line an operator is woken by: something was given up. Once per cycle, after it is recorded."""
+"""Log line of a dead letter, which alerts the operator: one per cycle, after the dead letter is recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 def log_dead_letter(notice: DeadNotice) -> None:
-    """Write the ERROR line of a dead letter. No payload, no customer's name."""
+    """Write the ERROR line of a dead letter. It contains no payload and no customer name."""
     reference = str(notice.id) if notice.kind == "effect" else f"op{notice.id}"
     log.error(
         "dead_letter",

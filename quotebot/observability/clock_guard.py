@@ -1,9 +1,8 @@
-"""Trust in the machine's clock: while it is in doubt nothing expires and nothing is purged.
+"""Trust in the machine's clock: while it is suspended nothing expires and nothing is purged.
 
 A clock that is wrong for seconds must not end a quote for good. Two sources show that it is wrong: the process's monotonic clock,
 and the Date of Slack's answers, which is right after any downtime. While the clock is suspended, jobs that end things wait, and
-commands are judged by the time it would be, counted from when the clock was last right.
-
+commands are judged by an estimated time, counted from when the clock was last right.
 The audit holds the state, in the chain "clock": so a suspension outlives the process, and `quotebot clock confirm` ends it.
 """
 
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
-CHAIN: Final = "clock"  # of the audit
-GAP_MS: Final = 3_660_000  # an hour, between both clocks or since the last event of the audit, and what clocks drift
+CHAIN: Final = "clock"  # name of the audit chain
+GAP_MS: Final = 3_660_000  # an hour plus clock drift: between both clocks, or since the last event of the audit
 TOLERANCE_MS: Final = 300_000  # between this clock and Slack's
 LOOK_SECONDS: Final = 2.0
 ASK_SECONDS: Final = 60.0  # between two questions to Slack
 ANSWER_SECONDS: Final = 5.0
-JUMP: Final = "jump"  # wall clock and monotonic clock went apart
+JUMP: Final = "jump"  # wall clock and monotonic clock diverged
 SLACK: Final = "slack"  # Slack's clock shows another time
 UNKNOWN: Final = "unknown"  # nothing was recorded for long, and Slack did not answer
 log = structlog.get_logger(__name__)
@@ -42,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Doubt about the clock. `ahead_ms` is how far it seems to be ahead, `right_ms` the time it seemed to be; Unix ms."""
+    """Suspension of the clock. `ahead_ms` is how far it seems to be ahead, `right_ms` the estimated right time; Unix ms."""
 
     cause: str
     ahead_ms: int
@@ -59,7 +58,7 @@ def read_suspension(tx: Tx) -> Suspension | None:
 
 
 def confirm(tx: Tx, audit: Audit, now: int, actor: str) -> Suspension | None:
-    """Record that a person vouches for the clock, unless Slack contradicts; return the suspension there was."""
+    """Record that a person confirms the clock, unless Slack contradicts it; return the suspension before."""
     found = read_suspension(tx)
     if found is not None and found.cause != SLACK:
         after = {"cause": found.cause, "ahead_ms": found.ahead_ms}
@@ -68,38 +67,38 @@ def confirm(tx: Tx, audit: Audit, now: int, actor: str) -> Suspension | None:
 
 
 class ClockGuard:
-    """Decides whether the wall clock is trusted. `ask` returns Slack's time (Unix ms), None when it says none.
+    """Guard that decides whether the wall clock is trusted. `ask` returns Slack's time (Unix ms), or None if there is none.
 
-    Only the process that ends things has one.
+    Only the process that expires and purges has an instance.
     """
 
     def __init__(self, ledger: Ledger, ask: Callable[[], Awaitable[int | None]]) -> None:
         self._ledger = ledger
         self._clock = ledger.clock
         self._ask = ask
-        self._right = (self._clock.now_ms(), self._clock.monotonic())  # a time that was right, and when that was
+        self._right = (self._clock.now_ms(), self._clock.monotonic())  # a time that was right, and its monotonic time
         self._suspension: Suspension | None = None
-        self._recorded = False  # the audit and the log know the suspension
-        self._agreed = False  # a witness agrees with the clock again
+        self._recorded = False  # the audit and the log have the suspension
+        self._agreed = False  # Slack's time agrees with the clock again
         self._asked_at = float("-inf")
 
     @property
     def suspension(self) -> Suspension | None:
-        """The suspension that was recorded; None while the clock is trusted."""
+        """The recorded suspension; None while the clock is trusted."""
         return self._suspension if self._recorded else None
 
     def trusted(self) -> bool:
-        """Tell whether the wall clock is right as far as is known. A jump is noticed here, before it can do harm."""
+        """Return true if the wall clock is right as far as is known. This call detects a jump before it can do harm."""
         if self._suspension is None and abs(self._ahead_ms()) > GAP_MS:
             self._suspect(JUMP)
         return self._suspension is None
 
     def judged_at(self, at: int) -> int:
-        """Return the time by which a command that came at `at` (Unix ms) is judged: never later than the time it would be."""
+        """Return the time by which a command received at `at` (Unix ms) is judged: never later than the estimated right time."""
         return at if self.trusted() else min(at, self._right_ms())
 
     def compare(self, slack_ms: int | None) -> None:
-        """Compare the clock with Slack's time (Unix ms); None: Slack said none. What follows is recorded by `look`."""
+        """Compare the clock with Slack's time (Unix ms); None if there is none. `look` records the result."""
         if slack_ms is None:
             return
         self._agreed = abs(self._clock.now_ms() - slack_ms) <= TOLERANCE_MS
@@ -111,7 +110,7 @@ class ClockGuard:
             self._believe()
 
     async def begin(self) -> None:
-        """Compare the clock with what was recorded; in doubt ask Slack. For the start, before anything is worked off."""
+        """Compare the clock with the recorded events; if it is suspect, ask Slack. Call it at the start, before any work."""
         now = self._clock.now_ms()
         found, last = await self._ledger.database.read(lambda tx: (read_suspension(tx), _last_event_at(tx)))
         if found is not None:
@@ -120,15 +119,15 @@ class ClockGuard:
         elif last is not None and now - last > GAP_MS:
             self._right = (last, self._clock.monotonic())
             self._suspect(UNKNOWN)
-        with contextlib.suppress(NotRecorded):  # the next look records it
+        with contextlib.suppress(NotRecorded):  # the next `look` records it
             await self.look()
         if found is not None and self._suspension is not None:
             log.error("clock.still_suspended", cause=self._suspension.cause, do=_WHAT_TO_DO[self._suspension.cause])
 
     async def look(self) -> None:
-        """Ask Slack about a clock in doubt; record the suspension, and its end. A job of the housekeeper.
+        """Ask Slack about a suspect clock; record the suspension and its end. A maintenance job.
 
-        Raises NotRecorded as Database.write does: the next look goes on from there.
+        Raises NotRecorded as Database.write does; the next call continues from there.
         """
         if self.trusted():
             return
@@ -168,7 +167,7 @@ class ClockGuard:
         self._right = (self._clock.now_ms(), self._clock.monotonic())
 
     def _suspect(self, cause: str) -> None:
-        """Suspend, or go on suspended for another cause, which is recorded anew."""
+        """Suspend, or stay suspended for another cause, which is recorded anew."""
         self._suspension, self._recorded, self._agreed = Suspension(cause, self._ahead_ms(), self._right_ms()), False, False
 
     def _resume(self, why: str) -> None:
@@ -187,7 +186,7 @@ class ClockGuard:
 
 
 def _last_event_at(tx: Tx) -> int | None:
-    """Return when the newest event of the audit was written (Unix ms)."""
+    """Return the time of the newest audit event (Unix ms)."""
     row = tx.one("last_audit_time")
     found: int | None = None if row is None else row["at"]
     return found

@@ -1,6 +1,6 @@
-"""Who else is told of the bot's work, where an installation asks for it: an OpenTelemetry collector, Sentry.
+"""Optional observers of the bot: an OpenTelemetry collector and Sentry.
 
-Both are told what the log says, and less of it (observing.py). A package that is missing is no reason not to work.
+Both receive a subset of the log's facts (`told` in logs.py). If an observer's package is missing, the bot works without it.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told, and a sentence for each that is configured and cannot be."""
+    """The active observers, and a sentence for each that is configured but unavailable."""
 
     each: tuple[Observer, ...]
     missing: tuple[str, ...]
 
     def complain(self) -> None:
-        """Say in the log who is not told, and why."""
+        """Log the unavailable observers and the reason."""
         for sentence in self.missing:
             log.warning("observer.missing", why=sentence)
 
     def tell(self, event: str, error: BaseException) -> None:
-        """Tell of the process's end."""
+        """Report the error that ends the process."""
         for observer in self.each:
             observer.note({"event": event, "level": "critical"}, error)
 
     def close(self) -> None:
-        """Send what waits, for CLOSING_SECONDS each at most."""
+        """Send what is queued, for CLOSING_SECONDS per observer at most."""
         for observer in self.each:
             observer.close()
 
 
 def open_observers(settings: Settings, secrets: Sequence[str]) -> Observers:
-    """Return those that the settings ask for. A package that is not installed is no reason not to work."""
+    """Return the configured observers. A package that is not installed does not stop the bot."""
     each: list[Observer] = []
     missing = []
     if settings.otlp_endpoint is not None:
         try:
-            from quotebot.observability.tracing import open_tracing  # noqa: PLC0415 -- an extra: not everybody has its packages
+            from quotebot.observability.tracing import open_tracing  # noqa: PLC0415 -- an extra that may not be installed
         except ImportError as error:
             missing.append(_sentence("OTEL_EXPORTER_OTLP_ENDPOINT", "traces", "otel", error))
         else:

@@ -1,6 +1,6 @@
-"""What a supervisor and a Prometheus ask a running bot, over HTTP on this machine only: /healthz, /readyz, /metrics.
+"""Health and metrics of a running bot, over HTTP on this machine only: /healthz, /readyz, /metrics.
 
-Off unless QUOTEBOT_HEALTH_PORT names a port. The answers hold names of ours and numbers, never anything of a customer.
+Off unless QUOTEBOT_HEALTH_PORT names a port. The answers contain our own names and numbers, never customer data.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 METRICS_TYPE: Final = "text/plain; version=0.0.4"
-AUTH: Final = "auth"  # why a class is held after a refused login
+AUTH: Final = "auth"  # gate cause after a refused login
 STOP_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class Vitals:
-    """What tells whether a bot is ready. `socket` says whether the connection to Slack is alive; None before there is one."""
+    """Sources of the readiness check. `socket` returns whether the connection to Slack is alive; None before there is one."""
 
     ledger: Ledger
     metrics: Metrics
@@ -45,7 +45,7 @@ class Vitals:
     socket: Callable[[], Awaitable[bool]] | None = None
 
     async def reasons(self) -> list[str]:
-        """Return why the bot is not ready; empty when it is."""
+        """Return the reasons why the bot is not ready; empty if it is ready."""
         try:
             gates = (await measure(self.ledger)).gates
         except (DatabaseError, sqlite3.Error) as error:
@@ -67,7 +67,7 @@ class Vitals:
 def reasons(
     health: Health, gates: Sequence[Gate], *, ended: Sequence[str], connected: bool, clock: Suspension | None = None
 ) -> list[str]:
-    """Say why a bot is not ready. Pure. A class that is paused by hand, or broken open, is no reason: the rest works."""
+    """Return the reasons why a bot is not ready. Pure. A class paused by hand or by its breaker does not count: the rest works."""
     found = [f"the {name} has ended" for name in ended]
     if health.broken is not None:
         found.append(f"the ledger takes no writes until a restart: {health.broken}")
@@ -82,7 +82,10 @@ def reasons(
 
 
 async def serve_health(stack: contextlib.AsyncExitStack, port: int, vitals: Vitals) -> int:
-    """Serve on 127.0.0.1 until `stack` closes; return the port (0 takes a free one). Raises ConfigurationError for a taken one."""
+    """Serve on 127.0.0.1 until `stack` closes; return the port (0 takes a free one).
+
+    Raises ConfigurationError for a port in use.
+    """
     runner = web.AppRunner(health_app(vitals), access_log=None, shutdown_timeout=STOP_SECONDS)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -97,7 +100,7 @@ async def serve_health(stack: contextlib.AsyncExitStack, port: int, vitals: Vita
 
 
 def health_app(vitals: Vitals) -> web.Application:
-    """Return the three pages."""
+    """Return the application with the health, readiness and metrics pages."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"alive": True})

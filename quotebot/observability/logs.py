@@ -1,4 +1,4 @@
-"""Logs: one structured line per fact, JSON for machines, plain on a terminal, secrets never."""
+"""Logs: one structured line per fact, as JSON for machines and as plain text on a terminal, always without secrets."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _SHAPES: Final = re.compile(
     r"xox[abeprs]-[\w-]+|xapp-[\w-]+|Bearer\s+[\w.~+/=-]+|Basic\s+[A-Za-z0-9+/=]{8,}|\bsk-[\w-]{8,}|\b00D\w{12,15}![\w.]+"
     r"|wss?://[^\s\"']+"
 )
-_ADDRESS: Final = re.compile(r"https?://[^\s\"']+")  # one match per address, however often it begins anew: linear time
-SECRET_LINE_CHARACTERS: Final = 16  # a shorter line of a secret may be any word
+_ADDRESS: Final = re.compile(r"https?://[^\s\"']+")  # one match per address, even if another begins inside it: linear time
+SECRET_LINE_CHARACTERS: Final = 16  # a shorter line of a secret could be an ordinary word
 _SECRET_PATHS: Final = ("/hooks/", "/commands/", "/actions/", "/upload/")
 REDACTED: Final = "[redacted]"
 
 
 class Observer(Protocol):
-    """Somebody else who is told of every line (observers.py). Called in the middle of the bot's work: it must not wait."""
+    """Interface of an observer of log lines (exporters.py). It runs inside the bot's work, so it must not block."""
 
     def note(self, line: Mapping[str, object], error: BaseException | None) -> None:
-        """Take note of a line as it was written, and of the error it is about; nothing is redacted yet."""
+        """Process a written line and its error; nothing is redacted yet."""
         ...
 
     def close(self) -> None:
-        """Send what waits, soon."""
+        """Send what is queued, within a short time."""
         ...
 
 
@@ -48,7 +48,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _without_secret_path(address: re.Match[str]) -> str:
-    """Return an address as it is, or redacted where its path is a secret of Slack's that more follows on."""
+    """Return an address, or the redaction mark if it holds a password or has text after one of Slack's secret paths."""
     found = address[0]
     with_password = "@" in found.split("/", 3)[2]
     return REDACTED if with_password or any(path in found[:-1] for path in _SECRET_PATHS) else found
@@ -58,21 +58,22 @@ def _without_secret_path(address: re.Match[str]) -> str:
 def _spellings(secrets: tuple[str, ...]) -> tuple[str, ...]:
     """Return the forms in which secrets appear in text, the longest first.
 
-    Beside the value itself: as Python and JSON quote it, as addresses and headers encode it, and each long line of a key in PEM.
+    They are the value itself, its quoting in Python and JSON, its encodings in addresses and headers, and each long line of a PEM
+    key.
     """
     found: set[str] = set()
     for secret in filter(None, secrets):
         packed = base64.b64encode(secret.encode("utf-8", "surrogatepass")).decode()
         quoted = (repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
         found |= {secret, secret.strip(), *quoted, quote(secret, safe="", errors="replace"), packed}
-        found |= {repr(quoted[0])[1:-1], json.dumps(quoted[1])[1:-1]}  # quoted once more: a text inside a text
+        found |= {repr(quoted[0])[1:-1], json.dumps(quoted[1])[1:-1]}  # quoted twice: a string inside a string
         lines = (line.strip() for line in secret.splitlines())
         found |= {line for line in lines if len(line) >= SECRET_LINE_CHARACTERS and not line.startswith("-----")}
     return tuple(sorted(filter(None, found), key=lambda each: (-len(each), each)))
 
 
 def hashed(request_id: str) -> str:
-    """Return what a log may show of a request id: the raw one opens a person's dialog."""
+    """Return the hash that a log may show for a request id: the raw id could open a user's dialog."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
@@ -83,9 +84,9 @@ def configure_logs(
     secrets: Iterable[str] | Callable[[], Iterable[str]] = (),
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Send every log line to stderr, libraries' included, and tell the observers. Call once, in the process's own main.
+    """Send every log line, including those of libraries, to stderr and the observers. Call once, in the process's own main.
 
-    `secrets` are values that must never be shown, whatever they look like, or a function that is asked for them at the first line.
+    `secrets` are values that must never be shown in any form, or a function that returns them at the first line.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -94,7 +95,7 @@ def configure_logs(
     ]
     shown = _shown(json_lines=json_lines, secrets=secrets)
     lines = sys.stderr
-    structlog.configure(  # ours do not pass through logging, which takes as long again
+    structlog.configure(  # our lines bypass logging, which would double the time
         processors=[*shared, _observed_by(observers), *shown],
         logger_factory=lambda name="": _Lines(name, lines),
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -117,7 +118,7 @@ def configure_logs(
 
 @contextlib.contextmanager
 def warnings_only(secrets: Iterable[str]) -> Iterator[None]:
-    """Keep the facts that a bot logs off the terminal; what goes wrong is said on stderr, without variables and secrets."""
+    """Suppress log lines below warnings; warnings and errors go to stderr, without variables and secrets."""
     before, lines = structlog.get_config(), sys.stderr
     structlog.configure(
         processors=[
@@ -135,7 +136,7 @@ def warnings_only(secrets: Iterable[str]) -> Iterator[None]:
 
 
 def _shown(*, json_lines: bool, secrets: Iterable[str] | Callable[[], Iterable[str]]) -> list[Any]:
-    """Return the last steps of every line: a traceback without variables, then redaction, because it quotes what it likes."""
+    """Return the last steps of every line: a traceback without variables, then redaction, because a traceback may quote secrets."""
 
     @cache
     def known() -> tuple[str, ...]:
@@ -151,7 +152,7 @@ def _shown(*, json_lines: bool, secrets: Iterable[str] | Callable[[], Iterable[s
 
 
 class _Lines:
-    """Writes the lines of the module `name`. A log that cannot be written (full disk, closed pipe) costs nobody their command."""
+    """Writer of the lines of the module `name`. A log that cannot be written (full disk, closed pipe) must not fail a command."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self.name = name
@@ -167,12 +168,12 @@ class _Lines:
 
 
 def _observed_by(observers: Sequence[Observer]) -> Any:
-    """Return a step that tells the observers. One that fails costs nobody the line, which says so."""
+    """Return a step that passes each line to the observers. If an observer fails, the line is still written and names the error."""
 
     def observed(lines: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if not observers:
             return event
-        record: logging.LogRecord | None = event.get("_record")  # a library's
+        record: logging.LogRecord | None = event.get("_record")  # set for lines of a library
         about = (
             {"logger": lines.name, "event": event["event"]} if record is None else {"logger": record.name, "event": "library.error"}
         )
@@ -180,7 +181,7 @@ def _observed_by(observers: Sequence[Observer]) -> Any:
         for observer in observers:
             try:
                 observer.note(line, _error_of(event.get("exc_info")))
-            except Exception as error:  # noqa: BLE001 -- whatever a watcher's package does: the work goes on
+            except Exception as error:  # noqa: BLE001 -- the work continues after any error of an observer's package
                 event["not_observed"] = type(error).__name__
         return event
 
@@ -188,7 +189,7 @@ def _observed_by(observers: Sequence[Observer]) -> Any:
 
 
 def _error_of(given: object) -> BaseException | None:
-    """Return the error that a line was written with, in any of logging's three ways."""
+    """Return the error of a line, in any of logging's three forms."""
     if isinstance(given, BaseException):
         return given
     found = given if isinstance(given, tuple) else sys.exc_info() if given else (None, None, None)
@@ -204,10 +205,10 @@ def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
         return [_redacted(item, secrets) for item in value]
     if value is None or isinstance(value, bool | int | float):
         return value
-    return redact(repr(value), secrets)  # the renderer would write it out by itself
+    return redact(repr(value), secrets)  # redacted here because the renderer would apply repr itself
 
 
-CLOSING_SECONDS: Final = 1.0  # what is not sent by then is dropped
+CLOSING_SECONDS: Final = 1.0  # unsent data is dropped after this
 TOLD: Final = frozenset(
     {
         *("action_kind", "source", "outcome", "quote_id", "quote_version", "correlation_id", "operation_id", "job", "cycle"),
@@ -221,7 +222,7 @@ Told = str | int | float | bool
 
 
 def exported_fields(line: Mapping[str, object], secrets: Sequence[str]) -> dict[str, Told]:
-    """Return of a log line what may leave this machine."""
+    """Return the facts of a log line that may leave this machine."""
     found: dict[str, Told] = {}
     for name in TOLD & line.keys():
         value = line[name]

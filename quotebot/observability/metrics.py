@@ -1,6 +1,6 @@
-"""Prometheus text: what the ledger counts, and what only a running process knows. Labels are names of ours, never customer data.
+"""Metrics in Prometheus format: counts of the ledger and of the running process. Labels are our own names, never customer data.
 
-`Metrics` belongs to one process and is handed to whoever observes; the bot writes it to a page beside its ledger.
+`Metrics` belongs to one process and is passed to the code that measures; the bot writes it to a page beside its ledger.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ BY_CLASS: Final = frozenset({"attempts", "retry_attempts"})
 
 
 _SOURCES: Final = {"slash_commands": "slack_slash", "interactive": "slack_interactive", "events_api": "slack_event"}
-PAGE_SECONDS: Final = 15.0  # how often the bot writes its page
-STALE_SECONDS: Final = 60.0  # an older page is that of a bot that is gone
+PAGE_SECONDS: Final = 15.0  # interval at which the bot writes its page
+STALE_SECONDS: Final = 60.0  # an older page is from a bot that has stopped
 
 
 class Allowance(Protocol):
-    """How much of something is used."""
+    """Usage of a limited resource."""
 
     @property
     def used(self) -> int:
-        """So much."""
+        """The amount used."""
         ...
 
     @property
     def allowed(self) -> int:
-        """Of so much."""
+        """The amount allowed."""
         ...
 
 
 class Metrics:
-    """What only this process knows. Every instance counts for itself."""
+    """Metrics that only this process knows. Every instance counts for itself."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -80,19 +80,19 @@ class Metrics:
         self._reconnects = Counter("quotebot_socket_connections", "Sockets opened to Slack.", registry=self.registry)
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
-        """Note how long one ack took. `envelope` is Slack's type of it: slash_commands, interactive, events_api."""
+        """Record the duration of one ack. `envelope` is Slack's envelope type: slash_commands, interactive, events_api."""
         self._ack.labels(_SOURCES.get(envelope, envelope)).observe(seconds)
 
     def observe_reserve(self, seconds: float) -> None:
-        """Note how long one reservation took."""
+        """Record the duration of one reservation."""
         self._reserve.observe(seconds)
 
     def observe_pdf(self, seconds: float) -> None:
-        """Note how long one rendering took."""
+        """Record the duration of one rendering."""
         self._pdf.observe(seconds)
 
     def watch_crm(self, usage: Callable[[], Allowance | None]) -> None:
-        """Show how much of Salesforce's allowance of calls is used, as it last said; 0 of 0 before it did."""
+        """Export the used part of Salesforce's allowance of calls by its last answer; 0 of 0 before the first."""
         words = {
             "used": "Calls of the last 24 hours, by every client of the org.",
             "allowed": "Calls the org may make in 24 hours.",
@@ -107,22 +107,22 @@ class Metrics:
             gauge.set_function(partial(shown, name))
 
     def watch_clock(self, suspended: Callable[[], bool]) -> None:
-        """Show whether the wall clock is in doubt."""
+        """Export whether the wall clock is suspended."""
         said = "1 while the clock is not trusted: nothing expires and nothing is purged."
         Gauge("quotebot_clock_suspended", said, registry=self.registry).set_function(lambda: float(suspended()))
 
     def count_connection(self) -> None:
-        """Note that a socket was opened."""
+        """Count an opened socket."""
         self._reconnects.inc()
 
 
 def page_path(data_dir: Path) -> Path:
-    """Where the bot writes what only it knows, for `quotebot metrics` and for a collector of text files."""
+    """Return the path of the bot's metrics page, which `quotebot metrics` and text file collectors read."""
     return data_dir / "metrics.prom"
 
 
 def write_page(metrics: Metrics, data_dir: Path) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     path = page_path(data_dir)
     fresh = path.with_suffix(".new")
     fresh.touch(mode=0o600)
@@ -131,7 +131,7 @@ def write_page(metrics: Metrics, data_dir: Path) -> None:
 
 
 def read_page(data_dir: Path, now_seconds: float) -> list[Metric]:
-    """Read the page of the running bot; empty when there is none, or when it is old. `now_seconds` is Unix time."""
+    """Read the page of the running bot; empty if it is missing or stale. `now_seconds` is Unix time."""
     path = page_path(data_dir)
     try:
         if now_seconds - path.stat().st_mtime > STALE_SECONDS:
@@ -149,7 +149,7 @@ def exposition(found: Sequence[Metric]) -> bytes:
 
 
 def families(measures: Measures) -> Iterator[Metric]:
-    """Return a reading of the ledger as metrics."""
+    """Return the ledger's measures as metrics."""
     for name, (metric, words, labels) in COUNTERS.items():
         counter = CounterMetricFamily(f"quotebot_{metric}", words, labels=labels)
         for key, value in sorted(measures.counts.items()):
@@ -165,7 +165,7 @@ def families(measures: Measures) -> Iterator[Metric]:
 
 
 def of_database(health: Health) -> Iterator[Metric]:
-    """Return how the ledger's file is doing as metrics. Commits count since this process opened it."""
+    """Return the state of the ledger's file as metrics. Commits count since this process opened it."""
     yield GaugeMetricFamily("quotebot_wal_bytes", "Size of the ledger's write-ahead log.", value=health.wal_bytes)
     yield GaugeMetricFamily("quotebot_writer_queue", "Writes that wait behind the running batch.", value=health.waiting)
     yield GaugeMetricFamily(
@@ -179,7 +179,7 @@ def of_database(health: Health) -> Iterator[Metric]:
 
 
 class _Fixed(Collector):
-    """Metrics that were collected before."""
+    """Collector of metrics that were read before."""
 
     def __init__(self, found: Sequence[Metric]) -> None:
         self._found = found

@@ -1,7 +1,7 @@
-"""Reports for Sentry (`quotebot[sentry]`): each error line of the log, each dead letter among them, and never a retry.
+"""Reports for Sentry (`quotebot[sentry]`): each error line of the log, including dead letters, and never a retry.
 
-A report says what kind of thing failed, where in our code, and how to find it here. It has no message, no variables and no
-breadcrumbs: an exception's words may quote what somebody wrote. Sentry's own hooks into other libraries are off.
+A report contains the kind of failure, its place in our code, and the references to find it here. It has no message, no variables
+and no breadcrumbs: the text of an exception may quote user input. Sentry's own hooks into other libraries are off.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "max_breadcrumbs": 0,
     "shutdown_timeout": CLOSING_SECONDS,
 }
-_OUR_OWN: Final = ("sentry_sdk", "urllib3")  # their complaints about a report are not reported
+_OUR_OWN: Final = ("sentry_sdk", "urllib3")  # their errors about a report are not reported
 
 
 class ErrorReports:
-    """Makes reports of error lines; the client sends them from a thread of its own."""
+    """Reporter of error lines; the client sends them from its own thread."""
 
     def __init__(self, client: Any, secrets: Sequence[str]) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class ErrorReports:
         self._client.capture_event(self.report(level, logger, line, error))
 
     def report(self, level: str, logger: str, line: Mapping[str, object], error: BaseException | None) -> dict[str, Any]:
-        """Return a line as an event of Sentry's. What is alike is one issue there: same event, same class, same kind of failure."""
+        """Return a line as a Sentry event. Lines with the same event, class and kind of failure form one issue."""
         tags = exported_fields(line, self._secrets)
         kind = tags.get("category") or (type(error).__name__ if error is not None else "")
         event = {
@@ -61,7 +61,7 @@ class ErrorReports:
         return event if error is None else {**event, "exception": {"values": self._stack(error)}}
 
     def close(self) -> None:
-        """Send what waits, for CLOSING_SECONDS at most."""
+        """Send what is queued, for CLOSING_SECONDS at most."""
         self._client.close(timeout=CLOSING_SECONDS)
 
     def _stack(self, error: BaseException) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ class ErrorReports:
 
 
 class Direct(HttpTransport):  # type: ignore[misc] # mypy does not look into the extra's packages
-    """Sentry's transport without redirects and repetitions; of an answer the status and the headers are read, and no body."""
+    """Sentry's transport without redirects and retries; it reads the status and headers of a response, but not the body."""
 
     def _request(self, method: str, endpoint_type: Any, body: Any, headers: Mapping[str, str]) -> Any:
         address = self._auth.get_api_url(endpoint_type)
@@ -78,5 +78,5 @@ class Direct(HttpTransport):  # type: ignore[misc] # mypy does not look into the
 
 
 def open_reports(dsn: str, secrets: Sequence[str]) -> ErrorReports:
-    """Return what reports to the project of a DSN. Raises ValueError when it is none."""
+    """Return a reporter to the project of a DSN. Raises ValueError if the DSN is invalid."""
     return ErrorReports(Client(dsn=dsn, transport=Direct, release=f"quotebot@{__version__}", **OPTIONS), (*secrets, dsn))

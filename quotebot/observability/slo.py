@@ -1,4 +1,4 @@
-"""What is promised to the people who use and run the bot, as bounds on its own numbers; the alert rules have the same bounds."""
+"""Service level objectives: bounds on the bot's own metrics; the alert rules use the same bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACK_SHARE: Final = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The largest value of a number, over all its labels or those that are `where`, that is still as promised."""
+    """The largest value of a metric that meets the objective, over all its labels or those that match `where`."""
 
     name: str
     promise: str
@@ -30,7 +30,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An objective and what was found; `found` is None where nothing is known of it, and then it is neither met nor missed."""
+    """An objective and its value; `found` is None if the value is unknown, and then the objective is neither met nor missed."""
 
     name: str
     promise: str
@@ -54,7 +54,7 @@ OBJECTIVES: Final = (
 
 
 def judge(found: Iterable[Metric]) -> list[Judged]:
-    """Hold the numbers against the objectives."""
+    """Compare the metrics with the objectives."""
     samples = [sample for metric in found for sample in metric.samples]
     return [_acks(samples), *(_judged(objective, samples) for objective in OBJECTIVES)]
 
@@ -70,7 +70,7 @@ def _judged(objective: Objective, samples: Sequence[Sample]) -> Judged:
 
 
 def _acks(samples: Sequence[Sample]) -> Judged:
-    """Say which share of the running bot's acknowledgements was in time; nothing is known without a bot, or before the first."""
+    """Return the share of the running bot's acknowledgements in time; it is unknown without a bot or before its first ack."""
     total = sum(sample.value for sample in samples if sample.name == f"{ACKS}_count")
     in_time = sum(
         sample.value for sample in samples if sample.name == f"{ACKS}_bucket" and float(sample.labels["le"]) == ACK_SECONDS

@@ -1,6 +1,6 @@
-"""What a service manager is told of the bot (systemd's notify protocol): that it works, that it still does, that it is stopping.
+"""Notifications to the service manager (systemd's notify protocol): ready, alive, stopping.
 
-Silent unless the manager asks for it by NOTIFY_SOCKET in the environment. A word that does not arrive is no trouble of the bot's.
+Silent unless the manager sets NOTIFY_SOCKET in the environment. A notification that is not delivered does not affect the bot.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-SIGNS_PER_PATIENCE: Final = 3  # two may be late before the manager's patience ends
+SIGNS_PER_PATIENCE: Final = 3  # two may be late before the manager's time-out
 
 log = structlog.get_logger(__name__)
 
 
 class Supervisor:
-    """The service manager, or nobody. `patience_seconds` is how long it waits for a sign of life; None: it wants none."""
+    """The service manager, if there is one. `patience_seconds` is its watchdog time-out; None if it expects no keep-alive."""
 
     def __init__(self, address: str | None = None, patience_seconds: float | None = None) -> None:
         self._address = address
@@ -30,13 +30,13 @@ class Supervisor:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Supervisor:
-        """Return who supervises a process with this environment; a WATCHDOG_PID of another process asks nothing of this one."""
+        """Return the supervisor of a process with this environment; a WATCHDOG_PID of another process is ignored."""
         microseconds, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID")
         ours = microseconds.isdecimal() and int(microseconds) > 0 and pid in (None, str(os.getpid()))
         return cls(environment.get("NOTIFY_SOCKET") or None, int(microseconds) / 1_000_000 if ours else None)
 
     def tell(self, **facts: str | int) -> None:
-        """Say something, e.g. READY=1, STATUS="...". Never blocks and never raises."""
+        """Send a notification, e.g. READY=1, STATUS="...". Never blocks and never raises."""
         if self._address is None:
             return
         message = "\n".join(f"{name}={value}" for name, value in facts.items())
@@ -50,9 +50,9 @@ class Supervisor:
 
     @contextlib.asynccontextmanager
     async def notifying(self, stop: asyncio.Event) -> AsyncIterator[None]:
-        """Give signs of life for the length of the block, and say when `stop` is set.
+        """Send keep-alive messages during the block, and a stopping message when `stop` is set.
 
-        The signs come from the event loop: a bot whose loop hangs gives none.
+        The event loop sends the keep-alive messages: if the loop hangs, they stop.
         """
         tasks = [
             asyncio.create_task(self._signs(), name="signs of life"),

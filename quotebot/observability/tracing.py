@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry (`quotebot[otel]`): one for each command from its arrival on, a span for each attempt of what it owed.
+"""Traces for OpenTelemetry (`quotebot[otel]`): one per command from its arrival on, with a span per attempt of its effects.
 
-The spans are made of the log's lines, after the fact. A trace's id comes from the reference that people see (c-7f91ab12), so an
-attempt after a restart, or a replay a week later, belongs to the same trace without anything being stored for it.
+The spans are built from log lines after the fact. A trace's id is derived from the reference that people see (c-7f91ab12), so an
+attempt after a restart, or a replay a week later, belongs to the same trace without any stored state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class Tracing:
-    """Makes spans of log lines and hands them to an exporter, which sends them from a thread of its own."""
+    """Converter of log lines to spans; the exporter sends them from its own thread."""
 
     def __init__(self, exporter: Any, secrets: Sequence[str]) -> None:
         ours = Resource({"service.name": "quotebot", "service.version": __version__})
@@ -51,7 +51,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("quotebot", __version__)
 
     def note(self, line: Mapping[str, object], error: BaseException | None) -> None:
-        """Make a span of a line about a command or about something it owed; of an error line, one without length."""
+        """Create a span for a line about a command or one of its effects; for an error line, a span without duration."""
         del error
         event, reference = str(line.get("event")), line.get("correlation_id")
         if not isinstance(reference, str):
@@ -64,7 +64,7 @@ class Tracing:
             self._span(event, {**line, "latency_ms": 0}, reference, failed=True)
 
     def close(self) -> None:
-        """Send what waits; a collector that does not answer is not waited for."""
+        """Send what is queued; a collector that does not answer within CLOSING_SECONDS is abandoned."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True, name="tracing.close")
         closing.start()
         closing.join(CLOSING_SECONDS)
@@ -90,28 +90,28 @@ class Tracing:
 
 
 class _Ids(RandomIdGenerator):  # type: ignore[misc] # mypy does not look into the extra's packages
-    """The ids of a command's own span come from its reference; others are random."""
+    """Id generator: the ids of a command's own span come from its reference; all others are random."""
 
     root: tuple[int, int] | None = None
 
     def generate_trace_id(self) -> int:
-        """Return the trace's id."""
+        """Return the id of the trace."""
         return int(super().generate_trace_id()) if self.root is None else self.root[0]
 
     def generate_span_id(self) -> int:
-        """Return the span's id."""
+        """Return the id of the span."""
         return int(super().generate_span_id()) if self.root is None else self.root[1]
 
 
 class Quietly:
-    """An exporter that says once that nothing gets through, and once that it does again."""
+    """Exporter that logs once when the collector becomes unreachable, and once when it is reachable again."""
 
     def __init__(self, exporter: Any) -> None:
         self._exporter = exporter
         self._away = False
 
     def export(self, spans: Sequence[Any]) -> Any:
-        """Send a batch; what fails is dropped."""
+        """Send a batch; a failed batch is dropped."""
         result = self._exporter.export(spans)
         away = result is not SpanExportResult.SUCCESS
         if away != self._away:
@@ -120,13 +120,16 @@ class Quietly:
         return result
 
     def shutdown(self) -> None:
-        """End a try that is under way."""
+        """Stop an export in progress."""
         self._exporter.shutdown()
 
 
 def open_tracing(endpoint: str, headers: str, secrets: Sequence[str]) -> Tracing:
-    """Return what sends traces to a collector by OTLP over HTTP: its base address, and headers as OTel's variable has them."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # Quietly says it
+    """Return the tracing to a collector by OTLP over HTTP.
+
+    `endpoint` is the collector's base address, `headers` has the format of OTel's variable.
+    """
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # Quietly logs failures
     exporter = OTLPSpanExporter(
         endpoint=f"{endpoint.rstrip('/')}/v1/traces",
         headers=parse_env_headers(headers, liberal=True),

@@ -1,1 +1,1 @@
-"""Loads and saves the domain inside an open ledger transaction."""
+"""Persistence of the domain inside an open ledger transaction."""

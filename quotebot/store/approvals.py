@@ -1,4 +1,4 @@
-"""Loads and saves approval requests, their slots and who stands in for whom, inside an open ledger transaction."""
+"""Persistence of approval requests, their slots and delegations, inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:
 
 
 def last_decided(tx: Tx, quote_id: str) -> EarlierApproval | None:
-    """Return what people last decided about any version of the quote; None when they never did."""
+    """Return the last decision by people on any version of the quote; None if there is none."""
     row = tx.one("last_decided_approval", quote_id=quote_id)
     if row is None:
         return None
@@ -35,15 +35,15 @@ def last_decided(tx: Tx, quote_id: str) -> EarlierApproval | None:
 
 
 def last_deciders(tx: Tx, quote_id: str) -> tuple[str, ...]:
-    """Return the people by whose decision the quote was last approved, and those they stood in for."""
+    """Return the people whose decision last approved the quote, and those on whose behalf they decided."""
     rows = tx.all("last_deciders", quote_id=quote_id)
     return tuple(dict.fromkeys(user for row in rows for user in (row["decided_by"], row["on_behalf_of"]) if user is not None))
 
 
 def requested_today(tx: Tx, user: str, now: int) -> int:
-    """Count one person's requests for approval since midnight, UTC."""
+    """Count one user's requests for approval since midnight, UTC."""
     row = tx.one("approvals_requested_today", user=user, since=now - now % DAY_MS)
-    assert row is not None  # noqa: S101 -- a count always answers
+    assert row is not None  # noqa: S101 -- a count always returns a row
     found: int = row["asked"]
     return found
 
@@ -67,7 +67,10 @@ def insert(tx: Tx, approval: Approval) -> None:
 
 
 def save(tx: Tx, before: Approval, after: Approval) -> bool:
-    """Store what happened to a request and its slots. False when `before` is no longer true: the transaction must roll back."""
+    """Store the changes of a request and its slots.
+
+    False if the stored state is no longer `before`: the transaction must roll back.
+    """
     for old, new in zip(before.slots, after.slots, strict=True):
         if new != old and tx.one("move_approval_slot", **_moving(after, new), old_state=old.state.value) is None:
             return False
@@ -75,7 +78,7 @@ def save(tx: Tx, before: Approval, after: Approval) -> bool:
 
 
 def delegate(tx: Tx, operation_key: str, team_id: str, absence: DelegateApprovals, asked_at: int) -> None:
-    """Store who is away, when, and who decides instead, or that they are back. `asked_at`: when that was told (Unix ms)."""
+    """Store an absence and its delegate, or its end. `asked_at` is when the user asked for it (Unix ms)."""
     since = asked_at if absence.since is None else absence.since
     tx.one(
         "insert_delegation",
@@ -91,12 +94,12 @@ def delegate(tx: Tx, operation_key: str, team_id: str, absence: DelegateApproval
 
 
 def delegations(tx: Tx, team_id: str, at: int) -> tuple[Delegation, ...]:
-    """Return who of a workspace is away at a moment (Unix ms), and who decides instead."""
+    """Return the absences and delegates in a workspace at a time (Unix ms)."""
     return tuple(_delegation(row) for row in tx.all("delegations_at", team_id=team_id, now=at))
 
 
 def delegations_of(tx: Tx, team_id: str, user: str, now: int) -> tuple[Delegation, ...]:
-    """Return the absences, present and to come, in which a person is away or is asked instead."""
+    """Return the present and future absences in which a person is absent or is the delegate."""
     return tuple(_delegation(row) for row in tx.all("delegations_of", team_id=team_id, user=user, now=now))
 
 
@@ -116,9 +119,10 @@ def _ending(approval: Approval) -> dict[str, Any]:
 
 
 def acted_for_others(tx: Tx, quote_id: str, user: str, terminal_user: str | None, terminal_users: Mapping[str, str]) -> bool:
-    """Tell whether a person acted on the quote at a terminal in another person's name.
+    """Return true if a person acted on the quote at a terminal in another person's name.
 
-    `user` is the person in Slack, `terminal_user` their system user if they are at a terminal now, `terminal_users` the settings'.
+    `user` is the person in Slack, `terminal_user` their system user if they are at a terminal now, `terminal_users` the setting
+    that maps system users to Slack users.
     """
     others = (row["terminal_user"] for row in tx.all("terminal_acts", quote_id=quote_id) if row["actor"] != user)
     return any(name == terminal_user or terminal_users.get(name) == user for name in others)

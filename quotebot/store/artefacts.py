@@ -1,4 +1,4 @@
-"""Which file each rendered document became; inside an open ledger transaction."""
+"""Stored file of each rendered document; inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PAGE_ROWS: Final = 1000
 class Artefact:
     """One rendered document. `rendered_at` is Unix milliseconds, UTC; both names are SHA-256 in hex."""
 
-    render_key: str  # of what decides how it looks
-    sha256: str  # of the file
+    render_key: str  # hash of everything that determines its appearance
+    sha256: str  # hash of the file
     quote_id: str
     version: int
     pages: int
@@ -26,7 +26,7 @@ class Artefact:
 
 
 def remember(tx: Tx, artefact: Artefact) -> None:
-    """Remember a file that was stored. Once is enough."""
+    """Record a stored file; repeating it has no effect."""
     tx.one(
         "insert_artefact",
         render_key=artefact.render_key,
@@ -39,13 +39,13 @@ def remember(tx: Tx, artefact: Artefact) -> None:
 
 
 def of_key(tx: Tx, render_key: str) -> Artefact | None:
-    """Return the file that a document of this render key became last, or None."""
+    """Return the latest file of a render key, or None."""
     row = tx.one("artefact_of_key", render_key=render_key)
     return None if row is None else Artefact(**dict(row))
 
 
 def everything(tx: Tx) -> Iterator[Artefact]:
-    """Yield all of them, page by page, within one transaction."""
+    """Yield all artefacts, page by page, within one transaction."""
     render_key = sha256 = ""
     while rows := tx.all("artefacts_after", render_key=render_key, sha256=sha256, limit=PAGE_ROWS):
         yield from (Artefact(**dict(row)) for row in rows)
@@ -53,5 +53,5 @@ def everything(tx: Tx) -> Iterator[Artefact]:
 
 
 def under_way(tx: Tx) -> bool:
-    """Tell whether a document is being rendered or uploaded: its file may be there before its row is."""
+    """Return true while a document is being rendered or uploaded: its file may exist before its row."""
     return tx.one("renders_under_way") is not None

@@ -1,7 +1,7 @@
-"""Classification of the domain's columns (see ledger/audit/columns.py). A column that stands in no class fails a test.
+"""Classification of the domain's columns (see ledger/audit/columns.py). A column without a class fails a test.
 
-A new table or column: `chained` if it says what was decided, priced, sent or shown as proof; `derived` if a verification can
-rebuild it; `operational` for caches, schedules and whatever retention deletes.
+Class of a new table or column: `chained` if it records a decision, a price, a sending or a proof; `derived` if a verification can
+rebuild it; `operational` for caches, schedules and rows that retention deletes.
 """
 
 from __future__ import annotations

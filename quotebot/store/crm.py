@@ -1,4 +1,4 @@
-"""What was read of Salesforce last, and the reconcile queue; inside an open ledger transaction."""
+"""Cursor of the Salesforce sync, and the reconcile queue; inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from quotebot.domain.quotes.crm_fields import Conflict, CrmDifference
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
 
-ID_MAX: Final = 2**63 - 1  # newer than any row
+ID_MAX: Final = 2**63 - 1  # larger than any row id
 
 
 def cursor(tx: Tx, sobject: str) -> str:
-    """Return the newest SystemModstamp that was read of an object, or an empty text."""
+    """Return the newest SystemModstamp that was read of an object, or an empty string."""
     row = tx.one("crm_cursor", object=sobject)
     return "" if row is None else str(row["modstamp"])
 
 
 def move_cursor(tx: Tx, sobject: str, came_from: str, modstamp: str, now: int) -> bool:
-    """Remember how far was read, if nobody has read further meanwhile; false when somebody has."""
+    """Store the new cursor if it still is `came_from`; false if another sync has moved it."""
     return tx.one("move_crm_cursor", object=sobject, came_from=came_from, modstamp=modstamp, now=now) is not None
 
 
 def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
-    """Put a difference into the queue; returns the row when it is news to people, None when they know it."""
+    """Put a difference into the queue; returns the row if it is new to people, None if they know it."""
     known = tx.one("crm_conflict_of", quote_id=found.quote_id, version=found.version, field=found.field)
     row = tx.one(
         "open_crm_conflict",
@@ -41,14 +41,14 @@ def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
 
 
 def over(tx: Tx, quote_id: str, version: int, field: str, now: int) -> None:
-    """Close the open difference about a field, if there is one: it is gone by itself."""
+    """Close the open difference about a field, if there is one, because it no longer exists."""
     row = tx.one("crm_conflict_of", quote_id=quote_id, version=version, field=field)
     if row is not None:
         tx.one("settle_crm_conflict", id=row["id"], state="over", decided_by=None, reason=None, now=now)
 
 
 def settle(tx: Tx, conflict_id: int, take: str, decided_by: str, reason: str, now: int) -> None:
-    """Remember what an operator decided about an open difference."""
+    """Store an operator's decision on an open difference."""
     tx.one("settle_crm_conflict", id=conflict_id, state=take, decided_by=decided_by, reason=reason, now=now)
 
 

@@ -1,4 +1,4 @@
-"""The copy of what Salesforce has: pages in, names out; inside an open ledger transaction."""
+"""Persistence of the Salesforce mirror: stores pages and answers lookups; inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
 
 OFFERED_MAX: Final = 20
-_LAST: Final = "\U0010ffff"  # no name goes on with it
+_LAST: Final = "\U0010ffff"  # sorts after every continuation of a name
 
 
 T = TypeVar("T")
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one kind was read. `read_as` says which fields of which object; times are Unix milliseconds.
+    """Sync position of one kind. `read_as` identifies the object and fields read; times are Unix milliseconds.
 
-    `whole_at`: everything that changed before it is here; None while that never was so.
+    `whole_at`: every change before it is stored here; None until a sync was complete.
     """
 
     position: Position = field(default_factory=Position)
@@ -38,7 +38,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one kind stands, for operators."""
+    """Sync state of one kind, for operators."""
 
     kind: str
     records: int
@@ -46,13 +46,13 @@ class Standing:
 
 
 def cursor(tx: Tx, kind: str) -> Cursor:
-    """Return how far a kind was read; a cursor of nothing before the first page."""
+    """Return the cursor of a kind; an empty cursor before its first page."""
     row = tx.one("mirror_cursor", kind=kind)
     return Cursor() if row is None else _cursor(row)
 
 
 def apply(tx: Tx, kind: str, before: Cursor, page: MirrorPage, *, read_as: str, asked_at: int, now: int) -> bool:
-    """Keep one page and how far it goes; false, and nothing is kept, when another page was kept since `before`."""
+    """Store one page and its cursor; false, with nothing stored, if another page was stored since `before`."""
     anew = before.read_as != read_as
     whole_at = asked_at if not page.more else None if anew else before.whole_at
     moved = tx.one(
@@ -89,7 +89,7 @@ def apply(tx: Tx, kind: str, before: Cursor, page: MirrorPage, *, read_as: str, 
 
 
 def keep_only(tx: Tx, kinds: Iterable[str]) -> None:
-    """Forget every kind but these."""
+    """Delete every kind but these."""
     wanted = frozenset(kinds)
     for row in tx.all("mirrored_kinds"):
         if row["kind"] not in wanted:
@@ -98,26 +98,26 @@ def keep_only(tx: Tx, kinds: Iterable[str]) -> None:
 
 
 def standings(tx: Tx) -> list[Standing]:
-    """Return how every kind stands that was ever read."""
+    """Return the sync state of every kind that was ever read."""
     return [Standing(row["kind"], row["records"], _cursor(row)) for row in tx.all("mirror_cursors")]
 
 
 def account_names(tx: Tx, beginning: str) -> tuple[str, ...]:
-    """Return names of accounts that begin so (case-folded), in order, at most 20."""
+    """Return account names that begin with `beginning` (case-folded), in order, at most 20."""
     rows = tx.all("mirrored_names", kind="accounts", beginning=beginning, past=beginning + _LAST, limit=OFFERED_MAX)
     return tuple(row["name"] for row in rows)
 
 
 def open_opportunities(tx: Tx, account: str, typed: str) -> tuple[OpenOpportunity, ...]:
-    """Return open opportunities of accounts of that name whose own name holds `typed` (case-folded), at most 20."""
+    """Return open opportunities of accounts named `account` whose own name contains `typed` (case-folded), at most 20."""
     rows = tx.all("mirrored_opportunities", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)
     return tuple(_opportunity(row) for row in rows)
 
 
 def contacts(tx: Tx, account: str, typed: str) -> tuple[str, ...]:
-    """Return contacts of accounts of that name whose own name holds `typed` (case-folded), at most 20.
+    """Return contacts of accounts named `account` whose own name contains `typed` (case-folded), at most 20.
 
-    With their address: Jo Lee <jo@acme.example>.
+    The result includes the address: Jo Lee <jo@acme.example>.
     """
     rows = tx.all("mirrored_contacts", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)
     return tuple(f"{row['name']} <{row['email']}>" if row["email"] else str(row["name"]) for row in rows)
@@ -136,7 +136,7 @@ def _cursor(row: Row) -> Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """What a menu offers. `as_of` (Unix ms) is when it was read of Salesforce; None: just now."""
+    """Rows of a menu. `as_of` (Unix ms) is when they were read from Salesforce; None means just now."""
 
     rows: tuple[T, ...] = ()
     as_of: int | None = None

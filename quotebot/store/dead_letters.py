@@ -1,4 +1,4 @@
-"""The cards of dead letters: where each is, and what was decided by its buttons; inside an open ledger transaction."""
+"""Persistence of dead letter cards: their messages and the decisions made with their buttons; inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unannounced:
-    """A dead letter that has no card yet, and the workspace of its command."""
+    """Dead letter without a card, and the workspace of its command."""
 
     reference: str
     team_id: str
@@ -25,7 +25,7 @@ def unannounced(tx: Tx, most: int) -> list[Unannounced]:
     found: list[Unannounced] = []
     for kind in ("operations", "effects"):
         counted = tx.one(f"dead_{kind}_with_card", since=0)
-        assert counted is not None  # noqa: S101 -- a count always answers
+        assert counted is not None  # noqa: S101 -- a count always returns a row
         most -= counted["cards"]
     for kind in ("operations", "effects"):
         rows = tx.all(f"dead_{kind}_without_card", since=0, limit=max(0, most - len(found)))
@@ -34,33 +34,33 @@ def unannounced(tx: Tx, most: int) -> list[Unannounced]:
 
 
 def insert(tx: Tx, reference: str, channel: str, post_key: str, now: int) -> bool:
-    """Remember that a letter gets a card; false when it has one."""
+    """Record that a dead letter gets a card; false if it has one."""
     return tx.one("insert_letter_card", reference=reference, channel=channel, post_key=post_key, now=now) is not None
 
 
 def find(tx: Tx, reference: str) -> DeadLetterCard | None:
-    """Return the card of a letter, or None."""
+    """Return the card of a dead letter, or None."""
     row = tx.one("letter_card", reference=reference)
     return None if row is None else DeadLetterCard(*(row[name] for name in DeadLetterCard.__slots__))
 
 
 def place(tx: Tx, reference: str, ts: str) -> None:
-    """Remember which message the card is."""
+    """Record the message of a card."""
     tx.one("place_letter_card", reference=reference, ts=ts)
 
 
 def orphans(tx: Tx) -> int:
-    """Return how many cards there are whose letters were purged."""
+    """Return the number of cards whose dead letters were purged."""
     row = tx.one("count_orphaned_letter_cards")
     assert row is not None  # noqa: S101 -- a count is always one row
     return int(row["found"])
 
 
 def forget(tx: Tx, most: int) -> int:
-    """Forget at most so many cards whose letters were purged; returns how many."""
+    """Delete at most `most` cards whose dead letters were purged; returns the number deleted."""
     return len(tx.all("forget_letter_cards", limit=most))
 
 
 def decide(tx: Tx, reference: str, decision: Decision, decided_by: str, now: int, reason: str | None) -> None:
-    """Remember who decided what by the card's buttons."""
+    """Record a decision by a card's button, and who made it."""
     tx.one("decide_letter", reference=reference, decision=decision, decided_by=decided_by, now=now, reason=reason)

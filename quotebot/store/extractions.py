@@ -1,4 +1,4 @@
-"""Messages that a model was asked to read: the one slot for the answer, what was proposed in it, and the log of calls."""
+"""Persistence of LLM extractions: the answer slot of a message, the proposal in it, and the log of model calls."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ledger.database import Tx
 
 DAY_MS: Final = 86_400_000
-SHORT_WAIT_MS: Final = 10_000  # a 429 that asks for no more than this is waited out
+SHORT_WAIT_MS: Final = 10_000  # a 429 with a wait up to this does not count as held
 FINISHED: Final = ("delivered", "failed", "superseded", "discarded")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredExtraction:
-    """The slot of one message. `payload` is its command as it is stored; times are Unix milliseconds."""
+    """Answer slot of one message. `payload` is its stored command; times are Unix milliseconds."""
 
     operation_key: str
     team_id: str
@@ -34,7 +34,7 @@ class StoredExtraction:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How far the question to the model is. `result` is what it said, None while it said nothing."""
+    """State of the question to the model. `result` is the model's answer, None until there is one."""
 
     state: str
     category: str | None
@@ -42,13 +42,13 @@ class Asking:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether no answer is to come any more."""
+        """Return true if no answer can follow any more."""
         return self.state in FINISHED
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """What a message's author may confirm: a creation as it is stored."""
+    """Proposal that a message's author may confirm: a creation in its stored form."""
 
     user_id: str
     team_id: str
@@ -56,7 +56,7 @@ class Proposed:
 
 
 def open_slot(tx: Tx, operation_key: str, team_id: str, user_id: str, asked_at: int) -> None:
-    """Owe the author an answer."""
+    """Open the answer slot of a message."""
     tx.one("insert_reading", operation_key=operation_key, team_id=team_id, user_id=user_id, asked_at=asked_at)
 
 
@@ -68,7 +68,7 @@ def fill_slot(
     creation: Mapping[str, Any] | None,
     now: int,
 ) -> bool:
-    """Remember who answered and what was proposed; false when somebody had answered before."""
+    """Store the answer's origin and the proposal; false if the slot was answered before."""
     proposal = None if creation is None else json.dumps(creation)
     row = tx.one(
         "answer_reading", operation_key=operation_key, answered_by=answered_by, read_by=read_by, proposal=proposal, now=now
@@ -86,21 +86,21 @@ def find(tx: Tx, operation_key: str) -> StoredExtraction | None:
 
 
 def asked_today(tx: Tx, team_id: str, user_id: str, now: int) -> int:
-    """Count the messages of one person that the model was asked to read since midnight, UTC."""
+    """Count one user's messages that the model was asked to read since midnight, UTC."""
     row = tx.one("readings_today", team_id=team_id, user_id=user_id, since=now - now % DAY_MS)
-    assert row is not None  # noqa: S101 -- a count always answers
+    assert row is not None  # noqa: S101 -- a count always returns a row
     found: int = row["asked"]
     return found
 
 
 def proposed(tx: Tx, token: str) -> Proposed | None:
-    """Return what was proposed under this token, or None."""
+    """Return the proposal of a token, or None."""
     row = tx.one("reading_proposed", token=token)
     return None if row is None else Proposed(row["user_id"], row["team_id"], json.loads(row["proposal"]))
 
 
 def asking(tx: Tx, effect_key: str) -> Asking | None:
-    """Return how far the question of this effect is, or None when there is none."""
+    """Return the state of this effect's question, or None if there is none."""
     row = tx.one("model_asked", effect_key=effect_key)
     if row is None:
         return None
@@ -108,7 +108,7 @@ def asking(tx: Tx, effect_key: str) -> Asking | None:
 
 
 def is_held(tx: Tx, effect_class: str, now: int) -> bool:
-    """Tell whether a class, or its family, is paused, open, or told to wait longer than anybody is kept waiting for."""
+    """Return true if a class or its family is paused, open, or throttled for longer than a user is kept waiting."""
     names = (effect_class, family(effect_class))
     gates = [Gate.of(row) for row in tx.all("all_gates") if row["name"] in names and row["state"] == "held"]
     return any(_keeps_waiting(gate, now) for gate in gates)
@@ -121,13 +121,13 @@ def _keeps_waiting(gate: Gate, now: int) -> bool:
 
 
 def unanswered(tx: Tx, job: str, now: int, wait_ms: int, limit: int) -> list[Candidate]:
-    """Return slots whose answer is due, the oldest first; the anchor is since when: `wait_ms` after the question."""
+    """Return the slots whose answer is due, the oldest first; the anchor is the due time, `wait_ms` after the question."""
     rows = tx.all("readings_unanswered", job=job, now=now, wait_ms=wait_ms, limit=limit)
     return [Candidate(row["operation_key"], row["due_at"], "new", row["team_id"]) for row in rows]
 
 
 def log_calls(tx: Tx, effect_key: str, calls: Sequence[ModelCall], now: int) -> None:
-    """Write down calls of the model."""
+    """Store calls of the model."""
     for call in calls:
         tx.one(
             "insert_model_call",
@@ -144,11 +144,11 @@ def log_calls(tx: Tx, effect_key: str, calls: Sequence[ModelCall], now: int) -> 
 
 
 def keep_summary(tx: Tx, quote_id: str, version: int, summary: str, now: int) -> bool:
-    """Remember what is shown to the approvers of a quote version; false when there is something already."""
+    """Store the summary shown to the approvers of a quote version; false if there is one already."""
     return tx.one("insert_summary", quote_id=quote_id, version=version, summary=summary, now=now) is not None
 
 
 def summary_of(tx: Tx, quote_id: str, version: int) -> str | None:
-    """Return what is shown to the approvers of a quote version, or None."""
+    """Return the summary shown to the approvers of a quote version, or None."""
     row = tx.one("summary", quote_id=quote_id, version=version)
     return None if row is None else str(row["summary"])

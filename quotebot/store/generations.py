@@ -1,4 +1,4 @@
-"""What the quotes need when the ledger was put back to a backup: numbers never given out before, and cards drawn as things are."""
+"""Changes to quotes after a restore from a backup: fresh quote numbers and redrawn cards."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit
     from ledger.database import Tx
 
-CARDS_PER_GENERATION: Final = 1_000_000  # they are numbered apart from whatever else the quote's first command owes
+CARDS_PER_GENERATION: Final = 1_000_000  # keeps their ordinals apart from the other effects of the quote's first command
 
 
 def current(tx: Tx) -> int:
-    """Return the ledger's generation: 1 until it was first put back to a backup."""
+    """Return the ledger's generation: 1 until its first restore from a backup."""
     row = tx.one("last_generation")
     return 1 if row is None else int(row["generation"])
 
 
 def last_numbers(tx: Tx) -> dict[int, int]:
-    """Return the last number given out, by year."""
+    """Return the last quote number of each year."""
     return {row["year"]: row["last"] for row in tx.all("quote_numbers")}
 
 
 def skip_numbers(tx: Tx, replaced: Mapping[int, int], made_at: int, now: int) -> dict[int, int]:
-    """Go on above every number that may have been given out since the backup was made; return where, by year. Times in ms."""
+    """Continue above every number that may have been allocated since the backup; return the new last number by year.
+
+    Times in ms.
+    """
     skipped = numbers_skipped(last_numbers(tx), replaced, made_at, now)
     for year, last in skipped.items():
         tx.one("skip_quote_numbers", year=year, last=last)
@@ -38,7 +41,7 @@ def skip_numbers(tx: Tx, replaced: Mapping[int, int], made_at: int, now: int) ->
 
 
 def draw_open_cards(tx: Tx, audit: Audit, now: int, generation: int) -> None:
-    """Owe every open quote's card once more: it may show what happened in the part that was lost."""
+    """Enqueue the card of every open quote again: it may show events of the lost part."""
     for row in tx.all("cards_of_open_quotes"):
         cause = Cause(
             row["operation_id"], row["operation_key"], row["correlation_id"], first_ordinal=generation * CARDS_PER_GENERATION

@@ -1,7 +1,7 @@
-"""The history of an installation: which rows the audit binds, and the comparison of quotes with what their events say in words.
+"""History of an installation: the rows that the audit binds, and the comparison of quotes with the contents of their events.
 
-The digests (ledger/audit/history.py) cover every chained column. The words of the events (state, version, total, decisions) are
-compared as well: they name the column that differs, and they are all that the events of 0.1.0 have.
+The digests (ledger/audit/history.py) cover every chained column. The contents of the events (state, version, total, decisions) are
+compared as well: they identify the column that differs, and events of 0.1.0 have nothing else.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ log = structlog.get_logger(__name__)
 
 
 class BrokenChainError(Exception):
-    """The chain of one aggregate does not verify: nothing may be decided by it or signed."""
+    """Unverifiable chain of one aggregate: it must not be the basis of a decision or a signature."""
 
 
 def binding() -> Binding:
-    """Return what notes the rows that one writer changes."""
+    """Return the recorder of the rows that one writer changes."""
     return Binding(TABLES)
 
 
@@ -72,7 +72,7 @@ def replay() -> TableReplay:
 
 
 def finish_with(audit: Audit, bound: Binding, clock: Clock) -> Callable[[SqliteTx, Sequence[Entry]], None]:
-    """Return what ends every commit: the rows it changed are bound, then its events are chained."""
+    """Return the last step of every commit: it binds the changed rows, then chains the events."""
 
     def finish(tx: SqliteTx, entries: Sequence[Entry]) -> None:
         audit.chain(tx, bound.entries(tx, entries, clock.now_ms()) if bound else entries)
@@ -81,9 +81,9 @@ def finish_with(audit: Audit, bound: Binding, clock: Clock) -> Callable[[SqliteT
 
 
 async def bind_as_found(database: Database, audit: Audit, bound: Binding, clock: Clock) -> None:
-    """Bind the rows of a ledger that an older build wrote, once, after its events were compared with them.
+    """Bind the rows of a ledger that an older build wrote, once, after comparing them with its events.
 
-    Raises DatabaseError when they differ: then nothing is bound, and no bot works on it.
+    Raises DatabaseError if they differ: then nothing is bound, and no bot works on the ledger.
     """
     if await database.read(lambda tx: tx.one("meta", name=UNBOUND)) is None:
         return
@@ -111,7 +111,7 @@ async def bind_as_found(database: Database, audit: Audit, bound: Binding, clock:
 
 
 def proven_chain(tx: Tx, aggregate_id: str, keyring: Keyring) -> list[Row]:
-    """Return the events of one chain, proven: from the sealed head back to the first. Raises BrokenChainError."""
+    """Return the verified events of one chain, from the first to the sealed head. Raises BrokenChainError."""
     head = tx.one("audit_head_sealed", aggregate_id=aggregate_id)
     if head is None or head["key_id"] not in keyring.keys:
         raise BrokenChainError(f"the end of the chain of {aggregate_id} is missing")
@@ -130,11 +130,11 @@ def proven_chain(tx: Tx, aggregate_id: str, keyring: Keyring) -> list[Row]:
 
 
 def require_as_audited(tx: Tx, operation: Operation, keyring: Keyring) -> None:
-    """Raise BrokenChainError unless a command was reserved by its actor and its quote's rows are those of the quote's chain.
+    """Raise BrokenChainError unless a command was reserved by its actor and its quote's rows match the quote's chain.
 
-    A commit binds the rows that it writes as they are. Without this check, a row that was edited in the file would be bound with
-    the edit by the next command about its quote, and a command that was put into the queue would be carried out. A creation has no
-    chain of its own yet: the verification of the whole ledger finds one that was put in.
+    A commit binds the rows that it writes in their current state. Without this check, the next command on a quote would bind a row
+    that was edited in the file, and a command inserted into the queue from outside would be executed. A creation has no chain of
+    its own yet: the verification of the whole ledger detects an inserted one.
     """
     events = proven_chain(tx, operation.aggregate_id, keyring)
     reserved = (each for each in events if each["event_type"] == "operation.reserved")
@@ -148,7 +148,7 @@ def require_as_audited(tx: Tx, operation: Operation, keyring: Keyring) -> None:
 
 
 def rows_of_quote(tx: Tx, quote_id: str, events: Sequence[Row | Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]] | Finding:
-    """Return the rows of a quote by table, or the first that its events (all of its chain, proven) say otherwise of."""
+    """Return a quote's rows by table, or the first finding where they contradict its events (its whole chain, proven)."""
     of_quotes = {name: table for name, table in TABLES.items() if table.of_chain}
     with contextlib.closing(TableReplay(of_quotes, Words(_read, _compare))) as replayed:
         for event in events:
@@ -170,20 +170,20 @@ def rows_of_quote(tx: Tx, quote_id: str, events: Sequence[Row | Mapping[str, Any
 
 
 def skipped(tx: Tx, audit: Audit, numbers: Mapping[int, int], actor: str, now: int) -> None:
-    """Audit the last number of every year that a restore went on after."""
+    """Audit the last number of every year after which a restore continues."""
     after = {"numbers": {str(year): last for year, last in numbers.items()}}
     audit.append(tx, now, NUMBERS_SKIPPED, actor=actor, actor_type="operator", after=after)
 
 
 class Place(NamedTuple):
-    """How far an upgrade has bound the rows: which table is next, and after which key of it."""
+    """Position of the upgrade that binds existing rows: the next table, and the last key read of it."""
 
     table: int
     key: dict[str, Any] | None
 
 
 def _bind_page(bound: Binding, place: Place, tx: Tx) -> tuple[int, Place | None]:
-    """Bind some hundred rows as they are; return how many, and where the next page begins."""
+    """Bind one page of rows in their current state; return their number, and the start of the next page."""
     tables = [(name, table) for name, table in TABLES.items() if table.bound]
     counted, key = 0, place.key
     for number in range(place.table, len(tables)):
@@ -201,7 +201,7 @@ def _bind_page(bound: Binding, place: Place, tx: Tx) -> tuple[int, Place | None]
 
 
 def _read(event_type: str, after: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what an event says of its quote, or of the numbers that were given out."""
+    """Return the facts of an event on its quote, or on allocated numbers; None if it has none."""
     if event_type in (BOUND_FROM, NUMBERS_SKIPPED):
         return {"numbers": after["numbers"]}
     if not event_type.startswith(_ABOUT_QUOTES) or "state" not in after:
@@ -227,7 +227,7 @@ def _compare(tx: Tx, facts: ChainFacts) -> Finding | None:
 
 
 def differing(row: Row | Mapping[str, Any], said: Mapping[str, Any]) -> Finding | None:
-    """Return the first column of a quote (see quotes_replayed) that is not what its events say."""
+    """Return a finding for the first column of a quote (see quotes_replayed) that contradicts its events."""
     quote_id = row["quote_id"]
     for name in ("version", "state", "valid_until", "requester", "channel"):
         if name in said and said[name] != row[name]:
@@ -266,7 +266,7 @@ def _differing_slots(tx: Tx, row: Row, said: Mapping[str, Any]) -> Finding | Non
 
 
 def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
-    """Return the first quote that events tell of and no row holds."""
+    """Return a finding for the first quote that has events but no row."""
     for chain in facts.chains():
         if chain != SYSTEM and tx.one("head_version", quote_id=chain) is None:
             return Finding(Fault.MISSING, "quotes", chain, "the audit tells of this quote; its row was deleted")
@@ -274,9 +274,9 @@ def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
 
 
 def _numbers(tx: Tx, facts: ChainFacts) -> Finding | None:
-    """Compare the last number of every year with the quotes there are and the numbers that were skipped."""
+    """Compare the last number of every year with the existing quotes and the skipped numbers."""
     skipped: dict[str, int] = (facts.of(SYSTEM) or {}).get("numbers", {})
-    unknown = tx.one("history_not_bound") is not None  # a restore of that time skipped numbers and audited none
+    unknown = tx.one("history_not_bound") is not None  # a restore by an older build skipped numbers without an audit event
     wanted = {str(row["year"]): row["last"] for row in tx.all("quote_numbers_given")}
     for year, last in skipped.items():
         wanted[year] = max(last, wanted.get(year, 0))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def offered(tx: Tx, token: str) -> store.Offer | None:
-    """Return what may be created under a token: what was refused as a repetition, proposed, or read from a message."""
+    """Return the creation that a token allows: refused as a resubmission, proposed, or extracted from a message."""
     read = extractions.proposed(tx, token)
     if read is not None:
         return store.Offer(read.user_id, read.team_id, CreateQuote.kind, dict(read.creation))
@@ -27,5 +27,5 @@ def offered(tx: Tx, token: str) -> store.Offer | None:
     return next(filter(None, (store.find_offer(tx, token, code) for code in codes)), None)
 
 
-RESUBMISSION = "resubmission"  # the code of a creation that was refused because it looks like a repetition
-PROPOSED = "proposed"  # the code of a proposal that its author may confirm
+RESUBMISSION = "resubmission"  # code of a creation refused as a likely resubmission
+PROPOSED = "proposed"  # code of a proposal that its author may confirm

@@ -1,4 +1,4 @@
-"""Loads and saves quotes inside an open ledger transaction. Saves are guarded: a row that moved meanwhile is never overwritten."""
+"""Persistence of quotes inside an open ledger transaction. Saves are guarded: a concurrently changed row is never overwritten."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class ConcurrentChangeError(Exception):
-    """The row is no longer what was loaded: the transaction must roll back."""
+    """Concurrent change: the row is no longer in the loaded state, so the transaction must roll back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A creation that was refused as a re-submission and may be had after all, by the same person."""
+    """Creation that was refused as a resubmission, or proposed, and that the same person may confirm."""
 
     actor: str
     team_id: str
@@ -32,7 +32,7 @@ class Offer:
 
 
 def next_quote_id(tx: Tx, year: int) -> str:
-    """Allocate the next number of the year. Numbers of rolled back transactions are not lost."""
+    """Allocate the next number of the year. A rollback releases the number."""
     row = tx.one("next_quote_number", year=year)
     assert row is not None  # noqa: S101 -- an upsert returns its row
     return quote_id_for(year, row["last"])
@@ -48,9 +48,9 @@ def insert(
     recorded_at: int,
     snapshot: bytes | None = None,
 ) -> None:
-    """Store a new quote with its first priced version, of which `snapshot` is the text, where it is known (see `written`).
+    """Store a new quote with its first priced version. `snapshot` is that version's text, if it is known (see `written`).
 
-    `asked_hash` is the hash of the payload it was made of; times in ms.
+    `asked_hash` is the hash of the payload it was created from; times in ms.
     """
     tx.one(
         "insert_quote",
@@ -85,7 +85,7 @@ def insert_version(tx: Tx, quote: Quote) -> None:
 
 
 def written(pricing: Pricing) -> bytes:
-    """Return the priced content of a version as it is stored and hashed."""
+    """Return the priced content of a version in its stored and hashed form."""
     snapshot: Any = pricing_rules.canonical(pricing)
     return keys.canonical_json(snapshot)
 
@@ -111,7 +111,7 @@ def load(tx: Tx, quote_id: str) -> Quote | None:
 
 
 def load_version(tx: Tx, quote_id: str, version: int) -> Quote | None:
-    """Return one version, the head or a superseded one as it was in the end, with its approval; None if there is none."""
+    """Return one version with its approval: the head, or a superseded one in its final state; None if there is none."""
     head = load(tx, quote_id)
     if head is None or head.version == version:
         return head
@@ -120,23 +120,23 @@ def load_version(tx: Tx, quote_id: str, version: int) -> Quote | None:
 
 
 def find_twin(tx: Tx, *, requester: str, team_id: str, asked_hash: str, since: int) -> tuple[str, int, int] | None:
-    """Return (quote id, version, recorded_at) of the newest quote the person made of this content since then (ms), or None.
+    """Return (quote id, version, recorded_at) of the person's newest quote with this content since `since` (ms), or None.
 
-    This is the whole re-submission guard. Transactions run one after the other, so of two equal creations, whatever became of the
-    first one meanwhile (waiting, retried, taken back, replayed), the one that is executed second finds the quote of the other.
+    This is the whole resubmission guard. Transactions run one after the other, so of two equal creations the one executed second
+    finds the quote of the other, whatever state the first was in meanwhile (waiting, retried, cancelled, replayed).
     """
     row = tx.one("find_twin", requester=requester, team_id=team_id, asked_hash=asked_hash, since=since)
     return None if row is None else (row["quote_id"], row["version"], row["recorded_at"])
 
 
 def find_offer(tx: Tx, token: str, code: str) -> Offer | None:
-    """Return the command that was refused with `code` under the operation key `token`, or None when it is no longer kept."""
+    """Return the command that was refused with `code` under the operation key `token`, or None if it is no longer stored."""
     row = tx.one("find_offer", token=token, code=code)
     return None if row is None else Offer(row["actor"], row["team_id"], row["action_kind"], json.loads(row["payload"]))
 
 
 def find_token_use(tx: Tx, token: str) -> str | None:
-    """Return the id of the quote that this token made, or None while it is unused."""
+    """Return the id of the quote that this token created, or None while it is unused."""
     row = tx.one("find_token_use", token=token)
     if row is None:
         return None
@@ -145,7 +145,7 @@ def find_token_use(tx: Tx, token: str) -> str | None:
 
 
 def use_token(tx: Tx, token: str, quote_id: str, now: int) -> None:
-    """Use a one-time token up, in the transaction that makes its quote. A second use breaks its primary key."""
+    """Consume a one-time token, in the transaction that creates its quote. A second use violates its primary key."""
     tx.one("use_token", token=token, quote_id=quote_id, now=now)
 
 
@@ -156,7 +156,7 @@ def origin(tx: Tx, quote_id: str) -> tuple[str, str] | None:
 
 
 def head_version(tx: Tx, quote_id: str) -> int | None:
-    """Return the version a quote is at, or None when there is no such quote."""
+    """Return a quote's head version, or None if there is no such quote."""
     row = tx.one("head_version", quote_id=quote_id)
     if row is None:
         return None
@@ -165,7 +165,7 @@ def head_version(tx: Tx, quote_id: str) -> int | None:
 
 
 def root_effect_key(tx: Tx, quote_id: str) -> str:
-    """Return the key of the effect that posts the quote's card; everything in its thread waits for it."""
+    """Return the key of the effect that posts the quote's card; every effect in its thread waits for it."""
     row = tx.one("load_quote", quote_id=quote_id)
     if row is None:
         raise LookupError(f"there is no quote {quote_id}")
@@ -183,15 +183,15 @@ def pricing_hash(tx: Tx, quote_id: str) -> str:
 
 
 def approval_count(tx: Tx, quote_id: str, version: int) -> int:
-    """Return how many approval requests this version has had."""
+    """Return the number of approval requests of this version."""
     row = tx.one("count_approvals", quote_id=quote_id, quote_version=version)
-    assert row is not None  # noqa: S101 -- an aggregate always answers
+    assert row is not None  # noqa: S101 -- an aggregate query always returns a row
     count: int = row["requests"]
     return count
 
 
 def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
-    """Store a move of state and what happened to the approval. Raises ConcurrentChangeError when `before` is no longer true."""
+    """Store a state transition and the changes of the approval. Raises ConcurrentChangeError if `before` is no longer current."""
     if after.state is not before.state:
         require(before.state, after.state)
         moved = tx.one(
@@ -214,12 +214,12 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
 
 
 def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
-    """Remember where the quote's card lives."""
+    """Record the thread of the quote's card."""
     tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
 
 
 def move_card(tx: Tx, quote_id: str, channel: str, now: int) -> None:
-    """Remember the direct-message channel that holds the quote's card from now on."""
+    """Record the direct-message channel that holds the quote's card from now on."""
     tx.one("move_card", quote_id=quote_id, channel=channel, now=now)
 
 
@@ -230,11 +230,11 @@ def of_thread(tx: Tx, channel: str, thread_ts: str, team_id: str) -> Quote | Non
 
 
 def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -> str:
-    """Remember which post replaces a card that is gone; returns the key of the one that does, which may be an earlier one."""
+    """Record the post that replaces a deleted card; returns the key of the replacing post, which may be an earlier one."""
     if tx.one("replace_root", quote_id=quote_id, dead_ts=dead_ts, post_key=post_key, now=now) is not None:
         return post_key
     row = tx.one("replaced_root", quote_id=quote_id, dead_ts=dead_ts)
-    assert row is not None  # noqa: S101 -- it was in the way of ours
+    assert row is not None  # noqa: S101 -- the insert conflicted with it
     found: str = row["post_key"]
     return found
 

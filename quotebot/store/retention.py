@@ -1,4 +1,4 @@
-"""Deletes what is old of the rows that are kept for a time only, inside an open ledger transaction."""
+"""Purge of rows that have a retention period, inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ KINDS: Final = ("readings", "model_calls", "quote_summaries", "crm_conflicts")
 
 
 def delete(tx: Tx, *, model_before: int, reconcile_before: int, limit: int) -> dict[str, int]:
-    """Delete at most `limit` rows of each kind that ended before a moment (Unix milliseconds); returns how many of which.
+    """Delete at most `limit` rows of each kind that ended before a time (Unix milliseconds); returns the number per kind.
 
-    What is not ended stays however old it is: a message without an answer, a summary that approvers may look at, a difference.
+    A row that has not ended stays at any age: an unanswered message, a summary that approvers may read, an open difference.
     """
     gone = {
         "readings": len(tx.all("forget_readings", before=model_before, limit=limit)),
@@ -25,7 +25,7 @@ def delete(tx: Tx, *, model_before: int, reconcile_before: int, limit: int) -> d
 
 
 def count(tx: Tx, *, model_before: int, reconcile_before: int) -> dict[str, int]:
-    """Return how many rows of each kind `delete` would delete, without a limit."""
+    """Return the number of rows of each kind that `delete` would delete, without a limit."""
     found = tx.one("count_forgettable", model_before=model_before, reconcile_before=reconcile_before)
-    assert found is not None  # noqa: S101 -- counts always come to one row
+    assert found is not None  # noqa: S101 -- counts always return one row
     return {kind: found[kind] for kind in KINDS}

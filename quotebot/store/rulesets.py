@@ -1,4 +1,4 @@
-"""Loads and saves versions of the ruleset inside an open ledger transaction, and knows which one prices now."""
+"""Persistence of ruleset versions, and the cached active ruleset, inside an open ledger transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LISTED_MAX: Final = 200
 VERSION_MAX: Final = 1_000_000_000
-HASH_CHARACTERS: Final = 12  # of a hash that people read
+HASH_CHARACTERS: Final = 12  # length of a hash shown to people
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RulesetVersion:
 
     version: int
     hash: str
-    label: str  # name and version as the document says, e.g. "acme 7"
+    label: str  # name and version from the document, e.g. "acme 7"
     state: str  # "draft" | "active" | "retired" | "discarded"
     origin: str  # the files it was read from
     note: str | None
@@ -39,17 +39,17 @@ class RulesetVersion:
 
 
 class ActiveRuleset:
-    """The ruleset that prices now. It is read in the caller's own transaction, and parsed again only after an activation.
+    """The active ruleset. It is read in the caller's own transaction, and parsed again only after an activation.
 
-    While the ledger has none, which is before the first start of a bot, `initial` is the one.
+    While the ledger has none, before the first start of a bot, `initial` is active.
     """
 
     def __init__(self, initial: Ruleset) -> None:
         self._initial = initial
-        self.known = initial  # as it was read last
+        self.known = initial  # the ruleset of the last read
 
     def read(self, tx: Tx) -> Ruleset:
-        """Return it. Remembering is safe in work that may run twice: a hash never means another content."""
+        """Return the active ruleset. Caching is safe in work that may run twice: a hash always means the same content."""
         row = tx.one("active_ruleset")
         if row is None:
             return self._initial
@@ -60,7 +60,7 @@ class ActiveRuleset:
 
 
 def active(tx: Tx) -> RulesetVersion | None:
-    """Return the active version, None before the first start of a bot."""
+    """Return the active version; None before the first start of a bot."""
     row = tx.one("active_ruleset")
     return None if row is None else load(tx, row["version"])
 
@@ -72,24 +72,24 @@ def load(tx: Tx, version: int) -> RulesetVersion | None:
 
 
 def of_hash(tx: Tx, ruleset_hash: str) -> RulesetVersion | None:
-    """Return the version with this content that was not discarded, or None."""
+    """Return the version with this content that is not discarded, or None."""
     row = tx.one("ruleset_of_hash", hash=ruleset_hash)
     return None if row is None else load(tx, row["version"])
 
 
 def of_label(tx: Tx, label: str) -> RulesetVersion | None:
-    """Return the version called so that was not discarded, or None."""
+    """Return the version with this label that is not discarded, or None."""
     row = tx.one("ruleset_of_label", label=label)
     return None if row is None else load(tx, row["version"])
 
 
 def of_snapshot(tx: Tx, ruleset_hash: str, label: str) -> RulesetVersion | None:
-    """Return the version that priced a snapshot; the oldest snapshots hold no hash and name it by its label. None if not stored."""
+    """Return the version that priced a snapshot, or None. The oldest snapshots have no hash and are found by their label."""
     return of_hash(tx, ruleset_hash) if ruleset_hash else of_label(tx, label)
 
 
 def pricing_words(tx: Tx, ruleset_hash: str, label: str) -> str:
-    """Return in words which version priced a snapshot, and by which one it would be priced if it were revised or cloned now."""
+    """Return a sentence on the version that priced a snapshot, and the version that a revision or a clone would use now."""
     row, now = of_snapshot(tx, ruleset_hash, label), active(tx)
     if row is None:
         return f"Its ruleset {label} is not stored in this ledger."
@@ -105,7 +105,7 @@ def newest(tx: Tx) -> tuple[RulesetVersion, ...]:
 
 
 def document(tx: Tx, version: int) -> Ruleset:
-    """Return what a version says. Raises LookupError when there is none, RulesetError when this build cannot read it."""
+    """Return a version's ruleset. Raises LookupError if there is none, RulesetError if this build cannot read it."""
     row = tx.one("ruleset_document", version=version)
     if row is None:
         raise LookupError(f"there is no version {version} of the ruleset")
@@ -114,14 +114,14 @@ def document(tx: Tx, version: int) -> Ruleset:
 
 @functools.lru_cache(maxsize=4)
 def _parsed(text: str) -> Ruleset:
-    """Read a stored document once for all who ask: a large one takes a second, and it never changes."""
+    """Parse a stored document once for all callers: a large one takes a second, and it never changes."""
     return parse_ruleset(json.loads(text))
 
 
 def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:
     """Store a draft and return its version."""
     row = tx.one("next_ruleset_version")
-    assert row is not None  # noqa: S101 -- an aggregate always answers
+    assert row is not None  # noqa: S101 -- an aggregate query always returns a row
     version: int = row["version"]
     content: Any = canonical_ruleset(ruleset)
     text = keys.canonical_json(content).decode()
@@ -132,7 +132,7 @@ def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: st
 
 
 def activate(tx: Tx, version: int, *, actor: str, now: int) -> int | None:
-    """Retire the active version and make this one active; returns the retired one. Raises LookupError when it cannot be."""
+    """Retire the active version and activate this one; returns the retired one. Raises LookupError if activation is not allowed."""
     retired = tx.one("retire_ruleset", now=now)
     if tx.one("activate_ruleset", version=version, actor=actor, now=now) is None:
         raise LookupError(f"version {version} of the ruleset cannot be activated")
@@ -140,7 +140,7 @@ def activate(tx: Tx, version: int, *, actor: str, now: int) -> int | None:
 
 
 def discard(tx: Tx, version: int) -> bool:
-    """Give a draft up; false when it is none."""
+    """Discard a draft; false if the version is not a draft."""
     return tx.one("discard_ruleset", version=version) is not None
 
 

@@ -1,4 +1,7 @@
-"""Saves what becomes of a quote and its versions, and lists quotes; inside an open ledger transaction, guarded as in quotes.py."""
+"""Persistence of a quote's lifecycle and versions, and lists of quotes; inside an open ledger transaction.
+
+Saves are guarded as in quotes.py.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ PAGE_ROWS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which quotes of a workspace to list. None, and an empty set of states, leave that open.
+    """Filter of a workspace's quotes. None, and an empty set of states, do not filter.
 
-    `account` is a piece of the customer's name; only its ASCII letters match in either case. With `seen`, of others than `viewer`
-    only the quotes made in these channels: a search by customer must not even count those whose customer is not shown.
+    `account` is a part of the customer's name; only its ASCII letters match in either case. With `seen`, quotes of others than
+    `viewer` are limited to these channels: a search by customer must not even count quotes whose customer is hidden.
     """
 
     team_id: str
@@ -50,13 +53,13 @@ class Listed:
     net_total: Decimal
     currency: str
     team_id: str = ""
-    channel: str = ""  # where it was made
-    outlined: bool = False  # whoever reads the list may not see its customer and total
+    channel: str = ""  # the channel where it was made
+    outlined: bool = False  # the reader may not see its customer and total
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some lines of a list, the newest quote first; `more` tells whether there is a next page."""
+    """One page of a list, the newest quote first; `more` is true if there is a next page."""
 
     quotes: tuple[Listed, ...]
     number: int  # 1-based
@@ -64,9 +67,9 @@ class Page:
 
 
 def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
-    """Store whatever a decision changed: a move of state, a new version, that it was sent, how it ended; `now` is Unix ms.
+    """Store every change of a decision: a transition, a new version, a sending, an end; `now` is Unix ms.
 
-    Raises ConcurrentChangeError when `before` is no longer true, IllegalTransitionError for an arrow that is not drawn.
+    Raises ConcurrentChangeError if `before` is no longer current, IllegalTransitionError for a transition that is not allowed.
     """
     if after.version != before.version:
         _supersede(tx, before, after, now)
@@ -105,7 +108,7 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
 
 
 def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS) -> Page:
-    """Return one page of the quotes that fit; page 1 is the newest. A page past the end is empty."""
+    """Return one page of the matching quotes; page 1 is the newest. A page past the end is empty."""
     found = tx.all(
         "list_quotes",
         team_id=chosen.team_id,
@@ -121,28 +124,28 @@ def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS)
 
 
 def channels_of_account(tx: Tx, team_id: str, account: str, viewer: str) -> frozenset[str]:
-    """Return the channels of the quotes that others made for a customer with this piece of a name."""
+    """Return the channels of the quotes that others made for a customer with `account` in its name."""
     rows = tx.all("channels_of_account", team_id=team_id, account=account, viewer=viewer)
     return frozenset(row["channel"] for row in rows)
 
 
 def known_name(tx: Tx, requester: str, team_id: str) -> str:
-    """Return how Slack named a person when they made their newest quote; empty when they made none there."""
+    """Return a person's Slack name at the time of their newest quote; empty if they have none in this workspace."""
     row = tx.one("name_of_requester", requester=requester, team_id=team_id)
     return "" if row is None else str(row["requester_name"])
 
 
 def only_team(tx: Tx) -> str | None:
-    """Return the workspace that all quotes belong to, or None when there are none, or several."""
+    """Return the workspace of all quotes, or None if there are no quotes or several workspaces."""
     row = tx.one("teams_of_quotes")
-    assert row is not None  # noqa: S101 -- two subqueries always answer
+    assert row is not None  # noqa: S101 -- two subqueries always return a row
     first: str | None = row["first"]
     return first if first == row["last"] else None
 
 
 def _supersede(tx: Tx, before: Quote, after: Quote, now: int) -> None:
     require_change(before.state)
-    assert (after.version, after.state) == (before.version + 1, QuoteState.PRICED)  # noqa: S101 -- what revise decides
+    assert (after.version, after.state) == (before.version + 1, QuoteState.PRICED)  # noqa: S101 -- ensured by revise
     assert after.revised_by is not None  # noqa: S101 -- likewise
     if before.approval is not None and not approvals.save(tx, before.approval, invalidated(before.approval, after.issued_at)):
         raise store.ConcurrentChangeError(before.approval.approval_id)

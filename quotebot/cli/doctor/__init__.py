@@ -1,1 +1,1 @@
-"""Looks at an installation and says what is wrong with it, why that matters and what to do; it changes nothing."""
+"""Diagnosis of an installation: reports each problem with its reason and its remedy; it changes nothing."""

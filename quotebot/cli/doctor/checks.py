@@ -1,4 +1,4 @@
-"""What a check is, and how all of them are run: at once, each with a deadline of its own, none able to stop another."""
+"""Checks of `quotebot doctor` and their runner: all run at once, each with its own deadline, none able to stop another."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WORDS_MAX: Final = 400
 
 
 class State(StrEnum):
-    """How a check came out."""
+    """Outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
     ERROR = "error"
-    SKIPPED = "skipped"  # there is nothing to look at: it is not configured, or not there yet
-    UNKNOWN = "unknown"  # it could not be run, so nothing is known
+    SKIPPED = "skipped"  # not applicable: not configured, or not there yet
+    UNKNOWN = "unknown"  # the check could not run
 
 
 TROUBLES: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
@@ -44,7 +44,7 @@ def _free_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The installation that is looked at, with what the machine says of itself. `now_seconds` is Unix time."""
+    """The installation to check, with facts of the machine. `now_seconds` returns Unix time."""
 
     settings: Settings
     now_seconds: Callable[[], float] = time.time
@@ -54,7 +54,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look found. `bad` is trouble, as grave as the check says; None means there was nothing to look at."""
+    """Finding of a check. `bad` marks a problem of the check's severity; None means that the check does not apply."""
 
     bad: bool | None
     words: str
@@ -65,7 +65,7 @@ Look = Callable[[Site], Awaitable[Seen]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `exit_status` is that of the command when this is the first trouble; `online` ones talk to somebody."""
+    """One check. `exit_status` is that of the command if this is the first problem; `online` checks use the network."""
 
     id: str
     what: str
@@ -79,7 +79,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one check came out."""
+    """Outcome of one check."""
 
     check: Check
     state: State
@@ -87,29 +87,29 @@ class Result:
 
 
 def fine(words: str) -> Seen:
-    """All is as it should be."""
+    """Return a finding without a problem."""
     return Seen(bad=False, words=words)
 
 
 def bad(words: str) -> Seen:
-    """It is not as it should be."""
+    """Return a finding with a problem."""
     return Seen(bad=True, words=words)
 
 
 def nothing(words: str) -> Seen:
-    """There is nothing to look at."""
+    """Return the finding of a check that does not apply."""
     return Seen(bad=None, words=words)
 
 
 async def examine(
     site: Site, checks: Iterable[Check], *, offline: bool = False, seconds_max: float = SECONDS_MAX
 ) -> Sequence[Result]:
-    """Run the checks at once and return how each came out, in their order. Nothing is changed, and nothing is raised."""
+    """Run the checks at once and return their outcomes, in their order. Changes nothing and never raises."""
     return await asyncio.gather(*(_run(site, check, offline=offline, seconds_max=seconds_max) for check in checks))
 
 
 def exit_status(results: Iterable[Result]) -> int:
-    """Return the exit status of the gravest trouble found (of the first among equals), 0 when there is none."""
+    """Return the exit status of the gravest problem (of the first among equals); 0 if there is none."""
     grave = (State.ERROR, State.UNKNOWN, State.WARNING)
     troubles = sorted((each for each in results if each.state in TROUBLES), key=lambda each: grave.index(each.state))
     return troubles[0].check.exit_status if troubles else 0
@@ -123,7 +123,7 @@ async def _run(site: Site, check: Check, *, offline: bool, seconds_max: float) -
             seen = await check.look(site)
     except TimeoutError:
         return Result(check, State.UNKNOWN, f"it could not be finished within {seconds_max:g} s")
-    except Exception as error:  # noqa: BLE001 -- whatever is broken, the other checks are still worth having
+    except Exception as error:  # noqa: BLE001 -- the other checks are still useful after any error
         return Result(check, State.UNKNOWN, _words(site, f"it could not be run ({type(error).__name__}: {error})"))
     state = State.SKIPPED if seen.bad is None else check.severity if seen.bad else State.OK
     return Result(check, state, _words(site, seen.words))

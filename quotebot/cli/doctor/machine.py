@@ -1,4 +1,4 @@
-"""What this machine gives the bot: private files, room, a SQLite that can be trusted, a renderer that renders."""
+"""Checks of this machine: private files, disk space, a sound SQLite version, a working PDF renderer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-OTHERS: Final = 0o077  # what group and others may do
-FILES_MAX: Final = 100_000  # looked at in one folder
+OTHERS: Final = 0o077  # permission bits of group and others
+FILES_MAX: Final = 100_000  # limit per folder
 NAMED_MAX: Final = 10
 ROOM_BYTES: Final = 4 * BALLAST_BYTES
 SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
-SQLITE_SOUND: Final = (3, 51, 3)  # before it, two connections can corrupt the write-ahead log when they reset it at once
+SQLITE_SOUND: Final = (3, 51, 3)  # in older versions, two connections can corrupt the write-ahead log if they reset it at once
 PAGE: Final = QuoteDocument(
     title="Quote",
     quote_id="doctor",
@@ -67,7 +67,7 @@ SAMPLES: Final = {
 
 
 async def tokens(site: Site) -> Seen:
-    """See whether both tokens are there and of the right kind."""
+    """Check that both tokens are set and of the right kind."""
     try:
         slack_tokens(site.settings)
     except ConfigurationError as error:
@@ -76,7 +76,7 @@ async def tokens(site: Site) -> Seen:
 
 
 async def watchers(site: Site) -> Seen:
-    """See whether who else is to be told of the bot's work can be."""
+    """Check that the configured observers are available."""
     found = open_observers(site.settings, site.settings.secrets)
     found.close()
     if found.missing:
@@ -87,14 +87,14 @@ async def watchers(site: Site) -> Seen:
 
 
 async def private_secrets(site: Site) -> Seen:
-    """See whether anybody else may read the files that may hold secrets."""
+    """Check that no other user may read the files that may hold secrets."""
     del site
     found = settings_files()
     return _open_ones(found) if found else nothing("there is neither .env nor quotebot.toml nor a folder of secrets")
 
 
 async def data_folder(site: Site) -> Seen:
-    """See whether the data folder is ours alone and can be written."""
+    """Check that the data folder is private and can be written."""
     folder = site.settings.data_dir
     if not folder.exists():
         return nothing(f"{folder.absolute()} is not there yet; the bot makes it")
@@ -106,7 +106,7 @@ async def data_folder(site: Site) -> Seen:
 
 
 async def data_files(site: Site) -> Seen:
-    """See whether anybody else may read or owns a file of the data folder or of the backups: ledger, keys, documents, logs."""
+    """Check that no other user may read or owns a file of the data folder or the backups: ledger, keys, documents, logs."""
     folder, backups = site.settings.data_dir, site.settings.backup_folder
     if not folder.is_dir():
         return nothing("there is no data folder yet")
@@ -115,7 +115,7 @@ async def data_files(site: Site) -> Seen:
 
 
 async def disk_room(site: Site) -> Seen:
-    """See how much room is left where the ledger grows."""
+    """Check the free space on the ledger's disk."""
     folder = site.settings.data_dir.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -125,7 +125,7 @@ async def disk_room(site: Site) -> Seen:
 
 
 async def sqlite_version(site: Site) -> Seen:
-    """See whether SQLite is new enough, and say which of its faults we work around."""
+    """Check that SQLite is new enough, and report the fault that we work around."""
     version = ".".join(map(str, site.sqlite_version))
     if site.sqlite_version < SQLITE_MIN:
         return bad(f"SQLite {version} is older than {'.'.join(map(str, SQLITE_MIN))}")
@@ -138,7 +138,7 @@ async def sqlite_version(site: Site) -> Seen:
 
 
 async def pdf(site: Site) -> Seen:
-    """Render a page with the seller's branding, in the same child process as the bot does; name the scripts it cannot print."""
+    """Render a page with the seller's branding, in the same child process as the bot; report the scripts without a font."""
     try:
         seller = load_seller(site.settings)
     except ConfigurationError as error:
@@ -170,7 +170,7 @@ async def _printable(renderer: PdfRenderer, sample: str) -> bool:
 
 
 async def approvers(site: Site) -> Seen:
-    """See whether the policy can be read and every role it may ask for has somebody."""
+    """Check that the policy can be read and that every role it may require has an approver."""
     rules = load_rules(site.settings)
     held = {role for role, people in rules.approvers.items() if people}
     strange = sorted(set(rules.approvers) - {*LADDER, *ORTHOGONAL})
@@ -181,7 +181,7 @@ async def approvers(site: Site) -> Seen:
 
 
 async def bot(site: Site) -> Seen:
-    """Say whether a bot works on this ledger. To try its lock, even for a moment, could turn a starting bot away."""
+    """Check whether a bot works on this ledger. It never tries the bot's lock: even a short attempt could stop a starting bot."""
     pid = instance_holder(site.settings.ledger_path)
     if pid is None:
         return nothing("no bot ever ran here")
@@ -189,19 +189,19 @@ async def bot(site: Site) -> Seen:
         os.kill(pid, 0)
     except ProcessLookupError:
         return nothing(f"no bot is running (the last was process {pid})")
-    except PermissionError:  # it is there, and somebody else's
+    except PermissionError:  # the process exists and belongs to another user
         pass
     return fine(f"process {pid} took the bot's lock last and is alive")
 
 
 def _private_files(roots: list[Path]) -> Seen:
-    """Look at every file and folder below some folders; the folders themselves are looked at elsewhere."""
+    """Check every file and folder below the given folders; the folders themselves have their own checks."""
     looked_at, found = 0, []
     for root in roots:
         for path in sorted(islice(root.rglob("*"), FILES_MAX)):
             try:
                 seen = path.lstat()
-            except FileNotFoundError:  # a file of a moment
+            except FileNotFoundError:  # a temporary file
                 continue
             looked_at += 1
             if seen.st_uid != os.geteuid():

@@ -1,4 +1,7 @@
-"""Whether Slack and Salesforce know us, let us do what we do, and can be reached. Nothing is posted, written or subscribed to."""
+"""Checks of Slack, Salesforce and the model's server: login, permissions, reachability.
+
+They post, write and subscribe to nothing.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ SCOPES: Final = frozenset(
         "users:read",
     }
 )
-CHANNEL_SCOPES: Final = {  # without one of them the bot works, more carefully
+CHANNEL_SCOPES: Final = {  # without one of them the bot works with restrictions
     "channels:read": "quotes of public channels go to direct messages and are shown in full to few",
     "groups:read": "likewise those of private channels",
     "im:write": "a direct message whose answer was lost is not found again",
@@ -54,7 +57,7 @@ _NO_WAY: Final = (aiohttp.ClientError, OSError)
 
 
 async def reachable(site: Site) -> Seen:
-    """Call Slack's Web API, with no token."""
+    """Call Slack's Web API without a token."""
     host = urlsplit(str(site.settings.slack_api_url)).netloc
     try:
         async with _client(site) as client:
@@ -67,14 +70,14 @@ async def reachable(site: Site) -> Seen:
 
 
 async def bot_token(site: Site) -> Seen:
-    """Ask Slack whose the bot token is."""
+    """Ask Slack for the owner of the bot token."""
     return await _ask(
         site, site.settings.slack_bot_token, _auth_test, lambda answer: fine(f"it is {answer['user']}'s in {answer['team']}")
     )
 
 
 async def scopes(site: Site) -> Seen:
-    """Compare the scopes Slack says the token has with those of the manifest."""
+    """Compare the token's scopes, by Slack's answer, with those of the manifest."""
 
     def read(answer: Any) -> Seen:
         given = _header(answer, "x-oauth-scopes")
@@ -87,7 +90,7 @@ async def scopes(site: Site) -> Seen:
 
 
 async def channel_scopes(site: Site) -> Seen:
-    """Compare the scopes of the token with those that say who reads a channel."""
+    """Compare the token's scopes with those needed to know who reads a channel."""
 
     def read(answer: Any) -> Seen:
         given = _header(answer, "x-oauth-scopes")
@@ -115,14 +118,14 @@ async def clock(site: Site) -> Seen:
 
 
 async def app_token(site: Site) -> Seen:
-    """Ask for the address of a socket."""
+    """Request the address of a socket."""
     return await _ask(
         site, site.settings.slack_app_token, _socket_address, lambda _: fine("Slack gives it an address for a socket")
     )
 
 
 async def socket(site: Site) -> Seen:
-    """Connect to where the socket is, and hang up: a socket that is opened whole would be sent people's commands."""
+    """Connect to the socket's host and disconnect: a fully opened socket would receive users' commands."""
     found: list[str] = []
 
     def read(address: str) -> Seen:
@@ -154,7 +157,7 @@ async def crm_login(site: Site) -> Seen:
 
 
 async def crm_fields(site: Site) -> Seen:
-    """Compare what the mapping writes with what the org has and lets us write."""
+    """Compare the fields that the mapping writes with the org's fields and our permissions."""
     try:
         found = await crm_findings(site.settings)
     except AdapterError as error:
@@ -165,7 +168,7 @@ async def crm_fields(site: Site) -> Seen:
 
 
 async def crm_findings(settings: Settings) -> tuple[MappingFinding, ...] | None:
-    """Return what the org and the mapping disagree about, or None when no Salesforce is configured. Raises AdapterError."""
+    """Return the differences between the org and the mapping; None if Salesforce is not configured. Raises AdapterError."""
     async with contextlib.AsyncExitStack() as stack:
         salesforce = connect_salesforce(stack, settings)
         if salesforce is None:
@@ -179,7 +182,7 @@ async def crm_findings(settings: Settings) -> tuple[MappingFinding, ...] | None:
 
 
 async def model(site: Site) -> Seen:
-    """Ask the model's server which models it has; no model is asked anything."""
+    """Ask the model's server for its list of models; no model is called."""
     async with contextlib.AsyncExitStack() as stack:
         connected = connect_model(stack, site.settings)
         if connected is None:
@@ -193,7 +196,7 @@ async def model(site: Site) -> Seen:
 
 
 async def one_retrier(site: Site) -> Seen:
-    """See whether a library repeats calls behind the ledger's back."""
+    """Check that no library retries calls outside the ledger's control."""
     async with closed_session() as session:
         client = web_client("", site.settings, session)
         found = [type(handler).__name__ for handler in client.retry_handlers]
@@ -207,7 +210,7 @@ async def one_retrier(site: Site) -> Seen:
 async def _ask(
     site: Site, token: SecretStr | None, question: Question, read: Callable[[Any], Seen], refused: Callable[[str], Seen] = bad
 ) -> Seen:
-    """Put a question to Slack and read its answer. Whether Slack can be reached at all is a check of its own."""
+    """Send a question to Slack and evaluate the answer. Another check covers whether Slack is reachable."""
     if token is None:
         return nothing(NOT_CONFIGURED)
     try:

@@ -1,4 +1,4 @@
-"""How the ledger is doing, read beside whoever works on it: on a connection that cannot write, in one snapshot."""
+"""Checks of the ledger, beside a running bot: on a read-only connection, in one snapshot."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 T = TypeVar("T")
-WAL_BYTES_MAX: Final = 256 << 20  # four times what it is cut down to
-EVENTS_MAX: Final = 50_000  # verifying more takes longer than anybody waits for a doctor
-NAMED: Final = 3  # rows that are named; the others are counted
-BACKUP_LATE: Final = 2  # one that was missed is an accident, two are a habit
+WAL_BYTES_MAX: Final = 256 << 20  # four times its checkpoint limit
+EVENTS_MAX: Final = 50_000  # verifying more would take too long for this command
+NAMED: Final = 3  # rows listed by name; the others are counted
+BACKUP_LATE: Final = 2  # one missed backup is tolerated
 DAY_HOURS: Final = 24
 NO_LEDGER: Final = "there is no ledger yet; the bot makes it"
 
 
 async def schema(site: Site) -> Seen:
-    """See whether the file is a ledger, and of which build; or whether it was lost."""
+    """Check that the file is a ledger of this build, and that it was not lost."""
     try:
         require_ledger(site.settings)
     except LedgerLostError as error:
@@ -86,7 +86,7 @@ async def whole(site: Site) -> Seen:
 
 
 async def wal(site: Site) -> Seen:
-    """See how large the write-ahead log has become."""
+    """Check the size of the write-ahead log."""
     path = site.settings.ledger_path
     log = path.with_name(path.name + "-wal")
     size = log.stat().st_size if log.exists() else 0
@@ -95,7 +95,7 @@ async def wal(site: Site) -> Seen:
 
 
 async def stuck(site: Site) -> Seen:
-    """Look for unfinished rows that nothing will ever wake."""
+    """Find unfinished rows that nothing will ever wake up."""
 
     def look(tx: Tx) -> Seen:
         rows = tx.all("stuck_rows")
@@ -108,7 +108,7 @@ async def stuck(site: Site) -> Seen:
 
 
 async def dead(site: Site) -> Seen:
-    """Count the dead letters that wait for somebody."""
+    """Count the dead letters that wait for an operator."""
 
     def look(tx: Tx) -> Seen:
         letters = read_measures(tx, int(site.now_seconds() * 1000)).dead
@@ -119,7 +119,7 @@ async def dead(site: Site) -> Seen:
 
 
 async def gates(site: Site) -> Seen:
-    """Look for classes of effects that are held."""
+    """Find classes of effects that are held."""
 
     def look(tx: Tx) -> Seen:
         held = [gate for gate in read_measures(tx, int(site.now_seconds() * 1000)).gates if gate.state == "held"]
@@ -130,7 +130,7 @@ async def gates(site: Site) -> Seen:
 
 
 async def clock(site: Site) -> Seen:
-    """See whether the bot trusts the machine's clock."""
+    """Check that the bot trusts the machine's clock."""
 
     def look(tx: Tx) -> Seen:
         found = read_suspension(tx)
@@ -140,7 +140,7 @@ async def clock(site: Site) -> Seen:
 
 
 async def documents(site: Site) -> Seen:
-    """Look for documents whose files are gone."""
+    """Find documents whose files are missing."""
 
     def look(tx: Tx) -> Seen:
         stored = Artefacts(site.settings.data_dir / "artefacts").names()
@@ -153,7 +153,7 @@ async def documents(site: Site) -> Seen:
 
 
 async def mirror(site: Site) -> Seen:
-    """Look for kinds of Salesforce's records that are to be kept and were not read for a while."""
+    """Find mirrored kinds of Salesforce records whose sync is overdue."""
     wanted, minutes = site.settings.crm_mirror, site.settings.crm_sync_minutes
     if not wanted:
         return nothing("no copy of Salesforce's records is wanted")
@@ -175,7 +175,7 @@ async def mirror(site: Site) -> Seen:
 
 
 async def audit(site: Site) -> Seen:
-    """Verify the audit, as `quotebot audit verify` does; a long one only there."""
+    """Verify the audit as `quotebot audit verify` does, unless it is too long for this command."""
     folder = site.settings.data_dir
 
     def look(tx: Tx) -> Seen:
@@ -195,7 +195,7 @@ async def audit(site: Site) -> Seen:
 
 
 async def backups(site: Site) -> Seen:
-    """See how old the newest backup is."""
+    """Check the age of the newest backup."""
     settings = site.settings
     if not settings.ledger_path.exists():
         return nothing(NO_LEDGER)
@@ -218,21 +218,21 @@ async def backups(site: Site) -> Seen:
 
 
 def _own_backups(settings: Settings) -> tuple[list[Backup], int]:
-    """Return this ledger's backups, the newest first, and how many others are there."""
+    """Return this ledger's backups, the newest first, and the number of other backups."""
     folder = folder_of(settings)
     own = own_backups(folder, ledger_id_of(settings.ledger_path), keyring_of(settings))
     return own, len(backups_in(folder)) - len(own)
 
 
 def _begun_at(path: Path) -> float:
-    """Return when the ledger was made (Unix seconds), by its first migration."""
+    """Return the creation time of the ledger (Unix seconds), by its first migration."""
     with contextlib.closing(open_read_only(path)) as connection:
         (first,) = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchone()
     return float(first or 0) / 1000
 
 
 async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
-    """Read the ledger in a thread of its own; a ledger of another build has no tables to trust, which is another check's matter."""
+    """Read the ledger in its own thread. A ledger of an older build is skipped; the schema check reports it."""
     if not site.settings.ledger_path.exists():
         return nothing(NO_LEDGER)
 

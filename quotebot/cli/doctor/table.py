@@ -1,4 +1,4 @@
-"""Every check as data: what is looked at, why it matters, what to do, how grave it is."""
+"""The table of all checks: subject, reason, remedy and severity."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from quotebot.cli.doctor import machine, others, records
 from quotebot.cli.doctor.checks import Check, Seen, Site, State, fine
 
-REFUSED: Final = 3  # exit statuses, those of the command line
+REFUSED: Final = 3  # exit statuses of the command line
 UNAVAILABLE: Final = 69
 CONFIG: Final = 78
 
@@ -15,7 +15,7 @@ _TOKENS = "your app's page at api.slack.com/apps"
 
 
 async def _readable(site: Site) -> Seen:
-    """Whoever has a site has read the settings: what cannot be read is told before (see the command)."""
+    """Report success: the site's settings were read before. The command reports settings that cannot be read."""
     del site
     return fine("each can be read and is within its bounds")
 
