@@ -1,1 +1,1 @@
-"""The outside: Slack, Salesforce, the PDF renderer. They translate; they never decide, sleep or retry."""
+"""Clients of external services: Slack, Salesforce, the LLM and the PDF renderer. They translate; they never decide or retry."""

@@ -1,4 +1,4 @@
-"""Rendered files, stored under the SHA-256 of their content: written whole or not at all, verified whenever they are read."""
+"""Store of rendered files, named by the SHA-256 of their content. Writes are atomic and every read verifies the checksum."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _PARTIAL = ".tmp"
 class Artefacts:
     """One folder (0700) of PDF files (0600), `<sha256>.pdf`. Plain blocking calls: run them off the event loop.
 
-    Every method raises AdapterError: TRANSIENT with the system's error name (enospc, eio...) when the disk refuses. `files` is the
-    way to the disk.
+    Every method raises AdapterError: TRANSIENT with the system's error name (enospc, eio...) when the disk fails. `files` performs
+    the file system calls.
     """
 
     def __init__(self, folder: Path, files: Files | None = None) -> None:
         self._folder = folder
         self._files = files or Files()
-        self._folder_is_safe = False  # its name survives a power cut
+        self._folder_is_safe = False  # its directory entry is synced and survives a power cut
 
     def put(self, content: bytes) -> str:
-        """Store content durably and return its SHA-256 (hex). Content already stored and intact is left alone."""
+        """Store content durably and return its SHA-256 (hex). Content that is already stored and intact is not rewritten."""
         sha256 = hashlib.sha256(content).hexdigest()
         try:
             self._make_folder()
             if not self._holds(sha256):
                 self._write(self._path(sha256), content)
-            self._files.sync_folder(self._folder)  # in any case: who wrote it may have died before this
+            self._files.sync_folder(self._folder)  # always: an earlier writer may have crashed before this
         except OSError as error:
             raise _refused("store", error) from error
         return sha256
@@ -58,7 +58,7 @@ class Artefacts:
         return content
 
     def names(self) -> frozenset[str]:
-        """Return the SHA-256 of every file that is stored, by their names alone; anything else in the folder is not ours."""
+        """Return the SHA-256 of every file that is stored, by the file names alone; other files in the folder are ignored."""
         try:
             found = [path.stem for path in self._files.find(self._folder, "*.pdf")]
         except OSError as error:
@@ -66,14 +66,14 @@ class Artefacts:
         return frozenset(name for name in found if _SHA256.fullmatch(name))
 
     def remove(self, sha256: str) -> None:
-        """Remove what is stored under this SHA-256, if anything is."""
+        """Remove the file stored under this SHA-256, if it exists."""
         try:
             self._files.remove(self._path(sha256))
         except OSError as error:
             raise _refused("remove", error) from error
 
     def sweep(self) -> int:
-        """Remove what a crash left half written; return how many. Call at start, before the first put."""
+        """Remove the partial files that a crash left behind; return how many. Call at start, before the first put."""
         removed = 0
         try:
             for partial in self._files.find(self._folder, f".*{_PARTIAL}"):
@@ -99,7 +99,7 @@ class Artefacts:
         for folder in reversed(missing):
             self._files.make_folder(folder)
             self._files.sync_folder(folder.parent)
-        if not missing and not self._folder_is_safe:  # who made it may have died before it came to this
+        if not missing and not self._folder_is_safe:  # an earlier process may have crashed before this sync
             self._files.sync_folder(self._folder.parent)
         self._folder_is_safe = True
         self._files.close_to_others(self._folder)

@@ -1,6 +1,6 @@
-"""Rules for every HTTP request that leaves: no redirect is followed, and no answer is read beyond a limit, also not inflated.
+"""Rules for every outgoing HTTP request: no redirect is followed, and no answer is read beyond a limit, compressed or not.
 
-A redirect would carry a message or a token to a host that nobody configured; an endless answer would fill the memory.
+A redirect would carry a message or a token to a host that nobody configured; an endless answer would exhaust the memory.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 
 
 class AnswerTooLargeError(OSError):
-    """The answer is larger than any answer we ask for, or packed in a way we did not offer; it was not read to its end."""
+    """The answer is larger than the limit or uses a content encoding we did not offer; it was not read to its end."""
 
 
 class RedirectRefusedError(OSError):
-    """The other side answered with another address; nothing was sent there."""
+    """The server answered with a redirect; nothing was sent to the new address."""
 
 
 class Body:
-    """An answer as it arrives: unpacked, and never more than `limit` bytes of it."""
+    """Streaming decoder of an answer body that yields at most `limit` decompressed bytes."""
 
     def __init__(self, limit: int, encoding: str | None) -> None:
         packing = (encoding or "identity").strip().lower()
@@ -38,7 +38,7 @@ class Body:
         self._taken = 0
 
     def take(self, chunk: bytes) -> bytes:
-        """Return what a chunk holds. Raises AnswerTooLargeError as soon as the limit is passed."""
+        """Return the decompressed content of a chunk. Raises AnswerTooLargeError as soon as the limit is exceeded."""
         room = self._limit + 1 - self._taken
         try:
             plain = chunk[:room] if self._unpack is None else self._unpack.decompress(chunk, room)
@@ -51,7 +51,7 @@ class Body:
 
 
 async def bounded_body(response: aiohttp.ClientResponse, limit: int = ANSWER_BYTES_MAX) -> bytes:
-    """Return the body of an answer whose request was made with `auto_decompress=False`. Raises AnswerTooLargeError."""
+    """Return the body of an answer to a request made with `auto_decompress=False`. Raises AnswerTooLargeError."""
     body, content = Body(limit, response.headers.get("Content-Encoding")), bytearray()
     async for chunk in response.content.iter_chunked(CHUNK_BYTES):
         content += body.take(chunk)
@@ -59,7 +59,7 @@ async def bounded_body(response: aiohttp.ClientResponse, limit: int = ANSWER_BYT
 
 
 def closed_session(**options: Any) -> aiohttp.ClientSession:
-    """Return a session that follows no redirect, a WebSocket's handshake included. Raises RedirectRefusedError at one."""
+    """Return a session that follows no redirect, not even in a WebSocket handshake; a redirect raises RedirectRefusedError."""
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(trace_configs=[trace], **options)

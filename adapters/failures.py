@@ -1,7 +1,7 @@
-"""How the outside world fails, in one vocabulary.
+"""Shared vocabulary of failures of external services.
 
-Every adapter raises only `AdapterError`. Its `failure` decides what the dispatcher does; its `code` is the vendor's own word
-(or ours: `timeout`, `network`, `unreadable`) and is what a person searches for.
+Every adapter raises only `AdapterError`. Its `failure` decides what the dispatcher does; its `code` is the vendor's error code
+(or ours: `timeout`, `network`, `unreadable`) and is the term to search for.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 
 class Failure(StrEnum):
-    """What kind of failure it was. Decided by status and code, never by message text."""
+    """Kind of failure, decided by status and code, never by message text."""
 
     TRANSIENT = "transient"  # network, time-out, 408, 425, 5xx, record lock: try again
     THROTTLED = "throttled"  # 429: try again, never before Retry-After
-    AUTH = "auth"  # credentials or scopes: pause the class, burn nothing
+    AUTH = "auth"  # credentials or scopes: pause the class, consume no attempt
     MAPPING = "mapping"  # the vendor does not know our field or its value
     VALIDATION = "validation"  # the vendor refuses this request for good
-    NOT_FOUND = "not_found"  # the target is gone
-    CONFLICT = "conflict"  # the target holds something else under our key
+    NOT_FOUND = "not_found"  # the target does not exist
+    CONFLICT = "conflict"  # the target holds other content under our key
     RENDER = "render"  # the document cannot be rendered: same input, same error
     LLM_SCHEMA = "llm_schema"  # the model answered in the wrong shape
-    UNCERTAIN = "uncertain"  # it cannot be known whether it was done
-    POISON = "poison"  # the process died on it too often
-    EXPIRED = "expired"  # too old to be worth doing
+    UNCERTAIN = "uncertain"  # it is unknown whether the call took effect
+    POISON = "poison"  # the process crashed on it too often
+    EXPIRED = "expired"  # too old to be worth executing
     INTERNAL = "internal"  # our own bug
 
 
 class AdapterError(Exception):
     """One failed call.
 
-    `possibly_applied` is true when the request may have reached the other side and taken effect (the answer was lost, timed out
-    or unreadable): an append must then be looked for before it is repeated. `retry_after_seconds` is the vendor's own wait.
-    `str(error)` is the redacted, human sentence kept in the ledger: what failed and why, without secrets or customer text.
+    `possibly_applied` is true when the request may have reached the service and taken effect (the answer was lost, timed out
+    or unreadable): check for the result of an append before repeating it. `retry_after_seconds` is the wait the vendor asked for.
+    `str(error)` is the redacted, human-readable sentence kept in the ledger: what failed and why, without secrets or customer text.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The only way rendered files reach the disk: one small method per step, so that each can be watched, refused or be the last."""
+"""File system calls of the store of rendered files: one small method per step, so that tests can observe, fail or crash each."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """The steps, on the machine's own file system. All of them block, and raise OSError."""
+    """File system calls on the local machine. All of them block and raise OSError."""
 
     def is_folder(self, path: Path) -> bool:
-        """Tell whether there is a folder at `path`."""
+        """Return whether `path` is a folder."""
         return path.is_dir()
 
     def make_folder(self, path: Path) -> None:
-        """Make the folder `path` (0700) in one that is there. One that somebody else made meanwhile will do."""
+        """Create the folder `path` (0700) in an existing parent. A folder that another process has just created is accepted."""
         path.mkdir(mode=0o700, exist_ok=True)
 
     def close_to_others(self, folder: Path) -> None:
-        """Let nobody but its owner into the folder (0700)."""
+        """Restrict the folder to its owner (0700)."""
         if folder.stat().st_mode & 0o777 != 0o700:  # noqa: PLR2004 -- as in the docstring
             folder.chmod(0o700)
 
     def sync_folder(self, folder: Path) -> None:
-        """Return when the names in the folder would survive a power cut."""
+        """Sync the folder, so that the names in it survive a power cut."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -36,7 +36,7 @@ class Files:
             os.close(descriptor)
 
     def create(self, folder: Path, suffix: str) -> tuple[int, Path]:
-        """Create an empty file (0600 from the start) under a hidden name that nobody has; return its descriptor and path."""
+        """Create an empty file (0600 from the start) under a unique hidden name; return its descriptor and path."""
         descriptor, name = tempfile.mkstemp(prefix=".", suffix=suffix, dir=folder)
         return descriptor, Path(name)
 
@@ -47,7 +47,7 @@ class Files:
             rest = rest[os.write(descriptor, rest) :]
 
     def sync(self, descriptor: int) -> None:
-        """Return when the file's content would survive a power cut."""
+        """Sync the file, so that its content survives a power cut."""
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:
@@ -55,17 +55,17 @@ class Files:
         os.close(descriptor)
 
     def rename(self, path: Path, to: Path) -> None:
-        """Give the file another name, in place of what had that one, all at once."""
+        """Rename the file atomically, replacing any file that has the new name."""
         path.replace(to)
 
     def read(self, path: Path) -> bytes:
-        """Return the whole content."""
+        """Return the whole content of the file."""
         return path.read_bytes()
 
     def remove(self, path: Path) -> None:
-        """Remove the file, if it is there."""
+        """Remove the file, if it exists."""
         path.unlink(missing_ok=True)
 
     def find(self, folder: Path, pattern: str) -> Iterator[Path]:
-        """Yield the files in the folder whose names match; none when there is no such folder."""
+        """Yield the files in the folder whose names match the pattern; none if the folder does not exist."""
         yield from sorted(folder.glob(pattern))

@@ -1,7 +1,7 @@
-"""The retry matrix: how each class of effect is repeated, and when it is given up.
+"""Retry matrix: the retry policy of each effect class.
 
-One line per class. The ledger row is the sleep: this module only says how long it should be. Tenacity's stop and wait strategies
-hold the arithmetic; nothing here reads a clock, draws a number by itself or sleeps.
+One line per class. This module computes delays only: the dispatcher stores the due time in the ledger row instead of sleeping.
+Tenacity's stop and wait strategies do the arithmetic; nothing here reads a clock, draws a random number by itself or sleeps.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from tenacity.wait import wait_base
 
 Semantics = Literal[
-    "convergent",  # writing it twice leaves what writing it once leaves
-    "append",  # each repetition adds something: look before repeating
-    "keyed",  # the other side refuses our key the second time
-    "pure",  # it changes nothing outside
-    "repeat_once",  # an append that cannot be read back, harmless enough to be repeated once
+    "convergent",  # idempotent: writing twice has the same result as writing once
+    "append",  # each repetition adds something: check before repeating
+    "keyed",  # the service refuses our key the second time
+    "pure",  # it changes nothing in external services
+    "repeat_once",  # an append that cannot be read back and may safely be repeated once
 ]
 Jitter = Literal["full", "none", "bounded"]
 Draw = Callable[[float, float], float]
 
-BOUNDED_JITTER = 0.25  # of the backoff, either way
+BOUNDED_JITTER = 0.25  # fraction of the backoff, in both directions
 MINUTE_SECONDS = 60.0
 HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
-TIMEOUT_SECONDS_MAX = 80.0  # no configuration may let a call, with what the dispatcher grants on top, outlive the shortest lease
+TIMEOUT_SECONDS_MAX = 80.0  # so that a call, with the dispatcher's grace time, ends before the shortest lease
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait after the n-th failure, before jitter: doubling from `base_seconds` up to `cap_seconds`.
+    """Wait after the n-th failure, before jitter: it doubles from `base_seconds` up to `cap_seconds`.
 
-    With `steps_seconds` exactly those waits instead, the last one repeated.
+    With `steps_seconds` the waits are exactly those, and the last one repeats.
     """
 
     base_seconds: float
@@ -51,13 +51,13 @@ class Backoff:
 
     @property
     def words(self) -> str:
-        """Its name in tables."""
+        """Display text of the backoff for tables."""
         if self.steps_seconds:
             return ", ".join(map(duration, self.steps_seconds))
         return f"exp {duration(self.base_seconds)}..{duration(self.cap_seconds)}"
 
     def seconds(self, failed_attempts: int) -> float:
-        """Seconds to wait after that many failures (counted from 1)."""
+        """Return the seconds to wait after that many failures (counted from 1)."""
         return float(self._strategy()(_at(max(failed_attempts, 1))))
 
     def _strategy(self) -> wait_base:
@@ -68,10 +68,10 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One line of the matrix. N `retries` means N after the first try; an age is counted only while nothing holds the class.
+    """One line of the matrix. `retries` excludes the first attempt; the age does not grow while the class is held (paused).
 
-    `concurrency` is how many calls of the class run at once; `lane` names what is done in order, one effect at a time;
-    `dead_letter_when` is for people: what decides is `verdict` and the budget.
+    `concurrency` is the maximum number of concurrent calls of the class; `lane` names the scope in which effects run in order, one
+    at a time; `dead_letter_when` is documentation only: `verdict` and the budget decide.
     """
 
     effect_class: str
@@ -86,10 +86,10 @@ class Policy:
     dead_letter_when: str
 
     def next_delay(self, failed_attempts: int, draw: Draw, retry_after_seconds: float | None) -> float | None:
-        """Return the seconds until the next try, or None when the budget is spent.
+        """Return the seconds until the next attempt, or None when the budget is exhausted.
 
-        `failed_attempts` counts the tries that burnt budget in this cycle (0 after nothing but throttling). `draw(low, high)`
-        returns a number in that range. The vendor's own wait is a floor: our cap does not cut it short.
+        `failed_attempts` counts the attempts that consumed budget in this cycle (0 after throttling only). `draw(low, high)`
+        returns a number in that range. The wait the vendor asked for is a lower bound: our cap does not shorten it.
         """
         if stop_after_attempt(self.retries + 1)(_at(failed_attempts)):
             return None
@@ -97,7 +97,7 @@ class Policy:
         return max(self._jittered(base, draw), retry_after_seconds or 0.0)
 
     def waits(self) -> tuple[tuple[float, float], ...]:
-        """The shortest and the longest wait (seconds) before each retry, as drawn; a vendor's own wait may lengthen any of them."""
+        """Return the shortest and the longest wait (seconds) before each retry; the vendor's Retry-After may extend any of them."""
         bases = [self.backoff.seconds(failed) for failed in range(1, self.retries + 1)]
         return tuple((self._jittered(base, lambda low, _: low), self._jittered(base, lambda _, high: high)) for base in bases)
 
@@ -113,28 +113,28 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The lines in force, by class. Hand it to whoever needs one; `Matrix(policies(overrides))` makes it."""
+    """Effective policies by effect class. `Matrix(policies(overrides))` builds one."""
 
     lines: Mapping[str, Policy]
 
     def of(self, effect_class: str) -> Policy:
-        """The line of this class; the `default` line for a class without one."""
+        """Return the policy of this class, or the `default` policy for a class without its own."""
         return self.lines.get(effect_class, self.lines["default"])
 
     @property
     def call_seconds_max(self) -> float:
-        """The longest time-out of any class."""
+        """Longest time-out (seconds) of any class."""
         return max(line.timeout_seconds for line in self.lines.values())
 
 
 class RetryDecision(StrEnum):
-    """What a failed attempt means for its effect."""
+    """Consequence of a failed attempt for its effect."""
 
-    RETRY = "retry"  # due again after next_delay; an attempt is burnt
-    WAIT = "wait"  # due again after next_delay; no attempt is burnt
-    PAUSE = "pause"  # the class waits for an operator; no attempt is burnt
-    UNCERTAIN = "uncertain"  # look whether it was done before doing it again
-    DEAD = "dead"  # another try cannot help
+    RETRY = "retry"  # due again after next_delay; consumes an attempt
+    WAIT = "wait"  # due again after next_delay; consumes no attempt
+    PAUSE = "pause"  # the class waits for an operator; consumes no attempt
+    UNCERTAIN = "uncertain"  # check whether it took effect before repeating it
+    DEAD = "dead"  # another attempt cannot succeed
 
 
 JUDGED_ALONE: Mapping[Failure, RetryDecision] = MappingProxyType(
@@ -151,13 +151,13 @@ JUDGED_ALONE: Mapping[Failure, RetryDecision] = MappingProxyType(
         Failure.EXPIRED: RetryDecision.DEAD,
     }
 )
-TWICE_AT_MOST = frozenset({Failure.RENDER, Failure.INTERNAL})  # same input, same error: seen twice is proof
-TEMPLATE_ERROR = "template_error"  # proof at first sight
-UNREADABLE = "unreadable"  # there was an answer, and most likely not of a failure
+TWICE_AT_MOST = frozenset({Failure.RENDER, Failure.INTERNAL})  # same input, same error: the second failure is proof
+TEMPLATE_ERROR = "template_error"  # the first failure is proof
+UNREADABLE = "unreadable"  # an answer arrived, and most likely it reported success
 
 
 def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> RetryDecision:
-    """Judge one failed attempt; whether a RETRY still fits the budget is `next_delay`'s to say.
+    """Classify one failed attempt. `next_delay` decides whether a RETRY still fits the budget.
 
     `alike_before` counts the earlier attempts of this cycle that failed with the same `failure` and the same `possibly_applied`.
     """
@@ -167,7 +167,7 @@ def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> RetryD
         return RetryDecision.DEAD
     if error.possibly_applied and policy.semantics == "append":
         return RetryDecision.UNCERTAIN
-    # A 5xx is an answer: most likely nothing was done.
+    # A 5xx is an answer: most likely nothing took effect.
     lost = error.possibly_applied and (error.http_status is None or error.code == UNREADABLE)
     if lost and policy.semantics == "repeat_once" and alike_before:
         return RetryDecision.DEAD
@@ -175,38 +175,38 @@ def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> RetryD
 
 
 def policy_for(effect_class: str) -> Policy:
-    """The built-in line of this class; the `default` line for a class without one."""
+    """Return the built-in policy of this class, or the `default` policy for a class without its own."""
     return Matrix(POLICIES).of(effect_class)
 
 
 class RetryOverride(BaseModel):
-    """What an installation may set for one class; None leaves the built-in value. What repeating means is not among it."""
+    """Overridable items of one class; None keeps the built-in value. The semantics of a class cannot be overridden."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
     retries: Annotated[int, Field(ge=0, le=20)] | None = None
     base_seconds: Annotated[float, Field(ge=0.05, le=60)] | None = None
-    cap_seconds: Annotated[float, Field(ge=0.05, le=3600)] | None = None  # and not below the base
+    cap_seconds: Annotated[float, Field(ge=0.05, le=3600)] | None = None  # must not be below the base
     jitter: Jitter | None = None
     timeout_seconds: Annotated[float, Field(ge=1, le=TIMEOUT_SECONDS_MAX)] | None = None
     max_age_seconds: Annotated[float, Field(ge=MINUTE_SECONDS, le=90 * DAY_SECONDS)] | None = None
     concurrency: Annotated[int, Field(ge=1, le=16)] | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return what is set."""
+        """Return the items that are set."""
         return self.model_dump(exclude_none=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """One thing wrong with the overrides: where (class, then item) and why, as a sentence without its full stop."""
+    """One error in the overrides: the place (class, then item) and the reason, as a sentence without its full stop."""
 
     place: tuple[str, ...]
     reason: str
 
 
 class OverridesError(ValueError):
-    """Overrides that cannot be used; `misfits` names every bad item."""
+    """The overrides are invalid; `misfits` names every invalid item."""
 
     def __init__(self, misfits: list[Misfit]) -> None:
         super().__init__("\n".join(f"{'.'.join(misfit.place)}: {misfit.reason}" for misfit in misfits))
@@ -214,7 +214,7 @@ class OverridesError(ValueError):
 
 
 def read_overrides(given: Mapping[str, object]) -> dict[str, RetryOverride]:
-    """Read overrides by class, as JSON gives them. Raises OverridesError naming every bad item, of whatever kind."""
+    """Read overrides by class from parsed JSON. Raises OverridesError naming every invalid item."""
     read: dict[str, RetryOverride] = {}
     misfits: list[Misfit] = []
     for name, items in given.items():
@@ -231,7 +231,7 @@ def read_overrides(given: Mapping[str, object]) -> dict[str, RetryOverride]:
 
 
 def policies(overrides: Mapping[str, RetryOverride]) -> Mapping[str, Policy]:
-    """The matrix with these overrides. Raises OverridesError for a class or a relation between items that cannot be."""
+    """Return the matrix with these overrides. Raises OverridesError for an unknown class or contradictory items."""
     misfits = _relations(overrides)
     if misfits:
         raise OverridesError(misfits)
@@ -239,14 +239,14 @@ def policies(overrides: Mapping[str, RetryOverride]) -> Mapping[str, Policy]:
 
 
 def unknown_class(name: str) -> str:
-    """Say that there is no such class, which one may have been meant, and which there are."""
+    """Return the error text for an unknown class: the closest match, if any, and the known classes."""
     close = get_close_matches(name, POLICIES, n=1)
     meant = f" (did you mean {close[0]}?)" if close else ""
     return f"there is no such class{meant}; the classes are {', '.join(POLICIES)}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people write them, exactly: 250 ms, 1.5 s, 30 min, 7 d."""
+    """Format seconds for people, without rounding: 250 ms, 1.5 s, 30 min, 7 d."""
     for unit_seconds, unit in ((DAY_SECONDS, "d"), (HOUR_SECONDS, "h"), (MINUTE_SECONDS, "min")):
         if seconds > MINUTE_SECONDS and seconds % unit_seconds == 0:
             return f"{seconds / unit_seconds:g} {unit}"
@@ -263,7 +263,7 @@ def _overridden(line: Policy, override: RetryOverride | None) -> Policy:
 
 
 def _relations(overrides: Mapping[str, RetryOverride]) -> list[Misfit]:
-    """What is wrong beyond a single item's bounds."""
+    """Return the errors that a single item's bounds do not catch: unknown classes and contradictory items."""
     misfits = []
     for name, override in overrides.items():
         if name not in POLICIES:
@@ -292,11 +292,11 @@ def _misfit(name: str, kind: str, place: tuple[int | str, ...], message: str) ->
 
 
 def _sound_part(items: object, bad: set[str]) -> RetryOverride:
-    """The override without its bad items, so that its other relations are checked in the same go."""
+    """Return the override without its invalid items, so that its other relations are checked in the same pass."""
     if not isinstance(items, Mapping):
         return RetryOverride()
     bounds = {"base_seconds", "cap_seconds"}
-    bad = bad if bad.isdisjoint(bounds) else bad | bounds  # one without the other is not what was meant
+    bad = bad if bad.isdisjoint(bounds) else bad | bounds  # one bound without the other would be misleading
     return RetryOverride.model_validate({item: value for item, value in items.items() if str(item) not in bad})
 
 
@@ -305,7 +305,7 @@ def _steps(*seconds: float) -> Backoff:
 
 
 def _at(attempt: int) -> RetryCallState:
-    """Tenacity's view of a try that just failed."""
+    """Return Tenacity's state for an attempt that just failed."""
     state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
     state.attempt_number = attempt
     return state
@@ -343,7 +343,7 @@ POLICIES: Mapping[str, Policy] = _table(
     Policy("pdf.render",    "pure",        2,      _steps(1, 3),    "none",    60,     _WEEK,  1,      "quote",     _SEEN),
     Policy("llm.extract",   "pure",        3,      _LLM,            "bounded", 30,     _WEEK,  4,      "operation", _HARD),
     Policy("llm.summarize", "pure",        3,      _LLM,            "bounded", 30,     _WEEK,  4,      "operation", _HARD),
-    # Of a class without a line nothing is known, so it is never repeated blindly.
+    # Nothing is known about a class without a line, so its effects are never repeated without a check.
     Policy("default",       "append",      5,      Backoff(1, 300), "full",    10,     _WEEK,  4,      "-",         "exhausted"),
 )
 # fmt: on

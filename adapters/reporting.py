@@ -1,4 +1,4 @@
-"""The HTTP session of reports to watchers: no redirects, no repetitions, bounded answers."""
+"""HTTP session for reports to watchers: no redirects, no retries, bounded answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_BYTES: Final = 16 * 1024
 
 
 class _Adapter(HTTPAdapter):
-    """Sends once. A redirect is a failed connection; of an answer no more is read than the limit."""
+    """Transport adapter that sends once, treats a redirect as a failed connection and reads answers up to the limit."""
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         """Send a request and read its answer."""
@@ -37,10 +37,10 @@ class _Adapter(HTTPAdapter):
 
 
 class _Session(requests.Session):
-    """A session that follows nothing."""
+    """Session that follows no redirects."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return no target, whatever the answer says."""
+        """Return None for every answer, so that no redirect is followed."""
         del resp
         return None
 

@@ -1,1 +1,1 @@
-"""A language model behind any server that speaks OpenAI's chat completions."""
+"""Client of a language model behind any server with OpenAI's chat completions API."""

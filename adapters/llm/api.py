@@ -1,7 +1,7 @@
-"""A model behind any server that speaks OpenAI's chat completions. It reads a message and proposes; it decides nothing.
+"""Client of a language model behind any server with OpenAI's chat completions API. The model only proposes; it decides nothing.
 
-One call is one HTTP request: the client's own retries are off, the deadline is ours and closes the connection. The answer is
-untrusted: it has to fit a schema without a field for a price, an approval or a recipient, and whoever uses it checks it.
+One call is one HTTP request: the library's retries are off, and our deadline closes the connection. The answer is untrusted: it
+must match a schema without a field for a price, an approval or a recipient, and every caller validates it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 ANSWER_BYTES_MAX: Final = 256 * 1024
-WIRE_BYTES_MAX: Final = 1024 * 1024  # of any answer, a refusal or a list of models too
+WIRE_BYTES_MAX: Final = 1024 * 1024  # of any answer, including refusals and model lists
 ANSWER_TOKENS_MAX: Final = 2_000
 PRODUCTS_SHOWN_MAX: Final = 200
 LINES_MAX: Final = 100
@@ -41,7 +41,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class ReadLine(BaseModel):
-    """One product as the message calls it; the quantity is a whole number written as text."""
+    """One product as the message names it; the quantity is a whole number written as text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -51,7 +51,7 @@ class ReadLine(BaseModel):
 
 
 class Summary(BaseModel):
-    """What a model says of a quote in a few words: nothing of it is to be trusted."""
+    """A model's short summary of a quote; untrusted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -59,7 +59,7 @@ class Summary(BaseModel):
 
 
 class ModelAnswer(BaseModel):
-    """What a model made of one message: nothing of it is to be trusted. Amounts are text, never floats."""
+    """A model's extraction from one message; untrusted. Amounts are text, never floats."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -72,7 +72,7 @@ class ModelAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One line of the call log. The hashes are SHA-256 in hex; the texts are there only where they were asked to be kept."""
+    """One line of the call log. The hashes are SHA-256 in hex; the texts are present only with `keep_text`."""
 
     model: str
     correlation_id: str
@@ -84,10 +84,10 @@ class ModelCall:
 
 
 class Llm:
-    """One model at one server. Raises only `AdapterError`.
+    """Client of one model at one server. Raises only `AdapterError`.
 
-    `on_call` gets a line for every call, whatever came of it; with `keep_text` the line holds both texts, else their hashes alone.
-    `http_client` carries the requests in place of the library's own.
+    `on_call` receives a line for every call, successful or not; with `keep_text` the line holds both texts, otherwise only their
+    hashes. `http_client` replaces the library's own HTTP client.
     """
 
     def __init__(
@@ -114,17 +114,20 @@ class Llm:
         self._keep_text = keep_text
 
     async def extract(self, text: str, *, products: Sequence[str], key: str, correlation_id: str) -> ModelAnswer:
-        """Let the model read one message. `products` are names on sale. VALIDATION: it would not; LLM_SCHEMA: not in this shape."""
+        """Extract a quote request from one message. `products` are the names on sale.
+
+        Raises AdapterError: VALIDATION when the answer is refused, withheld or truncated, LLM_SCHEMA when it does not match.
+        """
         system = _INSTRUCTIONS + "; ".join(products[:PRODUCTS_SHOWN_MAX])
         return await self._ask(ModelAnswer, "quote_request", SCHEMA, system, text, key, correlation_id)
 
     async def summarize(self, facts: str, *, key: str, correlation_id: str) -> str:
-        """Let the model say in a sentence or two what an approver should know. Raises as `extract` does."""
+        """Return a summary, in one or two sentences, of what an approver should know. Raises as `extract` does."""
         said = await self._ask(Summary, "quote_summary", SUMMARY_SCHEMA, _SUM_UP, facts, key, correlation_id)
         return said.summary
 
     async def models(self) -> frozenset[str]:
-        """Return the names of the models that the server lists, which costs nothing. Raises AdapterError."""
+        """Return the names of the models that the server lists; the request is free of charge. Raises AdapterError."""
         with translated():
             async with asyncio.timeout(self._timeout_seconds):
                 listed = await self._client.models.list()
@@ -137,7 +140,7 @@ class Llm:
     async def _ask(
         self, shape: type[Shape], name: str, schema: Mapping[str, object], system: str, text: str, key: str, correlation_id: str
     ) -> Shape:
-        """Ask once and check the answer's shape; whatever comes of it is a line of the log."""
+        """Send one request and validate the answer's shape; every outcome is logged with `on_call`."""
         answer: bytes | None = None
         outcome = "interrupted"
         try:
@@ -156,7 +159,7 @@ class Llm:
     async def _complete(
         self, name: str, schema: Mapping[str, object], system: str, text: str, key: str, correlation_id: str
     ) -> bytes:
-        """Send one request and return the answer's body, of which no more is read than is allowed."""
+        """Send one request and return the answer's body, up to ANSWER_BYTES_MAX. Raises LLM_SCHEMA when it is larger."""
         request = self._client.chat.completions.with_streaming_response.create(
             model=self._model,
             messages=[{"role": "system", "content": system}, {"role": "user", "content": text}],
@@ -186,20 +189,20 @@ class Llm:
 
 
 def bounded_client() -> Any:
-    """Return an HTTP client that follows no redirect and reads no answer, a refusal included, beyond a limit."""
+    """Return an HTTP client that follows no redirect and reads at most WIRE_BYTES_MAX of any answer, including refusals."""
     return openai.DefaultAsyncHttpxClient(
         follow_redirects=False, event_hooks={"response": [_bound]}, headers={"Accept-Encoding": "gzip, deflate"}
     )
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Put the limit between an answer's bytes and whoever reads them."""
+    """Wrap an answer's stream so that reading it enforces the limit."""
     body = Body(WIRE_BYTES_MAX, response.headers.pop("Content-Encoding", None))
     response.stream = _BoundedStream(response.stream, body)
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The bytes of an answer, unpacked and counted."""
+    """Byte stream of an answer, decompressed and limited."""
 
     def __init__(self, stream: Any, body: Body) -> None:
         self._stream = stream
@@ -214,7 +217,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 def _content(body: bytes) -> str:
-    """Return what the model said. The order of the questions matters: an answer that was cut or withheld may look like one."""
+    """Return the text of the model's answer. The order of the checks matters: a truncated or withheld answer may look valid."""
     try:
         choice = orjson.loads(body)["choices"][0]
         finish, message = choice.get("finish_reason"), choice["message"]
@@ -233,13 +236,13 @@ def _content(body: bytes) -> str:
 
 
 def _in_shape(shape: type[Shape], content: str) -> Shape:
-    """Check the answer's shape. A fence around it, as models like to write one, is taken off."""
+    """Validate the answer's shape. A Markdown code fence around it, which models often add, is removed."""
     plain = content.strip()
     if plain.startswith("```") and plain.endswith("```"):
         plain = plain.removeprefix("```json").strip("`").strip()
     try:
         return shape.model_validate_json(plain)
-    except ValidationError as error:  # its text repeats the answer, which is not ours to repeat
+    except ValidationError as error:  # its text quotes the answer, which must not be logged
         places = sorted({".".join(map(str, problem["loc"])) or "the whole" for problem in error.errors(include_input=False)})
         message = f"The model's answer does not have the agreed shape ({', '.join(places[:3])})."
         raise AdapterError(Failure.LLM_SCHEMA, "malformed", message) from None

@@ -1,4 +1,4 @@
-"""How a model's provider fails, as data: its error codes and HTTP statuses to our vocabulary, and what broke on the way."""
+"""Error tables of the LLM provider: error codes, HTTP statuses and transport errors mapped to our failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from adapters.retry_after import asked_wait_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# A code counts before its status. An empty account pauses the class as a refused key does: only somebody who pays can help.
+# A code takes precedence over its status. An unpaid account pauses the class like a refused key: only a payment resolves it.
 CODES: Mapping[str, Failure] = MappingProxyType(
     {
         "insufficient_quota": Failure.AUTH,
@@ -50,7 +50,7 @@ REMEDIES: Mapping[Failure, str] = MappingProxyType(
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise `AdapterError` for whatever stops a request or its answer. Text of the provider's is never repeated."""
+    """Translate every failure of a request or its answer into `AdapterError`. Text of the provider is never repeated."""
     try:
         yield
     except openai.APIStatusError as error:
@@ -70,7 +70,7 @@ def translated() -> Iterator[None]:
 
 
 def refusal(error: Any) -> AdapterError:
-    """Read an answer that is no success: the code first, then the status."""
+    """Classify an error answer: by its code first, then by its status."""
     status: int = error.status_code
     code = error.code if isinstance(error.code, str) else ""
     failure = CODES.get(code) or STATUSES.get(status)
@@ -84,5 +84,5 @@ def refusal(error: Any) -> AdapterError:
 
 
 def unreadable() -> AdapterError:
-    """Something answered that does not speak the protocol: a proxy, or a page about maintenance."""
+    """Return the error for an answer outside the protocol, for example of a proxy or a maintenance page."""
     return AdapterError(Failure.TRANSIENT, "unreadable", "The model's provider answered with something else than a completion.")

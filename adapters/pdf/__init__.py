@@ -1,1 +1,1 @@
-"""PDF documents, rendered by WeasyPrint in one child process."""
+"""Renderer of PDF documents with WeasyPrint in one child process."""

@@ -1,4 +1,4 @@
-"""What a quote document says, as plain text values, and the one form in which it is hashed and handed to the renderer."""
+"""Content of a quote document as plain text values, and its canonical form for hashing and rendering."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 DETAILED: Final = "detailed"  # every line with its price, term and discount
-SUMMARY: Final = "summary"  # what is offered and what it comes to, without unit prices
+SUMMARY: Final = "summary"  # the offered products and totals, without unit prices
 TEMPLATES: Final = (DETAILED, SUMMARY)
 LINES_MAX: Final = 500
 LOGO_BYTES_MAX: Final = 512 << 10
@@ -39,16 +39,16 @@ class DocumentLine:
     unit_price: str
     discount: str  # empty: none; the column disappears when no line has one
     amount: str
-    section: str = ""  # of which of the document's sections it is
+    section: str = ""  # the document's section that the line belongs to
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteDocument:
-    """What a quote PDF says. Every value is text already formatted for people: nothing is computed here.
+    """Content of a quote PDF. Every value is text already formatted for people: nothing is computed here.
 
-    `sections` are headings with their subtotals, in the order of printing; each line is of one of them. Without any, the lines are
-    one table. Raises ValueError when `accent` is not "#rrggbb", `created_at` not an ISO 8601 time with an offset, the template
-    unknown, the logo not a PNG file within its limits, a line of no section, or when there are over 500 lines.
+    `sections` are headings with their subtotals, in the order of printing; each line belongs to one of them. Without sections, the
+    lines form one table. Raises ValueError when `accent` is not "#rrggbb", `created_at` not an ISO 8601 time with an offset, the
+    template unknown, the logo not a PNG file within its limits, a line's section unknown, or when there are over 500 lines.
     """
 
     title: str  # "Quote"
@@ -58,7 +58,7 @@ class QuoteDocument:
     issued_on: str
     valid_until: str
     prepared_by: str
-    approved_by: str  # what follows "Approved by": "the VP Sales on 3 March 2026"; empty: no approval block
+    approved_by: str  # text after "Approved by": "the VP Sales on 3 March 2026"; empty: no approval block
     currency: str
     term: str
     lines: tuple[DocumentLine, ...]
@@ -72,10 +72,10 @@ class QuoteDocument:
     seller_lines: tuple[str, ...]
     accent: str
     created_at: str  # the PDF's own dates come from here, never from the clock
-    tax_rows: tuple[tuple[str, str], ...] = ()  # what and how much, the total with tax last; empty: before tax
+    tax_rows: tuple[tuple[str, str], ...] = ()  # label and amount, the total with tax last; empty: before tax
     template: str = DETAILED
     sections: tuple[tuple[str, str], ...] = ()
-    key_figures: tuple[tuple[str, str], ...] = ()  # ("Per month", "1,445.00 USD"): what a reader looks for first
+    key_figures: tuple[tuple[str, str], ...] = ()  # ("Per month", "1,445.00 USD"): shown prominently
     footer: str = ""  # company register, tax number: at the foot of every page
     logo: bytes = b""  # a PNG file; empty: the seller's name alone
 
@@ -96,7 +96,7 @@ class QuoteDocument:
 
 
 def check_logo(content: bytes) -> tuple[int, int]:
-    """Return width and height in pixels of a PNG file. Raises ValueError, in words, for anything else and for one too big."""
+    """Return width and height in pixels of a PNG file. Raises ValueError, with a readable reason, if it is invalid or too big."""
     if len(content) > LOGO_BYTES_MAX:
         raise ValueError(f"the logo is over {LOGO_BYTES_MAX >> 10} KiB")
     if not content.startswith(_PNG_HEAD) or len(content) < len(_PNG_HEAD) + _PNG_SIZE.size:
@@ -108,7 +108,7 @@ def check_logo(content: bytes) -> tuple[int, int]:
 
 
 def canonical_model(document: QuoteDocument) -> dict[str, Any]:
-    """Return everything that a document says, as JSON values: printable text, and the logo by its SHA-256."""
+    """Return the document's whole content as JSON values: printable text, and the logo by its SHA-256."""
     values = asdict(document)
     logo = values.pop("logo")
     return {**_printable(values), "logo": hashlib.sha256(logo).hexdigest() if logo else ""}
@@ -121,14 +121,14 @@ def request_of(document: QuoteDocument, language: str, variant: str) -> bytes:
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return the one text of a JSON value: sorted names, no spaces, ASCII."""
+    """Return the canonical text of a JSON value: sorted names, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def _printable(value: Any) -> Any:
-    """Drop what no page can show or what can disguise text: control characters, surrogates, non-characters, direction overrides."""
+    """Drop unprintable or deceptive characters: control characters, surrogates, non-characters and direction overrides."""
     if isinstance(value, str):
-        if value.isascii() and value.isprintable():  # as most are
+        if value.isascii() and value.isprintable():  # the common case
             return value
         return "".join(_printable_character(character) for character in value)
     if isinstance(value, dict):

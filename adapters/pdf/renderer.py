@@ -1,4 +1,4 @@
-"""Quote documents as PDF, rendered by WeasyPrint in one child process.
+"""Renderer of quote documents as PDF, with WeasyPrint in one child process.
 
 The child (adapters/pdf/worker.py) keeps the CPU-bound work off the event loop, can be killed at a deadline, is capped in memory and
 sees none of the bot's secrets. Rendering is pure: the same document gives the same bytes, so every failure may be repeated.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
-LANGUAGE = "en"  # of the template's own words
+LANGUAGE = "en"  # of the template's fixed texts
 PDF_VARIANT = "pdf/a-3b"
 REQUEST_BYTES_MAX = 8 << 20
 ANSWER_BYTES_MAX = 64 << 20
@@ -50,7 +50,7 @@ class RenderedPdf:
 
 
 def render_key(document: QuoteDocument) -> str:
-    """Name the rendering of this document before it is made: SHA-256 (hex) of everything that decides how it looks.
+    """Return the key of a rendering before it is made: the SHA-256 (hex) of everything that determines its appearance.
 
     Equal on every machine; another template, style sheet, font, language, PDF variant or WeasyPrint major version changes it.
     """
@@ -65,26 +65,26 @@ def render_key(document: QuoteDocument) -> str:
 
 
 async def start_worker(memory_bytes: int, timeout_seconds: float, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-    """Start the child: requests go to its stdin, answers come from its stdout. `environment` is all it sees."""
+    """Start the child: it reads requests from stdin and writes answers to stdout. `environment` is its whole environment."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",  # the current directory is not a place to import from
+        "-P",  # do not import from the current directory
         "-m",
         "adapters.pdf.worker",
         str(memory_bytes),
         str(timeout_seconds),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,  # errors come back as data; the libraries' chatter is not ours to print
+        stderr=asyncio.subprocess.DEVNULL,  # errors are returned as data; the libraries' output is discarded
         env=environment,
     )
 
 
 class PdfRenderer:
-    """Renders one document at a time in one long-lived child, started at the first need and replaced when it dies or overruns.
+    """Renderer of one document at a time in one long-lived child, started on demand and replaced when it crashes or times out.
 
     `timeout_seconds` bounds one render, the child's start included; `memory_bytes` is the child's address space. After
-    `renders_per_child` it is replaced: the libraries keep some 40 KB of every document.
+    `renders_per_child` documents it is replaced: the libraries leak some 40 KB per document.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class PdfRenderer:
 
     @property
     def child_pid(self) -> int | None:
-        """The process id of the living child, None before the first render."""
+        """Process id of the running child; None if no child is running."""
         return self._child.pid if self._child is not None and self._child.returncode is None else None
 
     async def render(self, document: QuoteDocument) -> RenderedPdf:
-        """Render one document. Raises AdapterError; `possibly_applied` is never set, for nothing outside changes.
+        """Render one document. Raises AdapterError; `possibly_applied` is never set, because no external state changes.
 
         TRANSIENT: timeout, renderer_died, closed. RENDER: template_error, render_error, missing_glyphs, missing_native_library.
         """
@@ -139,7 +139,7 @@ class PdfRenderer:
                 message = f"The PDF renderer's process ended ({type(error).__name__}). Nothing was stored."
                 raise AdapterError(Failure.TRANSIENT, "renderer_died", message) from error
             finally:
-                if not answered:  # also on cancellation: the frames are out of step
+                if not answered:  # also on cancellation: the frames are out of sync
                     await self._discard_child()
             if answer.get("error") and not answer.get("alive", True):
                 await self._discard_child()
@@ -147,7 +147,7 @@ class PdfRenderer:
 
     async def _exchange(self, request: bytes) -> tuple[dict[str, Any], bytes]:
         child = await self._living_child()
-        if child.stdin is None or child.stdout is None:  # both are pipes: asked for at the start
+        if child.stdin is None or child.stdout is None:  # both are pipes, as requested at the start
             raise EOFError
         child.stdin.write(_LENGTH.pack(len(request)) + request)
         await child.stdin.drain()
@@ -173,12 +173,12 @@ class PdfRenderer:
         if child.stdin is not None:
             child.stdin.close()
         if child.stdout is not None:
-            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a render under way is reading; it will see the end
-                await child.stdout.read()  # to its end, so that the transport closes
+            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a running render reads the stream and sees its end
+                await child.stdout.read()  # read to the end, so that the transport closes
         await child.wait()
 
     def _environment(self) -> dict[str, str]:
-        """The whole of the child's environment: no tokens, no proxies, nothing that changes bytes from one run to the next."""
+        """Return the child's complete environment: no tokens, no proxies, nothing that changes the output between runs."""
         kept = ("DYLD_FALLBACK_LIBRARY_PATH", "LD_LIBRARY_PATH", "FONTCONFIG_PATH")
         return {
             "LC_ALL": "C.UTF-8",
@@ -191,7 +191,7 @@ class PdfRenderer:
         }
 
     def _cache_folder(self) -> str:
-        """Where fontconfig may keep its index: the user's cache, or a private folder where that cannot be written."""
+        """Return the folder for fontconfig's index: the user's cache, or a private folder if that is not writable."""
         usual = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", "/nonexistent"), ".cache"))
         if usual.is_dir() and os.access(usual, os.W_OK):
             return str(usual)
@@ -217,7 +217,7 @@ def _rendered(answer: dict[str, Any], content: bytes) -> RenderedPdf:
 
 @cache
 def _assets_digest() -> str:
-    """SHA-256 over the template folder: names and bytes, sorted. Package data does not change while the process lives."""
+    """Return the SHA-256 over the template folder: names and bytes, sorted. Package data does not change at run time."""
     digest = hashlib.sha256()
     for name, content in sorted(_assets(files("adapters.pdf") / "templates", "")):
         digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())

@@ -1,7 +1,7 @@
-"""The PDF renderer's child process: frames of JSON in, frames of PDF out (see adapters/pdf/renderer.py), until stdin ends.
+"""Child process of the PDF renderer: reads JSON frames and writes PDF frames (see adapters/pdf/renderer.py) until stdin ends.
 
-Run as `python -m adapters.pdf.worker MEMORY_BYTES TIMEOUT_SECONDS`. It holds nothing worth saving and may be killed at any moment;
-it ends by itself when its parent dies, and at the deadline of a request even where nobody is left to enforce it.
+Run as `python -m adapters.pdf.worker MEMORY_BYTES TIMEOUT_SECONDS`. It holds no state and may be killed at any time;
+it ends by itself when its parent dies, and at a request's deadline even if the parent does not enforce it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _USUAL_CHARACTERS = frozenset("-#$&*0123456789?BEFJLPRSTZ_abcdeghknopqsuvxyz\u20
 _KNOWN_CHARACTERS = frozenset(map(chr, range(0x20, 0x7F))) | _NARROW_CHARACTERS | _USUAL_CHARACTERS
 _NARROW, _USUAL, _WIDE = 0.41, 0.67, 1.02  # of the font's size
 _POINT_MILLIMETRES = 25.4 / 72
-_NICENESS = 5  # answering Slack within its three seconds goes before printing
+_NICENESS = 5  # answering Slack within three seconds has priority over rendering
 
 INSTALL_NATIVE_LIBRARIES = (
     "WeasyPrint cannot load Pango, so no PDF can be rendered on this machine. Install it, then replay the render. "
@@ -77,13 +77,13 @@ def main() -> None:
         if content:
             _write_frame(answers, content)
         answers.flush()
-        gc.collect()  # between documents, when nobody waits
+        gc.collect()  # between documents, when no request is pending
 
 
 def _loaded() -> Renderer:
-    """Return the renderer, and let nothing collect garbage in the middle of a document: that took a sixth of its time.
+    """Return the renderer with automatic garbage collection disabled: it took a sixth of the time of a document.
 
-    Nor while it is loaded, where there is none: that took a tenth.
+    Collection is disabled during loading too, when there is no garbage: it took a tenth of that time.
     """
     gc.disable()
     renderer = Renderer()
@@ -93,7 +93,7 @@ def _loaded() -> Renderer:
 
 
 class Renderer:
-    """WeasyPrint and the templates, loaded once. Raises RefusedError from both methods."""
+    """Renderer with WeasyPrint and the templates, loaded once. The constructor and `render` raise RefusedError."""
 
     def __init__(self) -> None:
         weasyprint, jinja2 = load_libraries()
@@ -132,7 +132,7 @@ class Renderer:
         return content, len(pages.pages)
 
     def _page(self, request: Mapping[str, Any]) -> ET.Element:
-        """Fill in the template. It is well-formed XML: expat takes a fraction of the time of a parser that guesses."""
+        """Fill in the template. It is well-formed XML: expat is several times faster than an HTML parser."""
         try:
             name = request["document"].get("template", DETAILED)
             page = self._environment.get_template(f"{name}.html").render(request)
@@ -144,16 +144,16 @@ class Renderer:
 
 
 def longer_than(text: str, millimetres: float, points: float) -> bool:
-    """Say whether a text in this size might need more than so many millimetres: never False for one that does.
+    """Return whether a text at this font size may be wider than `millimetres`; never False for a text that is.
 
-    Each character is taken for as wide as the widest of its kind in Inter Medium; one of another script may have any width.
+    Each character counts as wide as the widest of its group in Inter Medium; a character of another script may have any width.
     """
     widths = (_NARROW if c in _NARROW_CHARACTERS else _USUAL if c in _USUAL_CHARACTERS else _WIDE for c in text)
     return not set(text) <= _KNOWN_CHARACTERS or sum(widths) * points * _POINT_MILLIMETRES > millimetres
 
 
 class Complaints(logging.Handler):
-    """What WeasyPrint only logs and a customer would see: a character that no font has, printed as a box; a picture left out."""
+    """Log handler for defects that WeasyPrint only logs: missing glyphs, printed as boxes, and omitted images."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -161,18 +161,18 @@ class Complaints(logging.Handler):
         self._unusable = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take note of a record of WeasyPrint's."""
+        """Record a log message of WeasyPrint."""
         if str(record.msg).startswith(".notdef glyph") and isinstance(record.args, tuple):
             self._missing.add(str(record.args[0]))
         self._unusable |= record.levelno >= logging.ERROR
 
     def forget(self) -> None:
-        """Begin a document."""
+        """Reset the findings for the next document."""
         self._missing.clear()
         self._unusable = False
 
     def refuse(self) -> None:
-        """Raise RefusedError when the document just drawn is not what was meant."""
+        """Raise RefusedError if the document just rendered has a defect."""
         if self._unusable:
             message = "The logo cannot be drawn. Nothing was stored. Set seller_logo to a sound PNG file, then replay the render."
             raise RefusedError("render_error", message)
@@ -181,7 +181,7 @@ class Complaints(logging.Handler):
 
 
 def missing_glyphs(characters: Iterable[str]) -> str:
-    """Say which characters no font on this machine can print, by number and script, and what to install."""
+    """Return the error text for characters that no installed font can print: code points, scripts and the fonts to install."""
     found = sorted(characters)
     scripts = sorted({unicodedata.name(character, "unnamed").split()[0].split("-")[0].lower() for character in found})
     numbers = ", ".join(f"U+{ord(character):04X}" for character in found[:GLYPHS_SHOWN])
@@ -194,7 +194,7 @@ def missing_glyphs(characters: Iterable[str]) -> str:
 
 
 def fixed_fetcher(resources: Mapping[str, tuple[str, bytes]]) -> Any:
-    """Make a WeasyPrint URL fetcher that serves these {url: (media type, bytes)} and ends the render at any other URL."""
+    """Return a WeasyPrint URL fetcher that serves only these {url: (media type, bytes)} and aborts the render at any other URL."""
     from weasyprint.urls import FatalURLFetchingError, URLFetcher, URLFetcherResponse  # noqa: PLC0415 -- needs native libraries
 
     class FixedFetcher(URLFetcher):  # type: ignore[misc] # the library is untyped
@@ -208,8 +208,8 @@ def fixed_fetcher(resources: Mapping[str, tuple[str, bytes]]) -> Any:
 
 
 def html_type(elements: str) -> Any:
-    """Make WeasyPrint's document type for pages that are parsed already; what their elements are says this style sheet."""
-    from cssselect2 import ElementWrapper  # noqa: PLC0415 -- only the child pays for it
+    """Return WeasyPrint's document class for pages parsed already; the style sheet `elements` defines their elements."""
+    from cssselect2 import ElementWrapper  # noqa: PLC0415 -- only the child imports it
     from weasyprint import CSS, HTML  # noqa: PLC0415 -- needs native libraries
 
     sheets = [CSS(string=elements)]
@@ -226,8 +226,8 @@ def html_type(elements: str) -> Any:
 
 
 def compress_once(_document: Any, pdf: Any) -> None:
-    """Compress a PDF's streams for good: pydyf would do so to write them, and once more for the file's identifier."""
-    import pydyf  # noqa: PLC0415 -- only the child pays for it
+    """Compress a PDF's streams once: pydyf would compress them for writing and again for the file's identifier."""
+    import pydyf  # noqa: PLC0415 -- only the child imports it
 
     class Compressed(pydyf.Stream):  # type: ignore[misc] # the library is untyped
         data = b""
@@ -239,20 +239,20 @@ def compress_once(_document: Any, pdf: Any) -> None:
 
 
 def load_libraries() -> tuple[Any, Any]:
-    """Import WeasyPrint and Jinja, and return them. Raises RefusedError."""
+    """Import and return WeasyPrint and Jinja. Raises RefusedError."""
     import jinja2  # noqa: PLC0415 -- imported after the limits are set
 
     return _load_weasyprint(), jinja2
 
 
 def _load_weasyprint() -> Any:
-    # Our fonts, then the machine's: fontconfig reads this when it is first loaded, so nothing is copied to a temporary folder.
+    # Our fonts first, then the system's: fontconfig reads this at its first load, so nothing is copied to a temporary folder.
     os.environ["FONTCONFIG_FILE"] = str(files("adapters.pdf") / "templates" / "fonts" / "quote-fonts.conf")
     try:
         with _libraries_by_name():
             import weasyprint  # noqa: PLC0415 -- needs native libraries; where they are missing it also prints a banner
-        import weasyprint.text.fonts  # noqa: PLC0415 -- only the child pays for it
-        import weasyprint.urls  # noqa: PLC0415 -- only the child pays for it
+        import weasyprint.text.fonts  # noqa: PLC0415 -- only the child imports it
+        import weasyprint.urls  # noqa: PLC0415 -- only the child imports it
     except OSError as error:
         raise RefusedError("missing_native_library", INSTALL_NATIVE_LIBRARIES, alive=False) from error
     except (ImportError, MemoryError) as error:
@@ -262,15 +262,15 @@ def _load_weasyprint() -> Any:
 
 @contextlib.contextmanager
 def _libraries_by_name() -> Iterator[None]:
-    """Let the loader alone find native libraries, on Linux by the names in their own headers.
+    """Disable `find_library` on Linux, so that the loader finds native libraries by the names in their headers.
 
-    WeasyPrint tries names of other systems first, and for each of them ldconfig, gcc and ld would be asked: fifty processes.
+    WeasyPrint tries names of other systems first, and each would start ldconfig, gcc and ld: about fifty processes.
     """
     if sys.platform != "linux":
         yield
         return
     looked_for = ctypes.util.find_library
-    ctypes.util.find_library = lambda name: None  # noqa: ARG005 -- what cffi asks
+    ctypes.util.find_library = lambda name: None  # noqa: ARG005 -- the signature cffi calls
     try:
         yield
     finally:
@@ -278,14 +278,14 @@ def _libraries_by_name() -> Iterator[None]:
 
 
 def _where(error: BaseException) -> str:
-    """Name the error and where it arose, without its text: that may quote the customer's."""
+    """Return the error's type and location without its text, which may quote the customer."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119 -- a name, not a file
     return f"{type(error).__name__}{place}"
 
 
 def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Keep stdin and stdout for frames alone: whatever prints goes to stderr, whatever reads gets nothing."""
+    """Reserve stdin and stdout for frames: other output goes to stderr, other reads see an empty stdin."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 -- a descriptor is needed
         os.dup2(nothing.fileno(), 0)
@@ -294,12 +294,12 @@ def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _bound_this_process(memory_bytes: int) -> None:
-    # The parent ends this process by closing stdin or by SIGKILL; signals of a terminal or a service manager are not for it.
+    # The parent ends this process by closing stdin or with SIGKILL; it ignores signals of a terminal or a service manager.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     os.nice(_NICENESS)
-    with contextlib.suppress(ValueError, OSError):  # not every system knows this limit
+    with contextlib.suppress(ValueError, OSError):  # not every system supports this limit
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with contextlib.suppress(OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold customers' quotes

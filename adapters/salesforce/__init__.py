@@ -1,1 +1,1 @@
-"""Salesforce REST: quotes, lookups, login, mapping and errors."""
+"""Salesforce REST client: quotes, lookups, login, mapping and errors."""

@@ -1,7 +1,7 @@
-"""Salesforce: one immutable Quote record with its lines per quote version, written once however often it is asked for.
+"""Salesforce client: writes one immutable Quote record with its lines per quote version, idempotent under repetition.
 
-What may change after that (how far the version is, its document) follows in writes that can be repeated as well. How requests are
-sent, logged in, cut and classified is salesforce_calls.py's business; which field holds what is the mapping's.
+Later changes (the version's status, its document) are separate writes, which are repeatable too. `adapters/salesforce/calls.py`
+sends, authenticates, cancels and classifies requests; the mapping names the fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Salesforce", "SalesforceLine", "SalesforceQuote", "SalesforceRecord"
 
 API_VERSION = "65.0"
 MODSTAMP = "SystemModstamp"
-CHANGES_MAX = 500  # records of one reading
+CHANGES_MAX = 500  # records per query
 OVERLAP_SECONDS = 5
 ACCOUNTS_MAX = 20
 RESERVED_WAIT_SECONDS = 900.0
@@ -47,7 +47,7 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class SalesforceRecord:
-    """The Quote record in Salesforce. `created` is false when it was already there under our key with our hash."""
+    """The Quote record in Salesforce. `created` is false if it already existed under our key with our hash."""
 
     record_id: str
     created: bool
@@ -55,7 +55,7 @@ class SalesforceRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldQuote:
-    """What Salesforce holds of a quote version now. `version` is None where it is no whole number."""
+    """Current state of a quote version in Salesforce. `version` is None if it is not a whole number."""
 
     record_id: str
     content_hash: str | None
@@ -76,7 +76,7 @@ class CrmDocument:
 
 @dataclass(frozen=True, slots=True)
 class ChangedQuote:
-    """A record of ours that changed, by whoever's hand."""
+    """One of our records that changed in Salesforce, through us or anyone else."""
 
     record_id: str
     key: str
@@ -85,7 +85,7 @@ class ChangedQuote:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecords:
-    """What changed since a moment. `modstamp` is the newest change's, empty when there is none; `more` is to be read from there."""
+    """Changes since a given time. `modstamp` is that of the newest change, empty without changes; with `more`, continue from it."""
 
     quotes: tuple[ChangedQuote, ...]
     modstamp: str
@@ -93,13 +93,12 @@ class ChangedRecords:
 
 
 class Salesforce:
-    """The client. Safe to share between tasks; `threads` calls run at once and the others wait within their own deadline.
+    """Salesforce client. Safe to share between tasks; `threads` calls run at once and the others wait within their own deadline.
 
     `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
     public authorities, `timeout_seconds` the deadline of one whole call, login included. `credentials` replaces the client
-    secret, e.g. by an assertion. Proxies of the process environment are ignored; name one with `proxy_url`. `watch` is told how
-    much of the org's allowance of calls is used, in a worker thread. `session` and `executor` replace our own connections and
-    threads.
+    secret, e.g. by an assertion. Proxies of the process environment are ignored; name one with `proxy_url`. `watch` receives the
+    usage of the org's API allowance, in a worker thread. `session` and `executor` replace our own connections and threads.
     """
 
     def __init__(
@@ -144,21 +143,21 @@ class Salesforce:
 
     @property
     def usage(self) -> ApiUsage | None:
-        """How much of the org's allowance of calls was used when it last said so."""
+        """Usage of the org's API allowance, as last reported; None before the first report."""
         return self._calls.usage
 
     async def create_quote(self, quote: SalesforceQuote, *, correlation_id: str) -> SalesforceRecord:
-        """Write the quote and its lines, all or nothing. Repeating it under the same key and hash finds what is there.
+        """Write the quote and its lines, all or nothing. Repeating it under the same key and hash returns the existing record.
 
         Raises AdapterError: VALIDATION before anything is sent for a bad key or more than 499 lines, CONFLICT when the key holds
-        another content or the chosen opportunity cannot take it, otherwise what Salesforce answered.
+        other content or the chosen opportunity cannot take it, otherwise the failure of Salesforce's answer.
         """
         body = graph_body(quote, self._api_version, self.mapping)
         trip = Trip(correlation_id, Target("write the quote", self.mapping.quote, quote.key, writes=True))
         return await self._calls.within_deadline(trip, self._create(quote, body, trip))
 
     async def _with_opportunity(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> bytes:
-        """Return the request again for a quote whose opportunity is there already: all versions share one."""
+        """Return the request body, rewritten to use the quote's opportunity if it exists: all versions share one."""
         wanted = self.mapping.opportunity
         if wanted is None or quote.opportunity_id:
             return body
@@ -168,7 +167,7 @@ class Salesforce:
         return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"])
 
     async def _refused_for(self, quote: SalesforceQuote, trip: Trip) -> SalesforceRecord | None:
-        """Look at the chosen opportunity. Where it is in the way: the record that was written before that, or AdapterError."""
+        """Check the chosen opportunity; return None if it fits. On a conflict return the record written earlier, or raise it."""
         try:
             await self.opportunities.check(quote, trip)
         except AdapterError as error:
@@ -181,12 +180,12 @@ class Salesforce:
         return None
 
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
-        """Look for the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds another content."""
+        """Return the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds other content."""
         trip = Trip(correlation_id, Target("read the quote", self.mapping.quote, checked_key(key)))
         return await self._calls.within_deadline(trip, self._find(key, content_hash, trip))
 
     async def read_quote(self, key: str, *, correlation_id: str) -> HeldQuote | None:
-        """Return what is held under that key, or None when nothing is. Raises AdapterError."""
+        """Return the record's state under that key, or None if there is no record. Raises AdapterError."""
         mapping = self.mapping
         names = (mapping.field_of("content_hash"), mapping.field_of("version"), mapping.status.field)
         trip = Trip(correlation_id, Target("read the quote", mapping.quote, checked_key(key)))
@@ -202,13 +201,13 @@ class Salesforce:
         )
 
     async def write_status(self, key: str, word: str, *, correlation_id: str) -> None:
-        """Change how far the quote of that key is; never makes a record. Raises AdapterError."""
+        """Write the status of the quote of that key; never creates a record. Raises AdapterError."""
         mapping = self.mapping
         values = {mapping.status.field: word}
         await self._change(mapping.quote, mapping.quote_key, key, values, f"write the status {word} of", correlation_id)
 
     async def attach(self, document: CrmDocument, *, correlation_id: str) -> SalesforceRecord:
-        """Attach a file to a record. Repeating it under the same key finds the one that is there. Raises AdapterError."""
+        """Attach a file to a record. Repeating it under the same key returns the existing one. Raises AdapterError."""
         mapping = self.mapping
         values = {
             mapping.document_key: checked_key(document.key),
@@ -225,7 +224,7 @@ class Salesforce:
         return await self._calls.within_deadline(trip, self._attach(request, document.key, trip))
 
     async def retitle(self, key: str, title: str, *, correlation_id: str) -> bool:
-        """Give a file another title; false when there is none of that key. Raises AdapterError."""
+        """Change the title of a file; return False when there is no file of that key. Raises AdapterError."""
         mapping = self.mapping
         deed = "change the title of"
         try:
@@ -239,7 +238,7 @@ class Salesforce:
     async def changed_quotes(self, since: str, *, correlation_id: str) -> ChangedRecords:
         """Return our records that changed since `since` (a SystemModstamp), the oldest change first. Raises AdapterError.
 
-        A little of what was read before is read again: changes that were made at once become visible one after the other.
+        The query overlaps the previous one by OVERLAP_SECONDS: simultaneous changes become visible one after the other.
         """
         mapping = self.mapping
         target = Target("read what changed", mapping.quote)
@@ -257,11 +256,11 @@ class Salesforce:
         return ChangedRecords(changed, max(newest, since) if newest else "", more=len(rows) == CHANGES_MAX and newest > since)
 
     def background_wait_seconds(self) -> float | None:
-        """Return how long (seconds) work that nobody waits for should leave the org alone: once per answer that asks for it."""
+        """Return the seconds for which background work should pause to spare the allowance, once per usage report; else None."""
         return RESERVED_WAIT_SECONDS if self._calls.spare_usage() else None
 
     async def find_accounts(self, beginning: str, seconds: float) -> tuple[str, ...]:
-        """Return the names of accounts that begin so, in order, at most 20, within `seconds`. Raises AdapterError."""
+        """Return at most 20 names of accounts that begin with `beginning`, sorted, within `seconds`. Raises AdapterError."""
         sobject, name = self.mapping.lookup, self.mapping.lookup_name
         target = Target("look accounts up", sobject)
         query = (
@@ -273,7 +272,7 @@ class Salesforce:
         return tuple(dict.fromkeys(each for each in names if isinstance(each, str) and each))[:ACCOUNTS_MAX]
 
     async def describe(self, sobject: str) -> Described | None:
-        """Return an object as the org describes it to our login, or None when there is none of that name. Raises AdapterError."""
+        """Return the org's description of an object for our login, or None if no such object exists. Raises AdapterError."""
         trip = Trip("describe", Target("read the fields", sobject))
         request = RestRequest("GET", f"sobjects/{sobject}/describe", trip.target)
         try:
@@ -288,17 +287,17 @@ class Salesforce:
             raise lost("unreadable", "its answer describes no object", trip.target, sent=True) from error
 
     async def writable_fields(self, sobject: str) -> frozenset[str]:
-        """Return the names of the fields of an object that our login may fill in; empty when there is none. Raises AdapterError."""
+        """Return the names of an object's fields that our login may fill in; empty without the object. Raises AdapterError."""
         described = await self.describe(sobject)
         fields = () if described is None else described.fields.values()
         return frozenset(field.name for field in fields if field.createable)
 
     async def close(self) -> None:
-        """Cut what is running and end the threads. Calls after this fail as transient."""
+        """Cancel running calls and end the threads. Calls after this fail as transient."""
         await self._calls.close()
 
     async def _change(self, sobject: str, key_field: str, key: str, values: dict[str, str], deed: str, correlation_id: str) -> None:
-        """Change fields of the record of that key, if there is one."""
+        """Update fields of the record of that key, if it exists."""
         shown = {name: json.dumps(value) for name, value in values.items()}
         target = Target(deed, sobject, checked_key(key), shown, writes=True)
         trip = Trip(correlation_id, target)
@@ -313,7 +312,7 @@ class Salesforce:
         except AdapterError as error:
             if error.code != "DUPLICATE_VALUE":
                 raise
-            trip.write = None  # refused, so it was not written again
+            trip.write = None  # refused: nothing was written
             found = await self._read(mapping.document, mapping.document_key, key, (), trip)
             if found is None:
                 raise
@@ -323,7 +322,7 @@ class Salesforce:
         return SalesforceRecord(answer["id"], created=True)
 
     async def _read(self, sobject: str, key_field: str, key: str, names: Iterable[str], trip: Trip) -> dict[str, Any] | None:
-        """Read fields of the record of that key; None when there is none."""
+        """Read fields of the record of that key; None when it does not exist."""
         target = Target("read the record", sobject, key)
         fields = ",".join(dict.fromkeys(("Id", *names)))
         try:

@@ -1,10 +1,9 @@
-"""Every request to Salesforce passes here: one shared login, one renewal of it, one deadline, and errors in our vocabulary.
+"""Sender of every Salesforce request: one shared login, one renewal of it, one deadline, and errors in our vocabulary.
 
-simple-salesforce speaks the protocol in its direct mode (a token and an instance), the one mode in which it never logs in again
-on its own.
+simple-salesforce runs in its direct mode (a token and an instance), the only mode in which it never logs in by itself.
 
-A token is proven before others use it: whoever logs in sends the first request with it, alone. So a session that is refused for
-good costs one login and at most two requests, however many calls wait for it: they share the refusal.
+A token is verified before it is shared: the call that logs in sends the first request with it, alone. A session that is refused
+permanently therefore costs one login and at most two requests, however many calls wait for it: they share the refusal.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ class Trip:
 
     correlation_id: str
     target: Target
-    write: LiveCall | None = field(default=None)  # the exchange whose fate is not known yet
+    write: LiveCall | None = field(default=None)  # the write whose outcome is not known yet
 
 
 class SalesforceCalls:
-    """Sends requests. Safe to share between tasks; `threads` exchanges run at once, the others wait within their own deadline."""
+    """Request sender. Safe to share between tasks; `threads` exchanges run at once, the others wait within their own deadline."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class SalesforceCalls:
         executor: Executor | None = None,
         watch: Callable[[ApiUsage], None] | None = None,
     ) -> None:
-        """`watch` is told how much of the org's allowance is used, after each answer that says it, in a worker thread."""
+        """`watch` receives the usage of the org's allowance after each answer that reports it, in a worker thread."""
         self._instance_url = instance_url
         self._credentials = credentials
         self._api_version = api_version
@@ -82,21 +81,21 @@ class SalesforceCalls:
         self._live: set[LiveCall] = set()
         self._token: str | None = None
         self._renewing = asyncio.Lock()
-        self._refusals = 0  # renewals that ended with a session that is not taken, or no session at all
+        self._refusals = 0  # renewals that ended with a refused session or with none
         self._refusal: AdapterError | None = None
-        self._ended: str | None = None  # the session that could not be renewed last
+        self._ended: str | None = None  # the last session that could not be renewed
         self._closed = False
         self.usage: ApiUsage | None = None
-        self._spared: ApiUsage | None = None  # what work that can wait has stood back for
+        self._spared: ApiUsage | None = None  # the usage report for which background work has already paused
 
     def spare_usage(self) -> bool:
-        """Tell, once per answer that said so, whether the org's allowance is all but used."""
+        """Return whether the org's allowance is nearly used up; true at most once per usage report."""
         spared = self._spared
         usage, self._spared = self.usage, self.usage
         return usage is not None and usage is not spared and usage.reserved
 
     async def within_deadline(self, trip: Trip, work: Awaitable[T], *, seconds: float | None = None) -> T:
-        """Await the work, for `seconds` at most (the client's own deadline without). Raises AdapterError when it takes longer."""
+        """Await the work for at most `seconds`, and never beyond the client's own deadline. Raises AdapterError on a time-out."""
         limit = self._timeout_seconds if seconds is None else min(seconds, self._timeout_seconds)
         try:
             async with asyncio.timeout(limit):
@@ -115,15 +114,15 @@ class SalesforceCalls:
         except AdapterError as error:
             if error.code != SESSION_REFUSED:
                 raise
-        trip.write = None  # refused at the door
+        trip.write = None  # refused before any work
         return await self._first_to_use(request, trip, token)
 
     async def rows(
         self, query: str, trip: Trip, *, seconds: float | None = None, deleted_too: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the first page of what a query (SOQL) finds, within the deadline. Raises AdapterError.
+        """Return the first page of a query's (SOQL) records, within the deadline. Raises AdapterError.
 
-        `deleted_too`: also what lies in the recycle bin.
+        `deleted_too` includes records in the recycle bin.
         """
         request = RestRequest("GET", "queryAll" if deleted_too else "query", trip.target, params={"q": query})
         found = await self.within_deadline(trip, self.authorised(request, trip), seconds=seconds)
@@ -133,7 +132,7 @@ class SalesforceCalls:
         return rows
 
     async def close(self) -> None:
-        """Cut what is running and end the threads. Calls after this fail as transient."""
+        """Cancel running calls and end the threads. Calls after this fail as transient."""
         self._closed = True
         for call in tuple(self._live):
             call.cut()
@@ -141,7 +140,7 @@ class SalesforceCalls:
         self._session.close()
 
     async def _first_to_use(self, request: RestRequest, trip: Trip, expired: str | None) -> Any:
-        """Get a session other than `expired`: whoever comes first logs in and proves it with its request, the others wait."""
+        """Send with a session other than `expired`: the first caller logs in and verifies it by its request, others wait."""
         refusals = self._refusals
         async with self._renewing:
             waited_in_vain = self._refusals != refusals or (expired is not None and expired == self._ended)
@@ -153,10 +152,10 @@ class SalesforceCalls:
         return await self._exchange(request, token, trip)
 
     async def _renewed(self, request: RestRequest, trip: Trip, expired: str | None) -> Any:
-        """Log in, then send the request: only one that is not refused for its session makes the session everybody's.
+        """Log in, then send the request. The session is shared only if this request is not refused because of the session.
 
-        A session that is refused as soon as it is made would be refused again: the org takes none of this app's, whatever it says
-        at the login. Another login would not change that, so a refusal for good costs one login and at most two requests.
+        A new session that is refused at once would be refused again: the org accepts none of this app's sessions, although the
+        login succeeded. Another login would not help, so a permanent refusal costs one login and at most two requests.
         """
         self._token = None
         try:
@@ -174,13 +173,13 @@ class SalesforceCalls:
                 self._token = token
             raise
         except asyncio.CancelledError:
-            self._token = token  # nothing speaks against it
+            self._token = token  # not refused: keep the session
             raise
         self._token = token
         return answer
 
     def _share(self, refusal: AdapterError, expired: str | None) -> None:
-        """Let those who wait for a session know that there is none: each of them asking for itself would change nothing."""
+        """Record the refusal for the calls that wait for a session, so that they do not log in again."""
         self._refusals += 1
         self._ended = expired
         self._refusal = refusal
@@ -192,7 +191,7 @@ class SalesforceCalls:
         return await self._in_thread(call, partial(self._send, request, token, trip.correlation_id, call))
 
     async def _in_thread(self, call: LiveCall, work: Callable[[], T]) -> T:
-        """Run blocking work on our own threads; a deadline or a cancellation cuts its socket, so the thread ends too."""
+        """Run blocking work on our own threads; a deadline or a cancellation shuts its socket down, so the thread ends too."""
         if self._closed:
             raise _shut_down()
         future = self._threads.submit(call.run, work)
@@ -209,7 +208,7 @@ class SalesforceCalls:
 
     def _send(self, request: RestRequest, token: str, correlation_id: str, call: LiveCall) -> Any:
         """Send one request, in a worker thread. Raises AdapterError."""
-        # Imported at first use: it takes a sixth of a second and tens of megabytes.
+        # Imported at first use: the import takes about 170 ms and tens of megabytes.
         from simple_salesforce.api import Salesforce as RestClient  # noqa: PLC0415 -- slow to import
         from simple_salesforce.exceptions import SalesforceError  # noqa: PLC0415 -- slow to import
 
@@ -263,7 +262,7 @@ class SalesforceCalls:
         return token
 
     def _guarded(self, ask: Callable[[], T], target: Target, call: LiveCall) -> T:
-        """Run one exchange and translate what the network and the library can do to it; refusals pass through."""
+        """Run one exchange and translate errors of the network and the library; refusals pass through."""
         try:
             return ask()
         except requests.exceptions.TooManyRedirects as error:
@@ -300,7 +299,7 @@ def _header_value(correlation_id: str) -> str:
 
 
 def _shared(refusal: AdapterError) -> AdapterError:
-    """Return the refusal anew, for one more call that waited for the session; nothing of it was sent."""
+    """Return a copy of the refusal for another call that waited for the session; that call sent nothing."""
     return AdapterError(
         refusal.failure,
         refusal.code,

@@ -1,6 +1,6 @@
-"""Whether an org agrees with the mapping: every object and field is there, of a fitting kind, and may be written by our login.
+"""Check of the mapping against an org: every object and field exists, has a fitting type and is writable by our login.
 
-Pure: what `describe` answered in, sentences for people out. A mapping that passes here cannot become a row of dead letters.
+Pure: takes the answers of `describe` and returns sentences for people. A mapping that passes does not cause dead letters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MONEY: Final = frozenset({"double", "currency"})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a field must be able to hold: a kind of `types`, and for text so many characters."""
+    """Requirement on a field: its type is one of `types` and, for text, it holds at least `length` characters."""
 
     types: frozenset[str]
     called: str
@@ -56,7 +56,7 @@ _HELD: Final[Mapping[str, Wanted]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class DescribedField:
-    """One field, as far as it matters here. `values` are the active ones of a restricted picklist, None for any other field."""
+    """The relevant facts of one field. `values` are the active ones of a restricted picklist, None for any other field."""
 
     name: str
     type: str
@@ -71,7 +71,7 @@ class DescribedField:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One object: whether records of it may be made at all, and its fields by lower-case name."""
+    """One object: its fields by lower-case name, and whether our login may create records of it."""
 
     name: str
     createable: bool
@@ -80,7 +80,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class MappingFinding:
-    """One thing the org and the mapping disagree about: where, what is wrong, why that matters, what to do."""
+    """One difference between the org and the mapping: the place, the problem, its consequence and the fix."""
 
     place: str
     what: str
@@ -91,7 +91,7 @@ class MappingFinding:
 def read_described(answer: object) -> Described:
     """Read a describe answer. Raises ValueError when it is not one."""
     if not isinstance(answer, dict) or not isinstance(answer.get("fields"), list):
-        raise ValueError("not a describe answer")  # noqa: TRY004 -- it is a value of the other side, not a type of ours
+        raise ValueError("not a describe answer")  # noqa: TRY004 -- the value is external data, not an argument of a wrong type
     fields = [_field(entry) for entry in answer["fields"] if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
     return Described(
         str(answer.get("name", "")),
@@ -101,14 +101,14 @@ def read_described(answer: object) -> Described:
 
 
 def objects_of(mapping: CrmMapping) -> tuple[str, ...]:
-    """Return the objects the mapping names, each once, in the order they are written."""
+    """Return the objects that the mapping names, each once, in the order of writing."""
     opportunity = tuple(part.sobject for part in (mapping.opportunity, mapping.choice) if part is not None)
     mirrored = [part.sobject for part in mapping.mirrors.values()]
     return tuple(dict.fromkeys((mapping.quote, mapping.line, mapping.document, mapping.lookup, *opportunity, *mirrored)))
 
 
 def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> tuple[MappingFinding, ...]:
-    """Compare the mapping with the org. `described` has each of `objects_of`; None stands for an object that is not there."""
+    """Compare the mapping with the org. `described` has each of `objects_of`; None marks an object that does not exist."""
     found: list[MappingFinding] = []
     for name in objects_of(mapping):
         sobject = described[name]
@@ -128,7 +128,7 @@ def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> 
 
 
 def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
-    """Look at what is not ours: what is looked up, chosen or kept of it, and the opportunity that a quote may have."""
+    """Check objects we do not own: the lookup, the opportunity, the choice of opportunities and the mirrors."""
     if name == mapping.lookup:
         looker.there(mapping.lookup_name)
     if mapping.opportunity is not None and name == mapping.opportunity.sobject:
@@ -187,7 +187,7 @@ def _choice(looker: _Looker, wanted: ChoiceMapping) -> None:
 
 def _mirror(looker: _Looker, wanted: MirrorMapping) -> None:
     for path in (wanted.name, wanted.account, *wanted.facts.values()):
-        if path is not None and "." not in path:  # a parent's field is that object's matter
+        if path is not None and "." not in path:  # a parent's field is checked with the parent
             looker.there(path)
 
 
@@ -198,20 +198,20 @@ def _document(looker: _Looker, mapping: CrmMapping) -> None:
 
 
 class _Looker:
-    """Looks at one object; `found` collects what is wrong with it."""
+    """Checker of one object; `found` collects its findings."""
 
     def __init__(self, sobject: Described) -> None:
         self._sobject = sobject
         self.found: list[MappingFinding] = []
 
     def makeable(self) -> None:
-        """The object takes new records of ours."""
+        """Check that our login may create records of the object."""
         if not self._sobject.createable:
             fix = f"give the integration user's permission set Create on {self._sobject.name}"
             self._say("", "our login may not make records of it", "nothing can be written", fix)
 
     def there(self, name: str) -> DescribedField | None:
-        """The field exists for our login."""
+        """Check that our login sees the field, and return it."""
         field = self._sobject.fields.get(name.lower())
         if field is None:
             self._say(
@@ -223,7 +223,7 @@ class _Looker:
         return field
 
     def key(self, name: str) -> None:
-        """The field makes a repeated write harmless."""
+        """Check that the field is a unique external id, so that a repeated write creates no second record."""
         self.written(name, "key")
         field = self._sobject.fields.get(name.lower())
         if field is not None and not (field.unique and field.external_id):
@@ -232,7 +232,7 @@ class _Looker:
             self._say(name, f"it is not {missing}", why, f"edit the field and tick {missing} (case does not matter)")
 
     def written(self, name: str, held: str, *, later: bool = False) -> None:
-        """The field takes what we write: at creation and, with `later`, afterwards too."""
+        """Check that the field accepts our value: at creation and, with `later`, in updates too."""
         field = self.there(name)
         if field is None:
             return
@@ -248,14 +248,14 @@ class _Looker:
             self._say(name, f"it takes {field.length} characters", why, f"make it {wanted.called}")
 
     def changed(self, name: str, held: str) -> None:
-        """The field of a record that is not ours takes what we write."""
+        """Check that our login may update the field of a record we did not create."""
         field = self.there(name)
         if field is not None and not field.updateable:
             fix = "give the integration user's permission set edit access to it (field-level security)"
             self._say(name, "our login may not write it", f"our {held} is refused (INVALID_FIELD_FOR_INSERT_UPDATE)", fix)
 
     def holds(self, name: str, words: Mapping[str, None]) -> None:
-        """A restricted picklist has the values we write."""
+        """Check that a restricted picklist has the values we write."""
         field = self._sobject.fields.get(name.lower())
         missing = [] if field is None or field.values is None else [word for word in words if word not in field.values]
         if missing:
@@ -263,7 +263,7 @@ class _Looker:
             self._say(name, f"it has no value {', '.join(map(repr, missing))}", why, "add the value, or map another word")
 
     def nothing_else_needed(self, given: set[str]) -> None:
-        """No record lacks a field that the org asks for."""
+        """Check that the mapping gives every field the org requires."""
         known = {name.lower() for name in given}
         for name, field in self._sobject.fields.items():
             if field.must_be_given and field.createable and name not in known:

@@ -1,7 +1,7 @@
-"""Salesforce's errors in our vocabulary: one table by errorCode, one by HTTP status, and the sentences people read.
+"""Error tables of Salesforce in our vocabulary: by errorCode and by HTTP status, and the sentences people read.
 
-Sources: the platform's REST status and error codes, its OAuth error codes. The message text decides in one place only: a spent
-request limit has one code for two things, many calls at once (over in seconds) and the daily allowance (not).
+Sources: the platform's REST status and error codes, its OAuth error codes. The message text decides in one place only: an exceeded
+request limit has one code for two causes, too many concurrent calls (over in seconds) and the daily allowance (not).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BY_CODE: Mapping[str, Failure] = MappingProxyType(
                 "API_CURRENTLY_DISABLED",
                 "QUERY_TIMEOUT",
                 "REQUEST_RUNNING_TOO_LONG",
-                "PROCESSING_HALTED",  # the other nodes of a refused graph; alone it names no culprit
+                "PROCESSING_HALTED",  # the other nodes of a refused graph; alone it names no cause
             ),
             Failure.TRANSIENT,
         ),
@@ -64,7 +64,7 @@ BY_CODE: Mapping[str, Failure] = MappingProxyType(
             ),
             Failure.MAPPING,
         ),
-        "DUPLICATE_VALUE": Failure.CONFLICT,  # on our own key the caller looks before believing it
+        "DUPLICATE_VALUE": Failure.CONFLICT,  # for our own key the caller checks the record first
     }
 )
 
@@ -79,10 +79,10 @@ BY_STATUS: Mapping[int, Failure] = MappingProxyType(
     }
 )
 
-# Token endpoint (RFC 6749 and Salesforce's own words). Any other refusal there is AUTH: only a person can heal it.
+# Token endpoint (RFC 6749 and Salesforce's own codes). Any other refusal there is AUTH: only a person can fix it.
 LOGIN_TRANSIENT = frozenset({"server_error", "temporarily_unavailable", "rate_limit_exceeded", "unknown_error"})
 
-# Codes whose message names our mapping or the customer's own rule and never repeats a customer's value.
+# Codes whose message names our mapping or the customer's own rule and never contains customer data.
 _TELLING = frozenset({"INVALID_FIELD", "INVALID_TYPE", "FIELD_CUSTOM_VALIDATION_EXCEPTION", "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY"})
 _MESSAGE_CHARACTERS_MAX = 200
 _NAME_CHARACTERS_MAX = 80
@@ -90,7 +90,7 @@ _FIELDS_MAX = 5
 # A refusal with one of these statuses does not prove that nothing was written: a gateway gave up, or the platform broke midway.
 _DOUBTFUL = frozenset({500, 502, 504})
 _SERVER_ERROR = 500
-_PLATFORM_DOWN = ("SERVER_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED")  # said by the platform itself, before any work
+_PLATFORM_DOWN = ("SERVER_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED")  # the platform reports these before any work
 
 _ADVICE: Mapping[Failure, str] = MappingProxyType(
     {
@@ -106,7 +106,7 @@ _ADVICE: Mapping[Failure, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SalesforceRefusal:
-    """One element of Salesforce's error list, as far as it can be read. `code` is HTTP_<status> when there is none."""
+    """One element of Salesforce's error list. `code` is HTTP_<status> when the body has no readable code."""
 
     status: int
     code: str
@@ -115,7 +115,7 @@ class SalesforceRefusal:
 
     @classmethod
     def read(cls, status: int, content: object) -> SalesforceRefusal:
-        """Read an error body: Salesforce answers a list of errors, of which the first counts; anything else has no code."""
+        """Read an error body: Salesforce sends a list of errors, of which the first counts; any other body has no code."""
         first = content[0] if isinstance(content, list) and content else content
         if not isinstance(first, dict) or not isinstance(first.get("errorCode"), str):
             return cls(status, f"HTTP_{status}")
@@ -128,7 +128,7 @@ class SalesforceRefusal:
         return cls(status, re.sub(r"\W", "_", first["errorCode"])[:80], str(first.get("message", "")), fields)
 
     def failure(self) -> Failure:
-        """Classify by code, then by status; an unknown 4xx is refused for good."""
+        """Classify by code, then by status; an unknown 4xx is a permanent refusal."""
         if self.code == "REQUEST_LIMIT_EXCEEDED" and "ConcurrentRequests" in self.message:
             return Failure.TRANSIENT
         known = BY_CODE.get(self.code) or BY_STATUS.get(self.status)
@@ -139,7 +139,7 @@ class SalesforceRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request was about, for the sentence: the object, our key, and the values that may be repeated to people."""
+    """Subject of a request, for error texts: the object, our key, and the values that may be shown to people."""
 
     deed: str  # "write the quote", "read the quote", "log in"
     sobject: str = ""
@@ -153,7 +153,7 @@ def refused(
 ) -> AdapterError:
     """Return the error for a refusal: object, field and value where they are known; never a token, a URL or customer text.
 
-    `rolled_back` says that the platform itself reported the write as undone.
+    `rolled_back` means that the platform itself reported the write as undone.
     """
     failure = refusal.failure()
     doubtful = target.writes and not rolled_back and _is_doubtful(refusal)
@@ -176,7 +176,7 @@ def refused(
 
 
 def lost(code: str, what: str, target: Target, *, sent: bool) -> AdapterError:
-    """Return the error for an answer that never came or cannot be read; `sent` tells whether the request may have left us."""
+    """Return the error for a missing or unreadable answer; `sent` is true if the request may have been sent."""
     possibly_applied = sent and target.writes
     about = f" {target.key}" if target.key else ""
     state = "It may have been done; repeating it under the same key is safe." if possibly_applied else "Nothing was written."
@@ -185,7 +185,7 @@ def lost(code: str, what: str, target: Target, *, sent: bool) -> AdapterError:
 
 
 def login_refused(status: int, content: object, *, retry_after_seconds: float | None = None) -> AdapterError:
-    """Return the error for a refused login. The answer's text is not repeated: it can hold what was sent."""
+    """Return the error for a refused login. The answer's text is not repeated: it may contain the request, secrets included."""
     error = content.get("error") if isinstance(content, dict) else None
     code = re.sub(r"\W", "_", error)[:80] if isinstance(error, str) else f"HTTP_{status}"
     failure = BY_STATUS.get(status, Failure.AUTH)

@@ -1,6 +1,6 @@
-"""A quote as one all-or-nothing composite graph, and what the graph's answer means.
+"""Composite graph request that writes a quote all or nothing, and the parser of its answer.
 
-Which field holds what is data (salesforce_mapping.py).
+The mapping (adapters/salesforce/mapping.py) names the fields.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from adapters.failures import AdapterError, Failure
 from adapters.salesforce.errors import SalesforceRefusal
 from adapters.salesforce.mapping import CrmMapping, OpportunityMapping, default_mapping
 
-NODES_MAX = 500  # of a graph: the quote, its lines, and the opportunity where one is wanted
+NODES_MAX = 500  # of a graph: the quote, its lines, and the opportunity if the mapping wants one
 LINES_MAX = NODES_MAX - 1
-STATUS_AT_FIRST = "approved"  # a record is made when a version is approved
+STATUS_AT_FIRST = "approved"  # a record is created when a version is approved
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,240}")  # fits a URL unescaped and leaves room for a line's suffix in 255 characters
 _QUOTE_NODE = "quote"
 _OPPORTUNITY_NODE = "opportunity"
 _SUCCESS = range(200, 300)
-_CUSTOMER_TEXT = frozenset({"name", "account", "opportunity_name"})  # of a quote: told by length only
+_CUSTOMER_TEXT = frozenset({"name", "account", "opportunity_name"})  # of a quote: shown by length only
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class SalesforceQuote:
     """One immutable quote version. `key` is its identity in Salesforce ([A-Za-z0-9_-], at most 240 characters).
 
     `content_hash` covers our snapshot: the same key with another hash is a conflict. `currency` is ISO 4217, `expires_on` a date
-    (YYYY-MM-DD). `opportunity_key` is the identity of the opportunity that all versions share, where the mapping wants one; an
-    older version (not `is_head`) never changes its amount. `opportunity_id` names one that somebody chose instead, of
+    (YYYY-MM-DD). `opportunity_key` is the identity of the opportunity that all versions share, if the mapping wants one; an
+    older version (not `is_head`) never changes its amount. `opportunity_id` names an opportunity that a user chose instead, of
     the account `opportunity_account_id`.
     """
 
@@ -80,10 +80,10 @@ def checked_key(key: str) -> str:
 def graph_body(
     quote: SalesforceQuote, api_version: str, mapping: CrmMapping | None = None, *, opportunity_id: str | None = None
 ) -> bytes:
-    """Return the request body: the opportunity where the mapping wants one, the quote, then its lines.
+    """Return the request body: the opportunity if the mapping wants one, the quote, then its lines.
 
-    `opportunity_id` names the opportunity that is there; without it one is made. Raises AdapterError(VALIDATION) for what no graph
-    can hold.
+    `opportunity_id` names the existing opportunity; without it one is created. Raises AdapterError(VALIDATION) for a bad key or
+    too many lines.
     """
     checked_key(quote.key)
     mapping = mapping or default_mapping()
@@ -109,7 +109,7 @@ def graph_body(
 def _opportunity_nodes(
     quote: SalesforceQuote, root: str, mapping: CrmMapping, opportunity_id: str | None
 ) -> list[dict[str, object]]:
-    """Return the node that makes the opportunity, or gives the one that is there the amount of the newest version; or none."""
+    """Return the node that creates the opportunity or updates its amount to the head version's; empty if neither is needed."""
     wanted = mapping.opportunity
     if wanted is None or quote.opportunity_id:
         return []
@@ -123,7 +123,7 @@ def _opportunity_nodes(
 
 
 def _linked(quote: SalesforceQuote, mapping: CrmMapping, opportunity_id: str | None) -> dict[str, object]:
-    """Return the field that names the quote's opportunity: the chosen one, else the one of our own, where the mapping wants it."""
+    """Return the field that links the quote to its opportunity: the chosen one, else our own if the mapping wants one."""
     if quote.opportunity_id and mapping.choice is not None:
         return {mapping.choice.link: quote.opportunity_id}
     if mapping.opportunity is None:
@@ -153,7 +153,7 @@ def exact_json(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GraphAnswer:
-    """What became of a graph: the new quote's id, or the refusal with the object and the values it concerns."""
+    """Result of a graph: the new quote's id, or the refusal with the object and the values it concerns."""
 
     quote_id: str | None
     refusal: SalesforceRefusal | None = None
@@ -162,7 +162,7 @@ class GraphAnswer:
 
 
 def read_graph(answer: object, quote: SalesforceQuote, mapping: CrmMapping | None = None) -> GraphAnswer:
-    """Read the answer to `graph_body`. Raises ValueError when it has not the shape of one."""
+    """Parse the answer to `graph_body`. Raises ValueError when it does not have the expected shape."""
     try:
         graph = _only(_only(answer)["graphs"][0])
         nodes = [_only(node) for node in graph["graphResponse"]["compositeResponse"]]
@@ -177,7 +177,7 @@ def read_graph(answer: object, quote: SalesforceQuote, mapping: CrmMapping | Non
 
 
 def _culprit(nodes: list[dict[str, Any]], quote: SalesforceQuote, mapping: CrmMapping) -> GraphAnswer:
-    """Find the node that stopped the graph; the others only say that they were halted."""
+    """Return the refusal of the node that failed the graph; the other nodes only report PROCESSING_HALTED."""
     halted = SalesforceRefusal(400, "PROCESSING_HALTED")
     for node in nodes:
         status = node.get("httpStatusCode")
@@ -225,7 +225,7 @@ def _mapped(source: SalesforceQuote | SalesforceLine, fields: Mapping[str, str])
 
 
 def _tellable(body: Mapping[str, object], held: Mapping[str, str]) -> dict[str, str]:
-    """Return what may be repeated to people of the values; `held` says which of them are a quote's, and what they hold."""
+    """Return the values in displayable form, customer text by its length only. `held` maps a field to our attribute."""
     return {
         name: f"({len(str(value))} characters)" if held.get(name) in _CUSTOMER_TEXT else json.dumps(str(value)[:80])
         for name, value in body.items()

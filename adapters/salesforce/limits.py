@@ -1,4 +1,4 @@
-"""How much of the org's daily allowance of API calls is used, as every answer says it, and what that means for what can wait."""
+"""Usage of the org's daily allowance of API calls, as reported with every answer, and the thresholds for background work."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WARNING_SHARE = 0.80  # from here on operators are told
-RESERVED_SHARE = 0.90  # from here on only what people wait for is sent
+WARNING_SHARE = 0.80  # from here on operators are notified
+RESERVED_SHARE = 0.90  # from here on only interactive calls are sent
 _USAGE = re.compile(r"(?:^|[,;\s])api-usage=([0-9]{1,12})/([0-9]{1,12})(?:$|[,;\s])")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiUsage:
-    """Calls of the last 24 hours, by every client of the org, and how many the org may make."""
+    """Calls of the last 24 hours, by every client of the org, and the org's allowance."""
 
     used: int
     allowed: int
 
     @property
     def share(self) -> float:
-        """How much is used, 0..1 and beyond."""
+        """Used fraction of the allowance: 0..1, above 1 when exceeded."""
         return self.used / self.allowed
 
     @property
     def warns(self) -> bool:
-        """Whether operators should know."""
+        """True if operators should be notified."""
         return self.share >= WARNING_SHARE
 
     @property
     def reserved(self) -> bool:
-        """Whether what is left is kept for what people wait for."""
+        """True if the remaining calls are reserved for interactive work."""
         return self.share >= RESERVED_SHARE
 
 
 def read_usage(headers: Mapping[str, str]) -> ApiUsage | None:
-    """Return what `Sforce-Limit-Info: api-usage=25/100000` says; None when it is not there or not readable."""
+    """Parse the header `Sforce-Limit-Info: api-usage=25/100000`; None when it is missing or unreadable."""
     found = _USAGE.search(headers.get("Sforce-Limit-Info", ""))
     if found is None or int(found.group(2)) == 0:
         return None

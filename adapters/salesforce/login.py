@@ -1,6 +1,6 @@
-"""How the bot proves to Salesforce who it is: client credentials, or an assertion it signs (JWT bearer). Neither sends a password.
+"""OAuth logins at Salesforce: client credentials, or a signed assertion (JWT bearer). Neither sends a password.
 
-One token request is described here; who sends it, and how often, is salesforce_calls.py's business.
+This module builds one token request; adapters/salesforce/calls.py sends it.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-ASSERTION_SECONDS = 180  # Salesforce takes no assertion that is good for longer than three minutes or so
+ASSERTION_SECONDS = 180  # Salesforce rejects assertions valid for more than about three minutes
 KEY_BITS_MIN = 2048
 _JWT_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class KeyUnusableError(ValueError):
-    """The private key cannot sign for us; the message says why and never repeats the key."""
+    """The private key cannot be used for signing; the message gives the reason and never contains the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """What goes to /services/oauth2/token: the form's fields and the headers beside it. Both hold secrets."""
+    """Form fields and headers of a request to /services/oauth2/token. Both hold secrets."""
 
     form: Mapping[str, str] = field(repr=False)
     headers: Mapping[str, str] = field(repr=False, default_factory=dict)
 
 
 class Credentials(Protocol):
-    """Makes the token request of one login, in a worker thread."""
+    """Builder of the token request of one login; runs in a worker thread."""
 
     def request(self) -> TokenRequest:
-        """Return it. Raises KeyUnusableError."""
+        """Return the token request. Raises KeyUnusableError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """The connected app's own key and secret; Salesforce runs as the user that the app names."""
+    """Consumer key and secret of the connected app; Salesforce runs as the user that the app names."""
 
     client_id: str
     client_secret: str = field(repr=False)
 
     def request(self) -> TokenRequest:
-        """Return the token request: HTTP Basic, so that the secret is in no form."""
+        """Return the token request with HTTP Basic authentication, so that the form does not contain the secret."""
         basic = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode("ascii")
         return TokenRequest({"grant_type": "client_credentials"}, {"Authorization": f"Basic {basic}"})
 
 
 @dataclass(frozen=True, slots=True)
 class JwtBearer:
-    """A user name, and a signature of the private key whose certificate the connected app holds. No secret ever leaves.
+    """User name and an assertion signed with the private key whose certificate the connected app holds. No secret is sent.
 
     `private_key` is PEM text of an RSA key without a passphrase; `audience` is https://login.salesforce.com, for a sandbox org
-    https://test.salesforce.com; `now` is Unix seconds: the assertion is good from then on.
+    https://test.salesforce.com; `now` returns Unix seconds: the assertion expires ASSERTION_SECONDS later.
     """
 
     client_id: str
@@ -83,7 +83,7 @@ class JwtBearer:
 
 
 def signed(claims: Mapping[str, object], private_key: str) -> str:
-    """Return the claims as a JWT signed with RS256, the one algorithm Salesforce takes. Raises KeyUnusableError."""
+    """Return the claims as a JWT signed with RS256, the only algorithm Salesforce accepts. Raises KeyUnusableError."""
     try:
         key = load_pem_private_key(private_key.strip().encode(), password=None)
     except (ValueError, TypeError) as error:  # TypeError: it has a passphrase

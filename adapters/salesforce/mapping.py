@@ -1,4 +1,4 @@
-"""Which objects and fields of the org hold what: a table as data, read from salesforce.toml or an installation's own copy of it."""
+"""Mapping of our attributes to the org's objects and fields, read from salesforce.toml or an installation's copy of it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ MIRROR_FACTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 MIRRORS: Final = tuple(MIRROR_FACTS)
-NEEDED: Final = ("content_hash", "name", "version")  # without them a repeated write, or a stale one, could not be told
+NEEDED: Final = ("content_hash", "name", "version")  # without them a repeated or stale write could not be detected
 SCHEMA: Final = 1
-# Names end up in URLs and in queries, so only what Salesforce itself allows in an API name is one.
+# Names are inserted into URLs and queries, so only the characters that Salesforce allows in an API name are valid.
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
 _WORD_CHARACTERS_MAX: Final = 255
 
 
 class MappingFileError(ValueError):
-    """The mapping cannot be used; the message names every place that is wrong, one a line."""
+    """The mapping is invalid; the message names every error, one per line."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusMapping:
-    """The field that says how far a version is, who owns it once the record is there, and its words by our status."""
+    """Field of a version's status, the owner of the field once the record exists, and the field's values by our status."""
 
     field: str
     owner: Owner
@@ -50,9 +50,9 @@ class StatusMapping:
 
 @dataclass(frozen=True, slots=True)
 class OpportunityMapping:
-    """The opportunity that is made with a quote's first record: `link` is the quote's field that names it.
+    """Opportunity that is created with a quote's first record: `link` is the quote's field that names it.
 
-    `fields` and the constants of `given` are written once: whoever works on it owns them from then on. `amount` follows the quote.
+    `fields` and the constants of `given` are written once; Salesforce's users own them afterwards. `amount` follows the quote.
     """
 
     sobject: str
@@ -65,9 +65,9 @@ class OpportunityMapping:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceMapping:
-    """The opportunities that people made, one of which may be chosen for a quote: `link` is the quote's field that names it.
+    """Existing opportunities, one of which may be chosen for a quote: `link` is the quote's field that names it.
 
-    `amount` follows the quote; None: it is never written. `currency` is None for an org that has only one.
+    `amount` follows the quote, or is None and never written. `currency` is None for an org that has only one.
     """
 
     sobject: str
@@ -82,14 +82,14 @@ class ChoiceMapping:
 
     @property
     def account_relationship(self) -> str:
-        """The name by which a query reaches the account: Account for AccountId, Customer__r for Customer__c."""
+        """Relationship name of the account in queries: Account for AccountId, Customer__r for Customer__c."""
         custom = self.account.endswith("__c")
         return f"{self.account.removesuffix('__c')}__r" if custom else self.account.removesuffix("Id")
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorMapping:
-    """An object that may be read and kept: paths of fields, from the record on. `facts` maps our name to the path."""
+    """Object that is copied by the sync: paths of fields relative to the record. `facts` maps our name to the path."""
 
     sobject: str
     name: str
@@ -99,7 +99,7 @@ class MirrorMapping:
 
 @dataclass(frozen=True, slots=True)
 class CrmMapping:
-    """The whole table. `quote_fields` and `line_fields` map the org's field to our attribute, in the order they are written."""
+    """The whole mapping. `quote_fields` and `line_fields` map the org's field to our attribute, in the order of writing."""
 
     quote: str
     quote_key: str
@@ -125,12 +125,12 @@ class CrmMapping:
 
 @cache
 def default_mapping() -> CrmMapping:
-    """Return the table that comes with this build."""
+    """Return the mapping that ships with this build."""
     return read_mapping(files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8"))
 
 
 def read_mapping(text: str) -> CrmMapping:
-    """Read a mapping file. Raises MappingFileError naming everything that is wrong with it at once."""
+    """Parse a mapping file. Raises MappingFileError naming all its errors at once."""
     try:
         content = tomllib.loads(text)
     except ValueError as error:
@@ -141,7 +141,7 @@ def read_mapping(text: str) -> CrmMapping:
 
 
 class _Reader:
-    """One pass over the file; `wrong` collects what cannot be used."""
+    """Parser of one mapping file; `_wrong` collects its errors."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = content

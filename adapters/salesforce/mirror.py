@@ -1,7 +1,7 @@
-"""Reads an object of the org page by page, in the order its records changed, deleted ones included: for a copy that follows it.
+"""Reader of an object's changed records, page by page, in order of change and including deletions, for an incremental copy.
 
-A page begins after a position: the stamp and the id of a record. Many records may share a stamp (a bulk load), so the stamp alone
-would leave some of them out for ever. Which objects and fields there are is the mapping's.
+A page begins after a position: the stamp and the id of a record. Many records may share a stamp (a bulk load), so paging by the
+stamp alone would permanently skip some of them. The mapping names the objects and fields.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from adapters.salesforce.mapping import MirrorMapping
 
 PAGE_RECORDS: Final = 200
-OVERLAP_SECONDS: Final = 60.0  # what changed together becomes visible one after the other: so much is read once more
+OVERLAP_SECONDS: Final = 60.0  # simultaneous changes become visible one after the other, so reads overlap
 _STAMP: Final = "SystemModstamp"
 
 
 class Mirrors:
-    """Reads pages. `records` is how many a page has at most."""
+    """Page reader. `records` is the maximum number of records per page."""
 
     def __init__(self, calls: SalesforceCalls, records: int = PAGE_RECORDS) -> None:
         self._calls = calls
         self._records = records
 
     async def page(self, wanted: MirrorMapping, after: Position, *, again: bool, correlation_id: str) -> MirrorPage:
-        """Read what follows `after`; with `again` a little of what was before it too. Raises AdapterError."""
+        """Read the page after `after`; with `again` start OVERLAP_SECONDS before it. Raises AdapterError."""
         target = Target("read what changed", wanted.sobject)
         query = self._query(wanted, after, again=again)
         rows = await self._calls.rows(query, Trip(correlation_id, target), deleted_too=True)
@@ -76,7 +76,7 @@ def _mirrored(row: Mapping[str, Any], wanted: MirrorMapping) -> Mirrored:
 
 
 def _reached(row: Mapping[str, Any], path: str) -> object:
-    """Follow a path such as Product2.Name."""
+    """Return the value at a path such as Product2.Name; None if it is missing."""
     found: object = row
     for name in path.split("."):
         found = found.get(name) if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""Opportunities that people made in Salesforce: which of an account are open, whether a chosen one still fits, and its amount."""
+"""Opportunities in Salesforce: search for an account's open ones, checks of a chosen one, and writes of its amount."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _GONE: Final = frozenset({"NOT_FOUND", "ENTITY_IS_DELETED"})
 
 
 class Opportunities:
-    """Reads them, and writes the amount. `mapping` says which object and fields they are."""
+    """Reader of opportunities and writer of their amount. `mapping` names the object and its fields."""
 
     def __init__(self, calls: SalesforceCalls, mapping: CrmMapping) -> None:
         self._calls = calls
         self._mapping = mapping
 
     async def find_open(self, account: str, typed: str, seconds: float) -> tuple[OpenOpportunity, ...]:
-        """Return the open ones of accounts of that name whose own name holds what was typed, the next to close first.
+        """Return the open opportunities of accounts of that name whose own name contains `typed`, earliest close date first.
 
         At most 20, within `seconds`. Raises AdapterError.
         """
@@ -47,20 +47,20 @@ class Opportunities:
         return tuple(each for each in offered if each is not None)[:OFFERED_MAX]
 
     async def check(self, quote: SalesforceQuote, trip: Trip) -> None:
-        """See that the opportunity chosen for a quote can take its record. Raises AdapterError(CONFLICT): what is in the way."""
+        """Check that the opportunity chosen for a quote can take its record. Raises AdapterError(CONFLICT) with the reason."""
         held = await self._held(quote.opportunity_id, trip)
         wrong = self._in_the_way(quote, held)
         if wrong is not None:
             raise AdapterError(Failure.CONFLICT, *wrong)
 
     async def read(self, quote: SalesforceQuote, *, correlation_id: str) -> HeldOpportunity | None:
-        """Return the opportunity of a quote as it is now, chosen or our own; None when there is none. Raises AdapterError."""
+        """Return the current opportunity of a quote, chosen or our own; None when it does not exist. Raises AdapterError."""
         place, target = self._place(quote), Target("read the opportunity", self._sobject(quote), quote.key)
         trip = Trip(correlation_id, target)
         return await self._calls.within_deadline(trip, self._read(place, quote, target, trip))
 
     async def write_amount(self, quote: SalesforceQuote, *, correlation_id: str) -> None:
-        """Give the opportunity of a quote the quote's total; never makes one. Raises AdapterError."""
+        """Write the quote's total to its opportunity; never creates one. Raises AdapterError."""
         field = self._amount(quote)
         if field is None:
             return
@@ -127,7 +127,7 @@ class Opportunities:
         return found
 
     def _in_the_way(self, quote: SalesforceQuote, held: HeldOpportunity | None) -> tuple[str, str] | None:
-        """Return the code and the sentence of what speaks against writing a quote's record under its opportunity; None: nothing."""
+        """Return code and sentence of the reason against writing the quote's record under its opportunity; None without one."""
         name = f"opportunity {quote.opportunity_id} that was chosen for {quote.key}"
         stays = "Nothing was written and the quote is unchanged."
         if held is None:
@@ -154,7 +154,7 @@ class Opportunities:
 
 
 def _offered(row: dict[str, Any], choice: ChoiceMapping) -> OpenOpportunity | None:
-    """Return one row as it is offered; None when it lacks what a choice needs."""
+    """Convert one row for the choice; None when its id, account or name is missing."""
     currency = row.get(choice.currency) if choice.currency else None
     told = [row.get(name) for name in ("Id", choice.account, choice.name)]
     if not all(isinstance(value, str) and value for value in told):

@@ -1,4 +1,4 @@
-"""What Salesforce tells, as plain values: light to import for whoever only keeps or shows it."""
+"""Plain values read from Salesforce, cheap to import for modules that only store or show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenOpportunity:
-    """One that may be chosen. `closes` is a date (YYYY-MM-DD); `currency` is ISO 4217, empty where the org has only one."""
+    """Opportunity that may be chosen. `closes` is a date (YYYY-MM-DD); `currency` is ISO 4217, empty if the org has only one."""
 
     record_id: str
     account_id: str
@@ -24,7 +24,7 @@ class OpenOpportunity:
 
 @dataclass(frozen=True, slots=True)
 class HeldOpportunity:
-    """What Salesforce holds of one now. None is what it does not say."""
+    """Current state of an opportunity in Salesforce. None marks an unknown value."""
 
     record_id: str
     account_id: str | None
@@ -35,7 +35,7 @@ class HeldOpportunity:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far an object was read: up to this record. `modstamp` is as Salesforce writes it; both are empty before the first."""
+    """Position of the last record read from an object. `modstamp` is in Salesforce's format; both are empty before the first."""
 
     modstamp: str = ""
     record_id: str = ""
@@ -43,7 +43,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """One record. `account_id` is empty where it has none; `facts` hold text, numbers as text, and whether, by our names."""
+    """One copied record. `account_id` is empty if it has none; `facts` hold text, numbers as text, and booleans, by our names."""
 
     record_id: str
     name: str
@@ -53,7 +53,7 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True)
 class MirrorPage:
-    """What changed after a position, the ids of what was deleted, and how far that goes; `more`: the page was full."""
+    """Records changed after a position, the ids of deleted records, and the new position; `more` is true if the page was full."""
 
     kept: tuple[Mirrored, ...]
     deleted: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""The one way out to Salesforce: a requests session without retries, redirects or surprises, whose live socket can be cut.
+"""HTTP transport to Salesforce: a requests session without retries or redirects, whose live sockets can be shut down.
 
-requests has no total deadline (its time-outs are per read, so a dripping server outlives them) and a thread cannot be cancelled.
-So every call holds a second handle on its socket; cutting the call shuts the socket down and the thread ends at once.
+requests has no total deadline (its time-outs are per read, so a slow server outlasts them) and a thread cannot be cancelled.
+So every call holds a duplicate handle of its socket; `cut` shuts the socket down and the thread ends at once.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class ResponseTooLargeError(Exception):
-    """The answer is larger than any answer we ask for."""
+    """The answer is larger than ANSWER_BYTES_MAX."""
 
 
 class CallCutError(Exception):
-    """The call was cut before its thread began it."""
+    """The call was cancelled before its thread started."""
 
 
 class LiveCall:
-    """One HTTP exchange in a worker thread. Thread-safe: the loop's thread may `cut` it at any moment."""
+    """One HTTP exchange in a worker thread. Thread-safe: the event loop's thread may `cut` it at any time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._handle: socket.socket | None = None
         self._cut = False
         self._ended = False
-        self.sent = False  # bytes of the request may have left
+        self.sent = False  # bytes of the request may have been sent
         self.answer_headers: Mapping[str, str] = {}
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in this thread as this call. Raises CallCutError at once when it was cut before it began."""
+        """Run `work` in this thread as this call. Raises CallCutError at once if it was cut before it started."""
         if self._cut:
             raise CallCutError
         token = _LIVE_CALL.set(self)
@@ -57,7 +57,7 @@ class LiveCall:
             self._end()
 
     def hold(self, descriptor: int) -> None:
-        """Keep a handle of our own on the socket this call uses, so that it can be shut down whoever owns it."""
+        """Keep a duplicate handle of this call's socket, so that it can be shut down independently of its owner."""
         handle = socket.socket(fileno=os.dup(descriptor))
         with self._lock:
             previous, self._handle = self._handle, handle
@@ -85,7 +85,7 @@ _LIVE_CALL: ContextVar[LiveCall | None] = ContextVar("live_salesforce_call", def
 
 
 def leaving(headers: Mapping[str, str] | None = None) -> None:
-    """Note for the live call that its request begins to leave, or, with `headers`, that it was answered."""
+    """Mark the live call's request as sent or, with `headers`, store the headers of its answer."""
     call = _LIVE_CALL.get()
     if call is not None and headers is None:
         call.sent = True
@@ -94,7 +94,7 @@ def leaving(headers: Mapping[str, str] | None = None) -> None:
 
 
 class _Connection(HTTPSConnection):
-    """A connection that tells the live call which socket it uses and when the request begins to leave."""
+    """Connection that gives the live call its socket and marks the request as sent."""
 
     def _new_conn(self) -> socket.socket:
         connected = super()._new_conn()
@@ -117,19 +117,19 @@ class _Pool(urllib3.HTTPSConnectionPool):
 
 
 class _Adapter(HTTPAdapter):
-    """No retries, a time-out on every read and connect, answers read whole and never beyond the cap."""
+    """Transport adapter without retries, with a time-out on every read and connect, that reads whole answers up to the limit."""
 
     def __init__(self, timeout_seconds: float, connections: int) -> None:
         self._timeout_seconds = timeout_seconds
         super().__init__(pool_connections=1, pool_maxsize=connections, max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Use our own connections, and only over TLS."""
+        """Use our own connection class, over TLS only."""
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = {"https": _Pool}
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Use our own connections behind a proxy too."""
+        """Use our own connection class behind a proxy too."""
         manager = super().proxy_manager_for(*args, **kwargs)
         manager.pool_classes_by_scheme = {"https": _Pool}
         return manager
@@ -154,7 +154,7 @@ class _Adapter(HTTPAdapter):
 
 
 def make_session(*, ca_file: str | None, timeout_seconds: float, connections: int, proxy_url: str | None) -> requests.Session:
-    """Return the session all calls share. Proxies, certificates and credentials of the process environment are not looked at."""
+    """Return the session all calls share. It ignores proxies, certificates and credentials of the process environment."""
     session = requests.Session()
     session.trust_env = False
     session.max_redirects = 0

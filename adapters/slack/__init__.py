@@ -1,1 +1,1 @@
-"""Slack's Web API, its errors and the rules of Block Kit."""
+"""Client of Slack's Web API, its error tables and the rules of Block Kit."""

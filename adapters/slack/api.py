@@ -1,8 +1,8 @@
-"""Slack's Web API, and the two addresses it hands out: response_url and the upload address.
+"""Client of Slack's Web API and of the two URLs it issues: response_url and the upload URL.
 
-A call becomes one HTTP request, a refusal an `AdapterError` read from the table in `slack_errors`. Nothing here retries, sleeps or
-decides. An append carries our key in its message metadata, so that `find` can tell whether a lost answer had come true. What
-breaks a limit of Block Kit is refused here (VALIDATION, "block_kit") and not sent.
+Each call is one HTTP request; a refusal becomes an `AdapterError` by the tables in adapters/slack/errors.py. Nothing here retries,
+sleeps or decides. An append carries our key in its message metadata, so that `find` can detect whether a call with a lost answer
+took effect. A message that breaks a limit of Block Kit is refused here (VALIDATION, "block_kit") and not sent.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-SLACKBOT = "USLACKBOT"  # users.info calls it a person
+SLACKBOT = "USLACKBOT"  # users.info reports it as a person
 METADATA_EVENT_TYPE = "quotebot_delivery"
-FILES_ORIGIN = URL("https://files.slack.com")  # where Slack takes uploads, besides its API host
+FILES_ORIGIN = URL("https://files.slack.com")  # upload host of Slack, besides its API host
 FIND_PAGES_MAX = 5
 FIND_PAGE_MESSAGES = 200
 MEMBER_PAGES_MAX = 10
 MEMBER_PAGE_USERS = 999
 PROBLEMS_NAMED_MAX = 3
-ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address: they say "ok"
+ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address, which answer "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the bot's token belongs to."""
+    """Workspace and bot user that the token belongs to."""
 
     team_id: str
     bot_user_id: str
@@ -54,7 +54,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class PostedMessage:
-    """Where a message is: `ts` is its id inside the channel."""
+    """Location of a message: `ts` is its id inside the channel."""
 
     channel: str
     ts: str
@@ -62,7 +62,7 @@ class PostedMessage:
 
 @dataclass(frozen=True, slots=True)
 class UploadTicket:
-    """A file to be, and the address that takes its bytes (a secret: whoever has it may write the file)."""
+    """Announced file and its upload URL (a secret: it grants permission to write the file)."""
 
     file_id: str
     upload_url: str
@@ -70,9 +70,9 @@ class UploadTicket:
 
 @dataclass(frozen=True, slots=True)
 class SlackMember:
-    """Slack's answer about a person. `teams` are the workspaces they belong to.
+    """Slack's record of a person. `teams` are the workspaces they belong to.
 
-    `is_stranger` is not read: Slack says false for people of another workspace who share a channel with the bot.
+    `is_stranger` is not read: Slack reports false for people of another workspace who share a channel with the bot.
     """
 
     teams: frozenset[str]
@@ -84,7 +84,7 @@ class SlackMember:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFacts:
-    """The kind of a conversation. `ext_shared`: people of another organization are in it, or invited into it (Slack Connect)."""
+    """Kind of a conversation. `ext_shared`: people of another organization are members or invited (Slack Connect)."""
 
     kind: Literal["public", "private", "direct"]
     ext_shared: bool
@@ -92,17 +92,17 @@ class ChannelFacts:
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """A file that was completed into a channel; `permalink` shows it to the channel's members, when Slack says where that is."""
+    """File whose upload into a channel is complete; `permalink` opens it for the channel's members, None if Slack sends none."""
 
     file_id: str
     permalink: str | None
 
 
 class SlackApi:
-    """One workspace. Every method makes one request (`find`: one per page) and raises only `AdapterError`.
+    """Client of one workspace. Every method makes one request (paged reads: one per page) and raises only `AdapterError`.
 
-    `client` brings the token, the API address and no retry handlers; if it has no `session` it gets ours, so that connections are
-    reused. `response_url_hosts` are the hosts (with the port, unless it is the scheme's own) that a response_url may name.
+    `client` holds the token and the API address and must have no retry handlers; without a `session` it uses ours, so that
+    connections are reused. `response_url_hosts` are the hosts (with a non-default port) that a response_url may name.
     """
 
     def __init__(
@@ -126,23 +126,23 @@ class SlackApi:
 
     @property
     def time_ms(self) -> int | None:
-        """Slack's time (Unix ms) by the Date of its newest answer; None before one."""
+        """Slack's time (Unix ms) by the Date header of its latest answer; None without one."""
         return self._sent_at_ms
 
     async def ask_time(self) -> int | None:
-        """Ask Slack for its time (Unix ms), by the Date of an answer to auth.test; None when it carries none."""
+        """Return Slack's time (Unix ms), by the Date header of an auth.test answer; None without that header."""
         await self.identify()
         return self._sent_at_ms
 
     async def identify(self) -> Identity:
-        """Ask Slack who we are (auth.test)."""
+        """Return the identity behind the bot's token (auth.test)."""
         who = await self._call("auth.test", form={})
         enterprise = who.get("enterprise_id")
         team_id, bot_user_id, bot_id = (_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id"))
         return Identity(team_id, bot_user_id, bot_id, enterprise if isinstance(enterprise, str) and enterprise else None)
 
     async def member(self, *, user: str) -> SlackMember:
-        """Ask who somebody is (users.info). NOT_FOUND: nobody whom this workspace can see."""
+        """Return Slack's record of a user (users.info). NOT_FOUND: no user visible to this workspace."""
         who = (await self._call("users.info", form={"user": user})).get("user")
         if not isinstance(who, dict) or who.get("id") != user:
             raise unreadable("users.info", HTTPStatus.OK)
@@ -159,7 +159,7 @@ class SlackApi:
         )
 
     async def channel(self, *, channel: str) -> ChannelFacts:
-        """Return the facts of a conversation (conversations.info). NOT_FOUND: gone, or private without the bot in it."""
+        """Return the facts of a conversation (conversations.info). NOT_FOUND: deleted, or private without the bot as a member."""
         method = "conversations.info"
         found = (await self._call(method, form={"channel": channel})).get("channel")
         if not isinstance(found, dict) or found.get("id") != channel:
@@ -174,7 +174,7 @@ class SlackApi:
     async def members(self, *, channel: str) -> frozenset[str]:
         """Return the user ids of everyone in a channel (conversations.members), page by page.
 
-        Raises `UNCERTAIN` when there are more than MEMBER_PAGES_MAX pages.
+        Raises UNCERTAIN when there are more than MEMBER_PAGES_MAX pages.
         """
         method = "conversations.members"
         form = {"channel": channel, "limit": str(MEMBER_PAGE_USERS)}
@@ -194,7 +194,7 @@ class SlackApi:
         )
 
     async def open_direct(self, *, user: str) -> str:
-        """Return the id of the direct-message channel with somebody (conversations.open). May be repeated."""
+        """Return the id of the direct-message channel with a user (conversations.open). May be repeated."""
         opened = (await self._call("conversations.open", form={"users": user})).get("channel")
         return _text(opened if isinstance(opened, dict) else {}, "conversations.open", "id")
 
@@ -215,9 +215,9 @@ class SlackApi:
         return PostedMessage(*(_text(posted, "chat.postMessage", field) for field in ("channel", "ts")))
 
     async def find(self, *, channel: str, thread_ts: str | None, key: str, oldest_seconds: float) -> PostedMessage | None:
-        """Look for the message that carries `key`, from `oldest_seconds` (Unix time) on. None: it is provably not there.
+        """Return the message that carries `key`, from `oldest_seconds` (Unix time) on. None: it provably does not exist.
 
-        Raises `UNCERTAIN` when there is more to read than FIND_PAGES_MAX pages: absence was not shown.
+        Raises UNCERTAIN when there are more than FIND_PAGES_MAX pages: absence is not proven.
         """
         method = "conversations.replies" if thread_ts else "conversations.history"
         async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
@@ -227,7 +227,7 @@ class SlackApi:
         return None
 
     async def _messages(self, channel: str, thread_ts: str | None, oldest_seconds: float) -> AsyncGenerator[Json, None]:
-        """Yield the messages of a thread, or of a channel, page by page. Raises `UNCERTAIN` when there are too many pages."""
+        """Yield the messages of a thread, or of a channel, page by page. Raises UNCERTAIN when there are too many pages."""
         method = "conversations.replies" if thread_ts else "conversations.history"
         form = {
             "channel": channel,
@@ -260,14 +260,14 @@ class SlackApi:
     async def ephemeral(
         self, *, channel: str, user: str, text: str, blocks: Sequence[Json] = (), thread_ts: str | None = None
     ) -> None:
-        """Tell one person something in a channel; it cannot be read back or updated."""
+        """Send an ephemeral message to one user in a channel; it cannot be read back or updated."""
         thread = {"thread_ts": thread_ts} if thread_ts else {}
         await self._call("chat.postEphemeral", body={**_content(channel, text, blocks), **thread, "user": user})
 
     async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = (), replace: bool = False) -> None:
-        """Answer the person through the address their gesture brought. NOT_FOUND: the address has expired or is used up.
+        """Reply to an interaction through its response_url. NOT_FOUND: the URL has expired or is used up.
 
-        `replace` puts the answer in the place of the private message that the gesture was made on.
+        `replace` replaces the ephemeral message that the interaction came from.
         """
         target = _address(response_url, "response_url")
         if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
@@ -278,12 +278,12 @@ class SlackApi:
         await self._send("response_url", target, json.dumps(content).encode(), "application/json", self._timeout_seconds)
 
     async def open_view(self, *, trigger_id: str, view: Json) -> None:
-        """Open a modal for the gesture of `trigger_id`. EXPIRED: more than three seconds ago, or already used."""
+        """Open a modal for the interaction of `trigger_id`. EXPIRED: older than three seconds, or already used."""
         _accept("form", view_problems(view))
         await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
 
     async def update_view(self, *, view_id: str, view_hash: str, view: Json) -> None:
-        """Replace an open modal, if it still is as it was under this hash."""
+        """Replace an open modal if it still has this hash."""
         _accept("form", view_problems(view))
         await self._call("views.update", body={"view_id": view_id, "hash": view_hash, "view": view})
 
@@ -299,14 +299,14 @@ class SlackApi:
         return UploadTicket(*(_text(ticket, method, field) for field in ("file_id", "upload_url")))
 
     async def upload_bytes(self, upload_url: str, content: bytes) -> None:
-        """Step 2 of 3: hand over the bytes; may be repeated. The address must be the API's host or Slack's host for files."""
+        """Step 2 of 3: upload the bytes; may be repeated. The URL's host must be the API's or Slack's host for files."""
         target = _address(upload_url, "upload address")
         if target.origin() not in (URL(self._client.base_url).origin(), FILES_ORIGIN):
             raise _refused_host("upload address")
         await self._send("upload", target, content, "application/octet-stream", self._upload_timeout_seconds)
 
     async def complete_upload(self, *, file_id: str, title: str, channel: str, thread_ts: str | None, comment: str) -> SharedFile:
-        """Step 3 of 3: share the file. Once only: after a lost answer ask `find_file`, a second try is refused (NOT_FOUND)."""
+        """Step 3 of 3: share the file. Once only: after a lost answer call `find_file`; a second attempt is refused (NOT_FOUND)."""
         form = {
             "files": json.dumps([{"id": file_id, "title": title}]),
             "channel_id": channel,
@@ -318,7 +318,7 @@ class SlackApi:
         return _shared(file_id, files[0] if isinstance(files, list) and files else None)
 
     async def find_file(self, *, file_id: str, channel: str) -> SharedFile | None:
-        """Return an upload that was completed into the channel; None: it was not. Slack may need some seconds to know."""
+        """Return an upload completed into the channel, else None. Slack may list it only after some seconds."""
         try:
             answer = await self._call("files.info", form={"file": file_id})
         except AdapterError as error:
@@ -330,9 +330,9 @@ class SlackApi:
         return _shared(file_id, found) if any(channel in places for places in shares.values()) else None
 
     async def find_shared(self, *, channel: str, thread_ts: str, filename: str, oldest_seconds: float) -> SharedFile | None:
-        """Return a file of this name in the thread, from `oldest_seconds` (Unix time) on. None: it is provably not there.
+        """Return a file of this name in the thread, from `oldest_seconds` (Unix time) on. None: it provably does not exist.
 
-        Raises `UNCERTAIN` as `find` does.
+        Raises UNCERTAIN as `find` does.
         """
         async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
             async for message in messages:
@@ -342,7 +342,7 @@ class SlackApi:
         return None
 
     async def close(self) -> None:
-        """Close the connections, unless the session was the caller's."""
+        """Close the connections, unless the caller supplied the session."""
         if self._owns_session and self._session is not None:
             await self._session.close()
 
@@ -360,13 +360,13 @@ class SlackApi:
         return answer.data
 
     async def _send(self, what: str, target: URL, content: bytes, content_type: str, seconds: float) -> None:
-        """POST to an address that carries its own permission. It gets no token, and a redirect is not followed."""
+        """POST to a URL that carries its own permission, without a token and without following redirects."""
         with translated(what):
             async with (
                 asyncio.timeout(seconds),
                 self._connections().post(
                     target,
-                    data=io.BytesIO(content),  # raw bytes over 1 MiB would hold up the loop
+                    data=io.BytesIO(content),  # raw bytes over 1 MiB would block the event loop
                     headers={"Content-Type": content_type, "Accept-Encoding": "identity"},
                     allow_redirects=False,
                     auto_decompress=False,
@@ -385,13 +385,13 @@ class SlackApi:
 
 
 def _content(channel: str, text: str, blocks: Sequence[Json]) -> Json:
-    """What every message has. Slack must not turn names in it into mentions or links: our mentions are ids already."""
+    """Return the fields of every message. Slack must not turn names into mentions or links: our mentions are ids already."""
     _accept("message", message_problems(text, list(blocks)))
     return {"channel": channel, "text": text, **({"blocks": list(blocks)} if blocks else {}), "parse": "none", "link_names": False}
 
 
 def _accept(what: str, problems: list[str]) -> None:
-    """Let pass what Slack would take. Raises AdapterError (VALIDATION) naming the places, and none of the texts."""
+    """Raise AdapterError (VALIDATION) if there are problems, naming their places but not the texts."""
     if problems:
         named = "; ".join(problems[:PROBLEMS_NAMED_MAX])
         more = f" and {len(problems) - PROBLEMS_NAMED_MAX} more" if len(problems) > PROBLEMS_NAMED_MAX else ""
@@ -403,7 +403,7 @@ def _accept(what: str, problems: list[str]) -> None:
 
 
 def _key_of(message: Json) -> str | None:
-    """The key that `post` gave this message, if it did."""
+    """Return the key that `post` gave this message, or None."""
     metadata = message.get("metadata") or {}
     if metadata.get("event_type") != METADATA_EVENT_TYPE:
         return None
@@ -424,7 +424,7 @@ def _text(answer: Json, method: str, field: str) -> str:
 
 
 def _texts(values: object) -> list[str]:
-    """The texts of a list that Slack may leave out."""
+    """Return the non-empty texts of a list; empty if the value is not a list."""
     return [value for value in values if isinstance(value, str) and value] if isinstance(values, list | tuple) else []
 
 
@@ -436,7 +436,7 @@ def _parsed(raw: bytes) -> object:
 
 
 def _address(text: str, what: str) -> URL:
-    """The URL, if it is one: absolute, and without a user name that makes a host look like another."""
+    """Parse a URL that must be absolute and without credentials, which can disguise the host. Raises VALIDATION otherwise."""
     try:
         target = URL(text)
     except ValueError as error:
@@ -447,7 +447,7 @@ def _address(text: str, what: str) -> URL:
 
 
 def _private(target: URL) -> bool:
-    """Tell whether what we send stays private on the way: TLS, or this machine."""
+    """Return whether the transport is private: TLS, or the local machine."""
     return target.scheme == "https" or (target.scheme == "http" and target.host in {"127.0.0.1", "::1", "localhost"})
 
 

@@ -1,7 +1,7 @@
-"""Judges a message or a view as Slack does, before it is sent: every limit of Block Kit for what this app draws.
+"""Validation of messages and views before sending: every limit of Block Kit for the elements this app uses.
 
-What Slack would refuse is refused here, in words that name the place, and no request is spent on it. The texts themselves are never
-repeated: they may name customers.
+Content that Slack would refuse is refused here without a request, and the problem names the place. The texts themselves are
+never repeated: they may name customers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MESSAGE_TEXT_MAX: Final = 4_000  # chat.update refuses more
 MARKDOWN_MAX: Final = 12_000  # of all markdown blocks together
 ATTACHMENTS_MAX: Final = 100
 OPTION_VALUE_MAX: Final = 150
-BLOCKS: Final = frozenset({"header", "section", "context", "actions", "divider", "input", "image", "markdown"})  # those we draw
+BLOCKS: Final = frozenset({"header", "section", "context", "actions", "divider", "input", "image", "markdown"})  # used by this app
 ELEMENTS: Final = frozenset(
     {
         "button",
@@ -36,7 +36,7 @@ ELEMENTS: Final = frozenset(
 )
 PLAIN_ONLY: Final = frozenset({"title", "submit", "close", "label", "hint", "placeholder", "confirm", "deny", "description"})
 
-# where a text may stand -> its longest
+# place of a text -> its maximum length
 TEXTS: Final = {
     ("header", "text"): 150,
     ("section", "text"): 3_000,
@@ -62,12 +62,12 @@ STRINGS: Final = {"value": 2_000, "url": 3_000, "action_id": 255, "block_id": 25
 
 
 def message_problems(text: str, blocks: list[Json], attachments: int = 0) -> list[str]:
-    """Return everything Slack would refuse about a message; empty when nothing."""
+    """Return every problem for which Slack would refuse a message; empty without problems."""
     return list(_message_problems(text, blocks, attachments))
 
 
 def view_problems(view: Json) -> list[str]:
-    """Return everything Slack would refuse about a modal or an App Home; empty when nothing."""
+    """Return every problem for which Slack would refuse a modal or an App Home; empty without problems."""
     return list(_view_problems(view))
 
 

@@ -1,4 +1,4 @@
-"""Slack's Web API client as this product uses it: one request per call, no redirects, bounded answers, no retries."""
+"""Restricted Slack Web API client: one request per call, no redirects, bounded answers, no retries."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from adapters.egress import bounded_body, closed_session
 
 
 class BoundedWebClient(AsyncWebClient):
-    """slack_sdk's client with its request replaced; everything the client sends goes through `_request`.
+    """slack_sdk's client with its `_request` replaced; the client sends every request through it.
 
-    An answer that is no JSON object counts as an empty one, which the client then refuses as it refuses `ok: false`.
+    An answer that is not a JSON object counts as an empty one, which the client refuses like `ok: false`.
     """
 
     async def _request(self, *, http_verb: str, api_url: str, req_args: dict[str, Any]) -> dict[str, Any]:

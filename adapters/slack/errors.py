@@ -1,4 +1,4 @@
-"""How Slack fails, as data: error codes and HTTP statuses to our vocabulary, and what broke on the way."""
+"""Error tables of Slack: error codes, HTTP statuses and transport errors mapped to our failures."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from adapters.retry_after import asked_wait_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-CODE = re.compile(r"[a-z0-9_.\-]{1,64}")  # anything else in its place is not a code, and is not repeated to anybody
+CODE = re.compile(r"[a-z0-9_.\-]{1,64}")  # any other value is not a code and is never shown
 
-# What kind of failure each of Slack's error codes is. A code that is not here is a refusal for good: VALIDATION.
+# Failure of each of Slack's error codes. An unknown code is a permanent refusal: VALIDATION.
 CODES: Mapping[Failure, str] = MappingProxyType(
     {
         Failure.THROTTLED: "ratelimited rate_limited",
@@ -42,7 +42,7 @@ CODES: Mapping[Failure, str] = MappingProxyType(
 )
 ERRORS: Mapping[str, Failure] = MappingProxyType({code: failure for failure, codes in CODES.items() for code in codes.split()})
 
-# What an HTTP status means where the body names no code.
+# Failure by HTTP status if the body names no code.
 STATUSES: Mapping[int, Failure] = MappingProxyType(
     {
         401: Failure.AUTH,
@@ -56,7 +56,7 @@ STATUSES: Mapping[int, Failure] = MappingProxyType(
 )
 ADDRESS_STATUSES: Mapping[int, Failure] = MappingProxyType(
     {**STATUSES, 401: Failure.NOT_FOUND, 403: Failure.NOT_FOUND}
-)  # no token there
+)  # these requests carry no token
 
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
@@ -73,7 +73,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
 
 @contextmanager
 def translated(method: str) -> Iterator[None]:
-    """Raise `AdapterError` for whatever stops a request or its answer; `possibly_applied` when the request may have left."""
+    """Translate every failure of a request into `AdapterError`; `possibly_applied` if the request may have been sent."""
     try:
         yield
     except SlackApiError as error:
@@ -92,12 +92,12 @@ def translated(method: str) -> Iterator[None]:
     except (aiohttp.ClientError, OSError) as error:
         message = f"The connection to Slack broke during {method}; it may have been applied."
         raise AdapterError(Failure.TRANSIENT, "network", message, possibly_applied=True) from error
-    except (AttributeError, ValueError) as error:  # how slack_sdk fails over an answer that is neither JSON nor an error
+    except (AttributeError, ValueError) as error:  # slack_sdk raises these for an answer that is neither JSON nor an error
         raise unreadable(method, None) from error
 
 
 def refusal(method: str, status: int, headers: Mapping[str, str], answer: object, statuses: Mapping[int, Failure]) -> AdapterError:
-    """Read a refusal: 429 and 5xx by their status, anything else by Slack's code, then by its status."""
+    """Classify a refusal: 429 and 5xx by status, any other by Slack's code, then by status."""
     if statuses is STATUSES and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         message = f"Slack answered {method} with another address ({status}), where nothing was sent; it may have been applied."
         return AdapterError(Failure.TRANSIENT, "redirect", message, http_status=status, possibly_applied=True)
@@ -125,13 +125,13 @@ def _throttled(method: str, code: str, status: int, retry_after_seconds: float |
 
 
 def unreadable(method: str, status: int | None) -> AdapterError:
-    """An answer that does not say what it must: the request may well have been applied."""
+    """Return the error for an answer without the required content: the request may have been applied."""
     message = f"Slack's answer to {method} could not be read; it may have been applied."
     return AdapterError(Failure.TRANSIENT, "unreadable", message, http_status=status, possibly_applied=True)
 
 
 def _where(answer: object) -> str:
-    """The places Slack complains about, without its words, which may quote the message."""
+    """Return the places that Slack reports, without its text, which may quote the message."""
     details = answer.get("response_metadata") if isinstance(answer, dict) else None
     messages = details.get("messages") if isinstance(details, dict) else None
     places = [

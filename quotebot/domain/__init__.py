@@ -1,1 +1,1 @@
-"""Pure configure-price-quote: no I/O, no clock, no randomness. Same inputs, same bytes."""
+"""Pure configure-price-quote logic: no I/O, no clock, no randomness. Equal inputs give equal bytes."""

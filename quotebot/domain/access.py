@@ -1,10 +1,10 @@
-"""The access gate: the one decision about who may read and write quotes.
+"""Access gate: the single decision about read and write access to quotes.
 
-`admit` is the only maker of a `Viewer`, and every read and every change of a quote takes a `Viewer`. It decides by Slack's answer
-about the person (quotebot/execution/actors.py), judged against the bot's own workspace, never by the workspace that a payload
-names. `may_see` is the only decision about one quote: a quote that a viewer cannot see in full is neither shown to them nor changed
-by them, on any surface. Quotes made in a private channel are for its members, the requester, approvers and operators; everybody
-else sees their outline. A channel counts as private until Slack says that it is public (quotebot/execution/channels.py).
+Only `admit` creates a `Viewer`, and every read and every change of a quote requires one. It decides by Slack's record of the
+person (quotebot/execution/actors.py), compared with the bot's own workspace, never by the workspace that a payload names.
+`may_see` is the only decision about one quote: on every surface, a viewer without full sight of a quote can neither read nor
+change it. Members of a private channel, the requester, approvers and operators see its quotes in full; all others see the
+outline. A channel counts as private until Slack reports it as public (quotebot/execution/channels.py).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _CODES: Final[dict[str, Code]] = {"stranger": "foreign_team", "unknown": "not_kn
 
 
 class Sight(Enum):
-    """How much of one quote a viewer sees."""
+    """Extent of one quote that a viewer sees."""
 
     FULL = "full"
     OUTLINE = "outline"  # its number, status and owner
-    NOTHING = "nothing"  # every answer is that of a quote that does not exist
+    NOTHING = "nothing"  # answers are the same as for a quote that does not exist
 
 
 class Visible(Protocol):
-    """The facts of a quote that decide who sees it."""
+    """Facts of a quote that decide its visibility."""
 
     @property
     def team_id(self) -> str: ...  # noqa: D102 -- the quote's workspace
@@ -41,15 +41,15 @@ class Visible(Protocol):
     def requester(self) -> str: ...  # noqa: D102 -- a Slack user id
 
     @property
-    def channel(self) -> str: ...  # noqa: D102 -- where it was made
+    def channel(self) -> str: ...  # noqa: D102 -- the channel it was created in
 
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """The quotes of others that a person may see in full.
+    """Quotes of other people that a person may see in full.
 
-    An `insider` sees those of every channel: an approver (only an approver stands in for one), an operator. `channels` are public
-    or have the person as a member; `asked` are those Slack was asked about.
+    An `insider` (an approver or an operator; only an approver substitutes for an approver) sees the quotes of every channel.
+    `channels` are public or have the person as a member; `asked` are the channels that Slack was queried about.
     """
 
     insider: bool = False
@@ -63,31 +63,31 @@ NOBODY_ASKED: Final = Circle()
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A person whom the gate admitted. Only `admit` makes one."""
+    """Person admitted by the gate. Only `admit` creates one."""
 
     user: str
     team_id: str  # the bot's own workspace
-    own_only: bool = False  # a listed guest: their own quotes, and never an approval
+    own_only: bool = False  # a listed guest: sees only their own quotes and never approves
     circle: Circle = NOBODY_ASKED
 
     @property
     def kind(self) -> Kind:
-        """Slack's answer that admitted the person."""
+        """Slack's classification with which the person was admitted."""
         return "guest" if self.own_only else "member"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason why a person is not admitted; it holds no fact about any quote."""
+    """Reason for not admitting a person; it contains no fact about any quote."""
 
     code: Code
     kind: str
 
 
 def admit(user: str, team_id: str, kind: str, guest_reps: Collection[str]) -> Viewer | Refusal:
-    """Return the viewer, or the refusal. `team_id` is the bot's own workspace, `kind` Slack's answer about the person in it.
+    """Return the viewer, or the refusal. `team_id` is the bot's own workspace, `kind` Slack's classification of the person in it.
 
-    An unknown person is refused, as is a kind that this build does not know.
+    An unknown person is refused, and so is a kind that this build does not know.
     """
     if kind == "member":
         return Viewer(user, team_id)
@@ -97,7 +97,7 @@ def admit(user: str, team_id: str, kind: str, guest_reps: Collection[str]) -> Vi
 
 
 def may_see(viewer: Viewer, quote: Visible) -> Sight:
-    """Return how much of this quote the viewer sees. Every read and every change asks this function, and nothing else."""
+    """Return how much of this quote the viewer sees. Every read and every change uses this function only."""
     if quote.team_id != viewer.team_id or (viewer.own_only and quote.requester != viewer.user):
         return Sight.NOTHING
     circle = viewer.circle
@@ -106,5 +106,5 @@ def may_see(viewer: Viewer, quote: Visible) -> Sight:
 
 
 def may_look_up(viewer: Viewer) -> bool:
-    """Tell whether a viewer is shown names out of the CRM: a listed guest types them."""
+    """Return whether a viewer may look names up in the CRM; a listed guest may not and types them."""
     return not viewer.own_only

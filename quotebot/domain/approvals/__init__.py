@@ -1,1 +1,1 @@
-"""Approvals: policy, authority, requests, slots and reuse."""
+"""Approval logic: policy, authority, requests, slots and reuse."""

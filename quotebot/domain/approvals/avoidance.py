@@ -1,9 +1,9 @@
-"""The smallest change of a quote that avoids an approval: of its discount, its term, one line's quantity, or its special terms.
+"""Search for the smallest change of a quote that avoids an approval: discount, term, one line's quantity, or special terms.
 
-Prices jump at tiers, so whether a change suffices is not monotone, and nothing is assumed to be: each change that is named was
+Prices jump at tiers, so the effect of a change is not monotone, and the search does not assume that it is: each reported change was
 priced and avoids the approval, and the same change less one step (0.01 %, a month, a unit) was priced and does not. The search
-looks as far as a discount at a limit of the policy, one month, one unit; where that does not do it, no change of the kind is named.
-The work is bounded.
+extends to a discount at a limit of the policy, one month or one unit; if that does not suffice, it reports no change of the kind.
+The number of priced lines is bounded.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.price_requests import PriceRequest
 
-    Edit = Callable[[int], PriceRequest]  # a step of one dimension: the request with it
+    Edit = Callable[[int], PriceRequest]  # maps a step of one dimension to the edited request
     Suffices = Callable[[PolicyDecision], bool]
     _Kind = Callable[["_Search", Pricing, ApprovalPolicy, Suffices], "Avoidance | None"]
 
-PRICED_LINES_MAX = 600  # lines priced in one search, over all its tries: a fraction of a second
+PRICED_LINES_MAX = 600  # lines priced in one search, over all attempts: a fraction of a second
 LINES_TRIED_MAX = 4  # the largest ones
 HUNDREDTH = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
 class Avoidance:
-    """A change that avoids an approval. `before` and `after` are per cent, months, units, or how many special terms need legal.
+    """A change that avoids an approval. `before` and `after` are per cent, months, units, or the number of terms that need legal.
 
-    `roles` are those still needed after it, none as a rule.
+    `roles` are the roles still needed after the change, usually none.
     """
 
     what: Literal["discount", "term", "quantity", "terms"]
@@ -46,7 +46,7 @@ class Avoidance:
     roles: tuple[str, ...]
     request: PriceRequest  # with the change made
     name: str = ""  # the product of a quantity
-    by_margin: bool = False  # one step less does not do because of a margin: the figure tells what the products cost
+    by_margin: bool = False  # a margin decides this step, so the figure reveals product costs
 
     @property
     def words(self) -> str:
@@ -60,16 +60,16 @@ class Avoidance:
         }[self.what]
 
     def grants(self, discount_percent: Decimal | None) -> bool:
-        """Tell whether it says that a discount of so many per cent needs nobody."""
+        """Return whether this change states that a discount of `discount_percent` needs no approval."""
         return self.what == "discount" and not self.roles and self.after == discount_percent
 
 
 class _SpentError(Exception):
-    """As many lines were priced as one search may price."""
+    """The search has used up its budget of priced lines."""
 
 
 class _Search:
-    """Prices edits of one request, as many as the budget allows."""
+    """Evaluator of edits of one request within the budget of priced lines."""
 
     def __init__(self, ruleset: Ruleset, policy: ApprovalPolicy, lines: int) -> None:
         self._ruleset = ruleset
@@ -79,7 +79,7 @@ class _Search:
         self._known: dict[PriceRequest, PolicyDecision | None] = {}
 
     def ruling(self, request: PriceRequest) -> PolicyDecision | None:
-        """Return what the policy says of a request, None when it has no price. Raises _SpentError."""
+        """Return the policy's decision about a request, None when it has no price. Raises _SpentError."""
         if request not in self._known:
             self._left -= self._lines
             if self._left < 0:
@@ -89,9 +89,9 @@ class _Search:
         return self._known[request]
 
     def nearest(self, edit: Edit, suffices: Suffices, now: int, ends: Iterable[int]) -> int | None:
-        """Return the step nearest to `now` that was found to suffice although the one before it does not; None when none was.
+        """Return the nearest step to `now` that suffices while the step before it does not; None if none is found.
 
-        One of `ends` on each side, the nearest that suffices, is how far it looks there.
+        On each side, the nearest of `ends` that suffices bounds the search.
         """
         best: int | None = None
         for side in (-1, 1):
@@ -105,9 +105,9 @@ class _Search:
         return best
 
     def _outwards(self, edit: Edit, suffices: Suffices, now: int, end: int) -> int:
-        """Return a first step that suffices on the way from `now`, which does not, to `end`, which does.
+        """Return a first sufficient step between `now`, which does not suffice, and `end`, which does.
 
-        As a rule that is the end itself, a limit of the policy. Else it goes out in doubling steps, and back by bisection.
+        Usually that is the end itself, a limit of the policy. Otherwise the search uses doubling steps, then bisection.
         """
         sign, far = (1 if end > now else -1), abs(end - now)
 
@@ -127,7 +127,7 @@ class _Search:
 
     @staticmethod
     def _least(holds: Callable[[int], bool], no: int, yes: int) -> int:
-        """Return a step after which `holds` is true and before which it is not, from one of each."""
+        """Bisect between `no` and `yes`: return a step where `holds` is true while it is false one step before."""
         while yes - no > 1:
             middle = (no + yes) // 2
             if holds(middle):
@@ -138,9 +138,9 @@ class _Search:
 
 
 def avoidances(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> tuple[Avoidance, ...]:
-    """Return at most one change of each kind after which nobody is needed; else those after which fewer or lower roles are.
+    """Return at most one change of each kind that makes approval unnecessary; else those that need fewer or lower roles.
 
-    Empty for a quote that needs nobody, and for one whose prices have changed since: today's would say nothing about it.
+    Empty for a quote that needs no approval, for one too long to search, and for one whose prices have changed since.
     """
     decision, request = evaluate(pricing, policy), request_of(pricing)
     search = _Search(ruleset, policy, len(pricing.lines))
@@ -152,7 +152,7 @@ def avoidances(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> tu
 
 
 def _sufficient_alone(pricing: Pricing, policy: ApprovalPolicy) -> tuple[_Kind, ...]:
-    """Return the kinds of change after which nobody may be needed: no other one undoes a hit of the discount, or of a term."""
+    """Return the kinds of change that can make approval unnecessary: no other kind resolves a hit of the discount or of a term."""
     discount = any(pricing.deepest_discount_percent > row.limit for row in policy.discount_over)
     discount = discount or pricing.deepest_discount_percent > policy.discount_blocked_over
     terms = bool(set(pricing.terms) - policy.other_terms)
@@ -162,7 +162,7 @@ def _sufficient_alone(pricing: Pricing, policy: ApprovalPolicy) -> tuple[_Kind, 
 
 
 def eases(before: PolicyDecision, after: PolicyDecision) -> bool:
-    """Tell whether a ruling asks for less: a lower commercial role, or an orthogonal one fewer, and nothing more."""
+    """Return whether `after` requires less: a lower commercial role or one orthogonal role fewer, and nothing more."""
     if after.blocked or before.needs == after.needs:
         return False
     rungs_before, others_before = _asked(before)
@@ -221,7 +221,7 @@ def _term(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: S
 
 
 def _quantity(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
-    """Try the lines that cost most; of those whose quantity can be changed to that end take the one that changes least of it."""
+    """Try the lines with the largest net; return the sufficient quantity change that is relatively smallest."""
     del policy
     request = request_of(pricing)
     net = {line.sku: line.net_amount for line in pricing.lines}
@@ -258,7 +258,7 @@ KINDS = (_discount, _term, _quantity, _terms)
 
 
 def _decided_by_margin(search: _Search, edit: Edit, step: int, now: int) -> bool:
-    """Tell whether a margin is under its floor one step nearer to `now`. That request was priced by the search."""
+    """Return whether a margin is under its floor one step closer to `now`. The search has priced that request."""
     before = search.ruling(edit(step - 1 if step > now else step + 1))
     return before is not None and before.by_margin
 
@@ -272,5 +272,5 @@ def _avoidance(
     name: str = "",
 ) -> Avoidance:
     decision = search.ruling(request)
-    assert decision is not None  # noqa: S101 -- it was found by its price
+    assert decision is not None  # noqa: S101 -- the search has priced it
     return Avoidance(what, before, after, decision.required_roles, request, name)

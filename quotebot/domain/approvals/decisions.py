@@ -1,6 +1,6 @@
-"""Who may decide an approval, checked when the decision is made and not when it was asked for.
+"""Authorization of approval decisions, checked when the decision is made, not when the approval was requested.
 
-Sentences name people as `<@U...>`, the one form every surface of the product understands.
+Sentences name people as `<@U...>`, the form that every surface supports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRefusal:
-    """Why not. `code` is for programs, `sentence` for the person: what, why, what now.
+    """Refusal of a decision. `code` is for programs; `sentence` gives the person the result, the reason and the next step.
 
     Codes: foreign_team, not_a_member, not_known, stale, already_decided, not_pending, expired, request_expired, own_request,
     missing_role, delegate_scope, second_person, not_asked, not_your_turn.
@@ -35,7 +35,7 @@ class DecisionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One slot somebody may decide, under which of their roles, and for which absent person if for any."""
+    """One slot that a person may decide, the role used, and the absent person they substitute for, if any."""
 
     number: int
     role: str
@@ -44,20 +44,20 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Mandate:
-    """What one decision of one person covers: at most one commercial slot, and each orthogonal one that is theirs."""
+    """Slots covered by one decision of one person: at most one commercial slot, and every orthogonal one they may decide."""
 
     taken: tuple[Taken, ...]
 
     @property
     def role(self) -> str:
-        """Return the roles under which the person decides: "vp_sales", "deal_desk + legal"."""
+        """Roles under which the person decides: "vp_sales", "deal_desk + legal"."""
         return " + ".join(one.role for one in self.taken)
 
 
 def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at: int | None = None) -> DecisionRefusal | Mandate:
     """Return which slots of `approval`, a request about `quote` (the head version), the person may decide now, or the refusal.
 
-    `received_at` (Unix ms) is when the decision arrived; given, a quote or a request past its end is refused.
+    `received_at` (Unix ms) is the arrival time of the decision; with it, an expired quote or request is refused.
     """
     refusal = (
         _foreign(quote, person)
@@ -97,7 +97,7 @@ def slot_words(slot: Slot) -> str:
 
 
 def _deciders(slots: tuple[Slot, ...]) -> str:
-    """Name whoever decided, each once with all the roles under which they did; of a refusal only who refused."""
+    """Name the deciders, each once with all roles used; after a rejection only those who rejected."""
     decided = [slot for slot in slots if slot.decided_by is not None]
     decisive = [slot for slot in decided if slot.state is SlotState.REJECTED] or decided
     roles: dict[tuple[str, str | None], list[str]] = {}
@@ -189,7 +189,7 @@ def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusa
 
 
 def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
-    """Return who wants the approval: neither they nor anybody in their place gives it."""
+    """Return the people who request the approval: neither they nor their substitutes may give it."""
     return (approval.requested_by, *quote.makers)
 
 
@@ -198,7 +198,7 @@ def _role_words(required: str) -> str:
 
 
 def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, ...]:
-    """Return one slot per circle of authority (the ladder is one, each orthogonal role another), unless decided in."""
+    """Return one slot per circle of authority (the ladder, and each orthogonal role) in which the person has not decided."""
     taken: dict[str, Taken] = {}
     for slot in sorted(approval.slots, key=lambda one: (not _is_meant(one, person), one.number)):
         circle = _circle(slot)
@@ -219,7 +219,7 @@ def _may_take(slot: Slot, approval: Approval, quote: Quote, person: Person) -> T
 
 
 def _absent(slot: Slot, askers: tuple[str, ...], person: Person) -> str | None:
-    """Return the absent person whom the slot asks and for whom this one decides. Nobody decides in the place of who asked."""
+    """Return the absent person whom the slot asks and this person substitutes for, never one of the requesters; or None."""
     for one in person.stands_in_for:
         asked = one.absent == slot.assignee if slot.assignee is not None else bool(one.roles & set(slot.asked or slot.roles))
         if asked and one.absent not in askers and sufficient_role(slot.roles, one.roles) is not None:
@@ -228,7 +228,7 @@ def _absent(slot: Slot, askers: tuple[str, ...], person: Person) -> str | None:
 
 
 def _is_meant(slot: Slot, person: Person) -> bool:
-    """Tell whether a slot is this person's before others they could decide as well."""
+    """Return whether the slot asks this person directly, so that it takes precedence over others they may decide."""
     absent = {one.absent for one in person.stands_in_for}
     if slot.assignee is not None:
         return slot.assignee == person.user or slot.assignee in absent
@@ -244,9 +244,9 @@ def _has_decided(approval: Approval, user: str, circle: str) -> bool:
 
 
 def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> DecisionRefusal:
-    """Say why none of the open slots is this person's."""
+    """Return the reason why the person may decide none of the open slots."""
     missing = " and ".join(_role_words(slot.role) for slot in approval.slots if slot.is_open)
-    if not missing:  # a pending request always has an open slot; if it had none, nobody is named who could decide it
+    if not missing:  # defensive: a pending request always has an open slot
         return DecisionRefusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
     theirs = [slot for slot in approval.slots if sufficient_role(slot.roles, person.roles) is not None]
     if theirs:
@@ -260,7 +260,7 @@ def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Deci
 
 
 def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> DecisionRefusal:
-    """Refuse somebody whose roles suffice for `theirs`, of which none can be decided by them at the moment."""
+    """Refuse a person whose roles suffice for the slots `theirs` but who can decide none of them now."""
     still_open = [slot for slot in theirs if slot.is_open]
     if any(_has_decided(approval, user, _circle(slot)) for slot in still_open):
         sentence = f"You already decided about {quote.quote_id}; a second person has to decide too: {missing}. It stays open."

@@ -1,4 +1,4 @@
-"""Who holds which role now, who stands in for whom, and whom an open approval asks."""
+"""Role holders, delegations, and the people asked by an open approval."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
 
-# "stranger": of another workspace. "unknown": Slack was asked who they are, and has not answered.
+# "stranger": of another workspace. "unknown": Slack was queried about the person and has not answered.
 Kind = Literal["member", "guest", "bot", "deactivated", "stranger", "unknown"]
 KINDS: frozenset[Kind] = frozenset({"member", "guest", "bot", "deactivated", "stranger", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """`absent` is out of office and `delegate` decides instead, from `since` until before `until` (Unix ms)."""
+    """Delegation during an absence: `delegate` decides for `absent` from `since` until before `until` (Unix ms)."""
 
     absent: str
     delegate: str
@@ -30,17 +30,17 @@ class Delegation:
     reason: str | None = None
 
     def holds_at(self, at: int) -> bool:
-        """Tell whether it is in force at this moment (Unix ms)."""
+        """Return whether the delegation is in force at this time (Unix ms)."""
         return self.since <= at < self.until
 
     def overlaps(self, since: int, until: int) -> bool:
-        """Tell whether some moment belongs to both periods."""
+        """Return whether the two periods overlap."""
         return self.since < until and since < self.until
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """An absent person with the roles they hold now."""
+    """Absent person with the roles they hold now."""
 
     absent: str
     roles: frozenset[str]
@@ -48,7 +48,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody at the moment they act: their workspace, the roles they hold, for whom they stand in."""
+    """Person at the time they act: workspace, roles held, and the absent people they substitute for."""
 
     user: str
     team: str
@@ -63,13 +63,13 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
 
 
 def person(user: str, team: str, roles: frozenset[str], stands_in_for: Iterable[StandIn], kind: str = "member") -> Person:
-    """Return the person; a kind this build does not know is a guest, who decides nothing."""
+    """Return the person; an unknown kind counts as a guest, who decides nothing."""
     known: Kind = next((each for each in KINDS if each == kind), "guest")
     return Person(user, team, roles, known, tuple(sorted(stands_in_for, key=lambda one: one.absent)))
 
 
 def covers(roles: frozenset[str], needed: Iterable[str]) -> bool:
-    """Tell whether somebody with `roles` has an equal or higher authority than each of `needed`."""
+    """Return whether `roles` have equal or higher authority than each of `needed`."""
     return all(any(role in roles for role in sufficient_roles(each)) for each in needed)
 
 
@@ -80,9 +80,9 @@ def sufficient_role(wanted: tuple[str, ...], roles: frozenset[str]) -> str | Non
 
 
 def asked_people(slot: Slot, holders: Holders, delegations: Iterable[Delegation], excluded: Iterable[str]) -> tuple[str, ...]:
-    """Return whom an open slot asks: the holders of the roles asked, or of the next higher one when nobody else is there.
+    """Return the people an open slot asks: the holders of the roles asked, or of the next higher role that has holders.
 
-    Somebody out of office is replaced by their delegate, if that one has the authority. `excluded`: who asked for it.
+    A person out of office is replaced by their delegate if the delegate has the authority. `excluded` are the requesters.
     """
     away = {each.absent: each.delegate for each in delegations}
     out = frozenset(excluded)
@@ -95,7 +95,7 @@ def asked_people(slot: Slot, holders: Holders, delegations: Iterable[Delegation]
 
 
 def higher_with_holders(roles: tuple[str, ...], holders: Holders, excluded: Iterable[str]) -> str | None:
-    """Return the lowest role above all of `roles` that anybody else holds; None at the top, and beside the ladder."""
+    """Return the lowest role above all of `roles` with a holder not excluded; None at the top or off the ladder."""
     rungs = [LADDER.index(role) for role in roles if role in LADDER]
     if not rungs:
         return None

@@ -1,6 +1,6 @@
-"""Who must approve a priced quote: thresholds as data, one pure evaluation.
+"""Approval policy of a priced quote: thresholds as data, and one pure evaluation.
 
-A blocked quote never looks like one that needs nobody: whatever blocks also asks for the top of the ladder.
+A blocked quote never looks like one that needs no approval: every blocking rule also requires the top of the ladder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quotebot.domain.pricing.engine import Pricing
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
-ORTHOGONAL = ("legal",)  # beside the ladder: neither replaces nor is replaced by a commercial role
+ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
 HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
 UNDER_THE_FLOOR = "margin is under the floor"
@@ -29,10 +29,10 @@ _WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* % )?is under [0-9][0-9.
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Past `limit` a rule asks for approval by `role`.
+    """Limit of a rule, beyond which it requires approval by `role`.
 
-    With `more` roles beside it, `roles_needed` says whether one of them all decides or each has to. `people` says how many of the
-    group that holds a role have to: one, or every one. A `dual_control` rule takes two people and a written reason each.
+    With `more` roles, `roles_needed` says whether any one role or all of them must approve. `people` says whether one holder of a
+    role or all of them must approve. A `dual_control` rule requires two people, each with a written reason.
     """
 
     limit: Decimal
@@ -45,7 +45,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long an approver may take, in milliseconds from when they could first decide."""
+    """Deadlines of a slot, in milliseconds from the time it opened."""
 
     remind_ms: int = 2 * HOUR_MS
     escalate_ms: int = 4 * HOUR_MS
@@ -63,18 +63,18 @@ class ApprovalPolicy:
     discount_over: tuple[Threshold, ...]  # ascending
     total_over: tuple[Threshold, ...]  # ascending
     margin_under: Mapping[str, Threshold]  # by product family
-    legal_terms: frozenset[str] = frozenset()  # a quote with one of these also needs legal
-    other_terms: frozenset[str] = frozenset()  # these are known and need nobody
-    full_ladder: bool = False  # every rung up to the highest one asked for, each by another person
+    legal_terms: frozenset[str] = frozenset()  # each of these terms also needs legal
+    other_terms: frozenset[str] = frozenset()  # known terms that need no approval
+    full_ladder: bool = False  # every rung up to the highest required one, each by a different person
     order: Literal["parallel", "sequential"] = "parallel"
     timing: Timing = field(default_factory=Timing)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One approval that has to be given: by a holder of any of `roles` (on the ladder: or of a higher one).
+    """One required approval, by a holder of any of `roles` (on the ladder: or of a higher one).
 
-    Needs of a later `stage` are asked for only when those of the earlier ones are given.
+    Needs of a later `stage` are requested only after the earlier ones are approved.
     """
 
     roles: tuple[str, ...]
@@ -84,13 +84,13 @@ class Need:
 
     @property
     def role(self) -> str:
-        """Return the roles as people read them: "cfo", "deal_desk or legal"."""
+        """Display text of the roles: "cfo", "deal_desk or legal"."""
         return " or ".join(self.roles)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """What the policy says: the roles asked for, every hit in words, blocked or not. `needs` has one entry per required role."""
+    """Result of the policy: required roles, every hit in words, and whether it blocks. `needs` has one entry per required role."""
 
     required_roles: tuple[str, ...]
     hits: tuple[str, ...]
@@ -101,7 +101,7 @@ class PolicyDecision:
 
     @property
     def automatic(self) -> bool:
-        """True when nobody has to approve."""
+        """True if no approval is required."""
         return not self.blocked and not self.required_roles
 
 
@@ -118,10 +118,10 @@ _LEGAL = Threshold(Decimal(0), "legal")
 
 
 def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
-    """Apply every rule to a pricing and the contract's special terms: those it was asked with, and `terms`.
+    """Apply every rule to a pricing and the contract's special terms: those of its request, and `terms`.
 
-    Of the commercial roles the highest one is asked (or, with `full_ladder`, every rung up to it), beside every orthogonal one.
-    Totals are compared in the policy's currency, by the rate in the price; without one nobody can approve.
+    The highest commercial role is required (with `full_ladder`, every rung up to it), plus every orthogonal role hit. Totals are
+    compared in the policy's currency, at the rate stored in the price; without a rate the quote is blocked.
     """
     worth = factor(pricing, policy.currency)
     if worth is None:
@@ -141,7 +141,7 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
 
 
 def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
-    """Tell whether the net total is over a limit in the policy's currency, one unit of which is `worth` of the quote's. Exact."""
+    """Return whether the net total exceeds a limit in the policy's currency, 1 unit of which is `worth` of the quote's. Exact."""
     return pricing.net_total > money.multiply(limit, worth)
 
 
@@ -153,7 +153,7 @@ def _no_rate(pricing: Pricing, policy: ApprovalPolicy) -> str:
 
 
 def sufficient_roles(required: str) -> tuple[str, ...]:
-    """Return the roles that may stand in for `required`, lowest first; an orthogonal role is only itself."""
+    """Return the roles with the authority of `required`, lowest first; only an orthogonal role itself satisfies it."""
     if required in LADDER:
         return LADDER[LADDER.index(required) :]
     return (required,) if required in ORTHOGONAL else ()
@@ -174,7 +174,7 @@ def _decision(hits: list[_Hit], policy: ApprovalPolicy) -> PolicyDecision:
 
 
 def _commercial(hits: list[_Hit], *, full_ladder: bool) -> Iterator[Need]:
-    """Yield the highest rung, and those below it that a rule names beside it. Dual control of a lower rung moves up to it."""
+    """Yield the highest rung and the lower ones that a multi-role rule names. Dual control of a lower rung moves to the highest."""
     rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
     asked = {role for rule in rules for role in (rule.role, *rule.more) if role in LADDER}
     if not asked:
@@ -210,7 +210,7 @@ def _people(rules: list[Threshold], role: str) -> Literal["any", "all"]:
 
 
 def _covers(kept: Need, choice: Need) -> bool:
-    """Tell whether whoever decides `kept` may also decide `choice`, so that asking for it once more would be idle."""
+    """Return whether an approver of `kept` may also decide `choice`, which makes `choice` redundant."""
     if choice.dual_control or choice.people == "all":
         return False
     return any(role in sufficient_roles(wanted) for role in kept.roles for wanted in choice.roles)
@@ -238,7 +238,7 @@ def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Ite
 
 
 def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
-    """Yield one for each term that legal has to look at: those the policy names, and those it does not know."""
+    """Yield one hit for each term that legal has to check: those listed in the policy, and those unknown to it."""
     for term in sorted(terms - policy.other_terms):
         known = term in policy.legal_terms
         yield _Hit(_LEGAL, f"the term {term} needs legal" if known else f"the term {term} is unknown to the policy and needs legal")
@@ -256,7 +256,7 @@ def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
 
 
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
-    """Return each family's margin that is under its floor, with both figures. For approvers alone: they tell what a unit costs."""
+    """Return each family's margin under its floor, with both figures. For approvers only: the figures reveal unit costs."""
     found: list[str] = []
     for family, (net, cost) in family_totals(pricing).items():
         floor = policy.margin_under.get(family)
@@ -268,7 +268,7 @@ def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
 
 
 def without_margin_figures(text: str) -> str:
-    """Return a text that an earlier build wrote without the figures of a margin and its floor."""
+    """Return a text of an earlier build with the figures of a margin and its floor removed."""
     return _WRITTEN_MARGIN.sub(UNDER_THE_FLOOR, text)
 
 

@@ -1,4 +1,4 @@
-"""The policy as people write it: TOML in, a Policy out, or the first place that cannot be used."""
+"""Parser of the policy file: converts TOML to a Policy or reports the first invalid place."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HOURS_MAX = 24 * 365
 
 
 class PolicyError(ValueError):
-    """The policy text cannot be used; the message names the place and the remedy."""
+    """The policy text is invalid; the message names the place and the remedy."""
 
 
 def parse_policy(toml_text: str) -> ApprovalPolicy:
-    """Build a policy from TOML. Raises PolicyError naming the first bad place."""
+    """Build a policy from TOML. Raises PolicyError naming the first invalid place."""
     try:
         data = read_toml(toml_text)
     except DocumentError as error:
@@ -60,7 +60,7 @@ def _floor(row: Any, place: str) -> Threshold:
 
 
 def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """Read the optional [terms] table: which named terms also need legal, and which others may be agreed."""
+    """Read the optional [terms] table: the terms that also need legal, and the other permitted terms."""
     if not isinstance(table, dict) or not set(table) <= {"legal", "other"}:
         raise PolicyError("terms: may only have legal and other")
     legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
@@ -116,7 +116,7 @@ def _ascending(table: dict[str, Any], place: str, key: str) -> tuple[Threshold, 
 
 
 def _threshold(row: Any, place: str, key: str) -> Threshold:
-    """Read { <key>, role } or { <key>, roles, roles_needed }; people and dual_control may stand beside either."""
+    """Read { <key>, role } or { <key>, roles, roles_needed }; both may have people and dual_control."""
     if not isinstance(row, dict) or key not in row or not set(row) <= {key, *_ROUTES} or ("role" in row) == ("roles" in row):
         raise PolicyError(f"{place}: must be {{ {key}, role }}; roles, roles_needed, people and dual_control are possible too")
     roles = row.get("roles", [row.get("role")])

@@ -1,8 +1,8 @@
-"""Before submitting: who would have to approve, the largest discount that needs nobody, the smallest change that avoids it all.
+"""Preview before submission: required approvals, the largest discount without approval, and the nearest such discount.
 
-Whether a discount needs nobody is not monotone: a deeper one leaves less margin and passes more discount limits, but also makes the
-total smaller. Each rule alone is, but for the cents by which each line's share of the discount is rounded: so both ends of the
-stretch that needs nobody are found by bisection, and around the upper one every discount is tried at which a cent could matter.
+The need for approval is not monotone in the discount: a deeper one leaves less margin and exceeds more discount limits, but also
+reduces the total. Each rule alone is monotone, except for the rounding of each line's share of the discount. So bisection finds
+both ends of the range without approval, and near the upper end every discount is tried at which a cent could matter.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ PREVIEWED_LINES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What submitting would come to. Discounts in per cent, None where no discount would do.
+    """Result of submitting. Discounts in per cent, None if every discount needs approval.
 
-    `largest_free_discount` is the largest that needs nobody. `nearest_free_discount` is the one that changes the quote least; it is
-    the present one when nobody is needed as it is, and may be a deeper one when only the total is too large.
+    `largest_free_discount` is the largest discount without approval. `nearest_free_discount` is the one closest to the present
+    discount: equal to it if no approval is needed now, and possibly deeper if only the total is too large.
     """
 
     decision: PolicyDecision
@@ -45,7 +45,7 @@ class Preview:
 
 
 def preview(pricing: Pricing, reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str] = frozenset()) -> Preview:
-    """Return what submitting `pricing` would come to. `reprice` gives the same quote at another discount, 0 to 100 %."""
+    """Preview the submission of `pricing`. `reprice` returns the same quote at another discount, 0 to 100 %."""
     decision = evaluate(pricing, policy, terms)
     free = _free_stretch(reprice, policy, terms)
     if free is None:
@@ -56,18 +56,17 @@ def preview(pricing: Pricing, reprice: Reprice, policy: ApprovalPolicy, terms: f
     def is_free(step: int) -> bool:
         return evaluate(reprice(_percent(step)), policy, terms).automatic
 
-    if not is_free(nearest):  # a cent of rounding is in the way
+    if not is_free(nearest):  # a cent of rounding breaks the monotony
         around = range(max(first, nearest + nearest - last), last + 1)
         nearest = min((step for step in around if is_free(step)), key=lambda step: abs(step - nearest))
     return Preview(decision, _percent(last), _percent(nearest))
 
 
 def free_discount(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> Decimal | None:
-    """Return the largest discount in per cent on the whole quote at which it needs nobody, by the prices of today's ruleset.
+    """Return the largest header discount in per cent at which the quote needs no approval, by today's ruleset.
 
-    None when there is none, when the prices have changed since, and for a long quote: the search prices it several times, and it
-    is asked for while somebody waits. None, too, when a margin decides it: everybody in the channel reads it, and it would tell
-    what the products cost.
+    None if there is none, if the prices have changed since, and for a long quote: the search prices it several times while a user
+    waits. None, too, if a margin decides the discount: the whole channel reads it, and it would reveal product costs.
     """
     if len(pricing.lines) > PREVIEWED_LINES_MAX:
         return None
@@ -78,7 +77,7 @@ def free_discount(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) ->
 
     def reprice(discount: Decimal) -> Pricing:
         found = priced(discount)
-        assert isinstance(found, Pricing)  # noqa: S101 -- what has a price at one discount has it at every one
+        assert isinstance(found, Pricing)  # noqa: S101 -- a quote with a price at one discount has a price at every one
         return found
 
     if priced(pricing.discount_percent) != pricing:
@@ -88,7 +87,7 @@ def free_discount(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) ->
 
 
 def _free_stretch(reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str]) -> tuple[int, int] | None:
-    """Return the smallest and the largest discount that needs nobody, in hundredths of a per cent, or None."""
+    """Return the smallest and the largest discount without approval, in hundredths of a per cent, or None."""
     without_totals = replace(policy, total_over=())
 
     def shallow_enough(step: int) -> bool:
@@ -116,10 +115,10 @@ def _free_stretch(reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str
 
 
 def _steps_of_rounding(pricing: Pricing) -> int:
-    """Return how many hundredths of a per cent the net of a family may take to fall by what rounding can hide.
+    """Return the number of 0.01 % steps within which rounding can hide the change of a family's net.
 
-    A share is less than one smallest unit from what it would be unrounded, and so is the whole discount: twice that, of a family
-    with one unit per line and one more.
+    A rounded share differs from the exact one by less than one smallest unit, and so does the whole discount. The bound allows
+    twice that difference: one smallest unit per line and one more.
     """
     unit = money.quantum(pricing.currency)
     steps = [
@@ -136,7 +135,7 @@ def _deepest_by_discount_alone(policy: ApprovalPolicy) -> int:
 
 
 def _last_true(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the last step from `low` to `high` where `holds`; it does at `low`, and once it does not it never does again."""
+    """Return the last step from `low` to `high` where `holds` is true. It must be true at `low` and stay false once false."""
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

@@ -1,4 +1,4 @@
-"""The life of one approval request: opened, decided slot by slot, reminded of, escalated, expired. Each step returns the new value.
+"""Life cycle of an approval request: open, decide slot by slot, remind, escalate, expire. Each step returns the new value.
 
 waiting --> pending --> escalated        any slot rejected, or the request's end: the others are closed
 |            |
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
     from quotebot.domain.quotes.quote import Quote
 
-DUAL = 2  # people a dual-control need takes
+DUAL = 2  # people required by a dual-control need
 Answer = Literal["approve", "reject", "request_changes"]
 _ENDS = {"reject": ApprovalState.REJECTED, "request_changes": ApprovalState.CHANGES_REQUESTED}
 
@@ -30,7 +30,7 @@ _ENDS = {"reject": ApprovalState.REJECTED, "request_changes": ApprovalState.CHAN
 def open_request(
     approval_id: str, quote: Quote, policy: PolicyDecision, holders: Holders, *, asked_by: str, at: int, timing: Timing
 ) -> Approval:
-    """Return a pending request with one slot per yes the policy needs; those of the first stage are open from `at` (Unix ms)."""
+    """Return a pending request with one slot per required decision; slots of the first stage open at `at` (Unix ms)."""
     askers = (asked_by, *quote.makers)
     slots = tuple(
         replace(slot, number=number) for number, slot in enumerate(_slots(policy.needs, holders, askers, at, timing), start=1)
@@ -78,7 +78,7 @@ def answered(
 
 
 def reminded(approval: Approval, number: int, at: int) -> Approval | None:
-    """Return the request with the slot marked as reminded of, or None when it is not due: decided, escalated, or too early."""
+    """Return the request with the slot marked as reminded, or None if not due: decided, escalated, reminded already, or early."""
     slot = slot_of(approval, number)
     if slot is None or slot.state is not SlotState.PENDING or slot.reminded_at is not None or _early(slot.remind_at, at):
         return None
@@ -88,10 +88,10 @@ def reminded(approval: Approval, number: int, at: int) -> Approval | None:
 def escalated(
     approval: Approval, number: int, holders: Holders, makers: tuple[str, ...], *, at: int, timing: Timing
 ) -> Approval | None:
-    """Return the request with a wider circle asked for the slot, or None when it is not due.
+    """Return the request with the slot escalated to a wider circle, or None when it is not due.
 
-    The circle grows by the next higher rung that somebody holds; beside the ladder it is all holders of that very role. Nobody is
-    taken out of it, nobody of a lower authority comes in, and nothing is decided.
+    The circle grows by the next higher rung with holders; off the ladder it is all holders of the same role. Escalation removes
+    no one from the circle, adds no lower authority and decides nothing.
     """
     slot = slot_of(approval, number)
     if slot is None or not slot.is_open or _early(slot.escalate_at, at):
@@ -126,7 +126,7 @@ def expired(approval: Approval, number: int, at: int) -> Approval | None:
 
 
 def invalidated(approval: Approval, at: int) -> Approval:
-    """Return a pending request as withdrawn, because its quote was changed or ended; a decided one stays as it is."""
+    """Return a pending request as withdrawn because its quote changed or ended; a decided one is returned unchanged."""
     if approval.state is not ApprovalState.PENDING:
         return approval
     slots = tuple(_ended(slot, SlotState.CLOSED, at) for slot in approval.slots)
@@ -139,7 +139,7 @@ def slot_of(approval: Approval, number: int) -> Slot | None:
 
 
 def _slots(needs: Iterable[Need], holders: Holders, askers: tuple[str, ...], at: int, timing: Timing) -> Iterator[Slot]:
-    """Yield the slots, not yet numbered: one per need; two under dual control; one per holder where each of a group has to."""
+    """Yield the unnumbered slots: one per need, two under dual control, one per holder if the whole group must approve."""
     for need in needs:
         slot = Slot(number=0, roles=need.roles, stage=need.stage, asked=need.roles, dual_control=need.dual_control)
         slot = _opened(slot, at, timing) if need.stage == 1 else replace(slot, state=SlotState.WAITING)
@@ -162,7 +162,7 @@ def _opened(slot: Slot, at: int, timing: Timing) -> Slot:
 
 
 def _next_stage(slots: tuple[Slot, ...], at: int, timing: Timing) -> tuple[Slot, ...]:
-    """Open the first stage that waits, once nothing of an earlier one is open."""
+    """Open the first waiting stage once no slot of an earlier one is open."""
     waiting = [slot.stage for slot in slots if slot.state is SlotState.WAITING]
     if not waiting or any(slot.is_open for slot in slots):
         return slots

@@ -1,4 +1,4 @@
-"""Reuse of an earlier approval for a changed quote: allowed only while the change is no worse than what a person approved."""
+"""Reuse of an earlier approval for a changed quote: allowed only if the change is no worse than the version people approved."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EarlierApproval:
 
 @dataclass(frozen=True, slots=True)
 class ReuseRules:
-    """Conditions of today for the reuse: role holders, people who are no full members any more, and the value that must be left.
+    """Present conditions for reuse: role holders, people who are no longer full members, and the value that must remain.
 
     `tolerance_percent` is the share of each line and of the total that a change must keep.
     """
@@ -49,11 +49,11 @@ class ReuseRules:
 
 
 def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
-    """Return, in words, each dimension in which `after` is worse than the approved `before`; empty when none is.
+    """Return, in words, each dimension in which `after` is worse than the approved `before`; empty if none is.
 
-    Worse is another currency, a deeper discount, a larger total, a special term, a family's smaller margin, a new family; and what
-    a discount is given for: a shorter term, a removed line, another price tier, a line or a total that keeps less than
-    `tolerance_percent` of its value.
+    Worse means another currency, a deeper discount, a larger total, a new special term, a smaller margin of a family or a new
+    family; and a smaller commitment: a shorter term, a removed line, another price tier, or a line or total that keeps less
+    than `tolerance_percent` of its value.
     """
     return tuple(_worse(before, after, tolerance_percent))
 
@@ -68,10 +68,10 @@ def reused(
     asked_by: str,
     at: int,
 ) -> Approval | None:
-    """Return an approval of `quote` that rests on the `earlier` one, or None when it has to be asked for.
+    """Return an approval of `quote` based on the `earlier` one, or None when a new approval is required.
 
-    It is asked for when anything got worse than the version that people approved, when that version's offer has ended, when a role
-    is needed now that did not decide then, when a decider lost the role or left, and when a decider is the one who asks or a maker.
+    A new one is required if anything is worse than the version that people approved, if that version's offer has ended, if a role
+    is required that did not decide then, if a decider lost the role or left, and if a decider is the requester or a maker.
     """
     approval = earlier.approval
     if approval.state is not ApprovalState.APPROVED or not approval.slots or approval.earlier is not None:
@@ -106,13 +106,13 @@ def reused(
 
 
 def _still_held(need: Need, slot: Slot, holders: Holders) -> bool:
-    """Tell whether the decider of a slot, and the absent person they stood in for, hold a sufficient role today."""
+    """Return whether the decider of a slot, and the absent person they substituted for, hold a sufficient role today."""
     people = (slot.decided_by,) if slot.on_behalf_of is None else (slot.decided_by, slot.on_behalf_of)
     return all(user is not None and sufficient_role(need.roles, roles_of(user, holders)) is not None for user in people)
 
 
 def _decided_then(need: Need, slots: list[Slot]) -> list[Slot]:
-    """Return the decisions of then that answer a need of now: two under dual control, all of a group, else the first."""
+    """Return the earlier decisions that satisfy the need: two under dual control, all of a group, else the first."""
     enough = {role for wanted in need.roles for role in sufficient_roles(wanted)}
     found = [slot for slot in slots if slot.state is SlotState.APPROVED and slot.decided_role in enough]
     if need.people == "all":
@@ -143,7 +143,7 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
             yield f"new family {family}"
             continue
         net_then, cost_then = then[family]
-        # (net - cost) / net is not smaller, without the divisions: cost / net is not larger.
+        # Compares cost / net, without divisions: the margin (net - cost) / net shrinks if cost / net grows.
         if money.multiply(cost, net_then) > money.multiply(cost_then, net) or (net == 0 and net_then > 0):
             yield f"margin of {family}"
 
@@ -164,7 +164,7 @@ def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) ->
 
 
 def _by_product(pricing: Pricing) -> dict[LineKey, list[PricedLine]]:
-    """Return the lines by what was bought: the same product in another bundle, or with other attributes, is something else."""
+    """Group the lines by product: the same product in another bundle or with other attributes is a different one."""
     found: dict[LineKey, list[PricedLine]] = defaultdict(list)
     for line in pricing.lines:
         found[(line.bundle, line.sku, line.family, line.attributes)].append(line)

@@ -1,4 +1,4 @@
-"""The parts of an approval request: each is one yes that has to be given, by one person."""
+"""Slots of an approval request: each is one decision required of one person."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from enum import StrEnum
 
 
 class SlotState(StrEnum):
-    """Where one slot is."""
+    """State of one slot."""
 
-    WAITING = "waiting"  # for the slots of an earlier stage
+    WAITING = "waiting"  # an earlier stage is undecided
     PENDING = "pending"
     ESCALATED = "escalated"  # still open; a wider circle is asked
     APPROVED = "approved"
-    REJECTED = "rejected"  # said no; whether for good, the request's state tells
+    REJECTED = "rejected"  # refused; the request's state says whether for good
     EXPIRED = "expired"
-    CLOSED = "closed"  # the request ended without it
+    CLOSED = "closed"  # the request ended without its decision
 
 
 OPEN = frozenset({SlotState.PENDING, SlotState.ESCALATED})
@@ -24,10 +24,10 @@ UNDECIDED = OPEN | {SlotState.WAITING}
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One yes. Times are Unix milliseconds, UTC; people are Slack user ids.
+    """One required decision. Times are Unix milliseconds, UTC; people are Slack user ids.
 
-    `roles` is what the policy asks for, any one of them; `asked` is whose holders are asked now, never a lower authority.
-    With an `assignee` that very person has to decide (or who stands in for them), until it is escalated.
+    `roles` are the roles the policy requires, any one of them; `asked` are the roles whose holders are asked now, never of lower
+    authority. With an `assignee` only that person (or their substitute) may decide, until the slot is escalated.
     """
 
     number: int  # 1-based in its request
@@ -37,24 +37,24 @@ class Slot:
     asked: tuple[str, ...] = ()
     assignee: str | None = None
     dual_control: bool = False
-    opened_at: int | None = None  # None while it waits
+    opened_at: int | None = None  # None while waiting
     remind_at: int | None = None
     escalate_at: int | None = None
     expires_at: int | None = None
     reminded_at: int | None = None
     escalated_at: int | None = None
     decided_by: str | None = None
-    decided_role: str | None = None  # the role that let them decide
-    on_behalf_of: str | None = None  # the absent person they stood in for
+    decided_role: str | None = None  # the role they decided under
+    on_behalf_of: str | None = None  # the absent person they substituted for
     decided_at: int | None = None
     reason: str | None = None
 
     @property
     def role(self) -> str:
-        """Return the roles as people read them: "cfo", "deal_desk or legal"."""
+        """Display text of the roles: "cfo", "deal_desk or legal"."""
         return " or ".join(self.roles)
 
     @property
     def is_open(self) -> bool:
-        """True while somebody may decide it now."""
+        """True while the slot can be decided."""
         return self.state in OPEN

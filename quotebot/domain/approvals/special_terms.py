@@ -1,4 +1,4 @@
-"""Special terms of a contract: named in a request, known to the policy, said in words to the customer."""
+"""Special terms of a contract: check against the policy, and their display text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[PricingProblem, ...]:
-    """Return one problem for each term that the policy does not name: a misspelt one must not reach a customer."""
+    """Return one problem for each term unknown to the policy: a misspelt term must not reach a customer."""
     known = sorted(policy.legal_terms | policy.other_terms)
     return tuple(
         PricingProblem("terms", f'"{clipped(term)}" is no special term of the policy', _instead(term, known))
@@ -22,7 +22,7 @@ def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[Prici
 
 
 def term_words(term: str) -> str:
-    """Return "liability cap" of "liability_cap"."""
+    """Return the display text of a term: "liability cap" for "liability_cap"."""
     return term.replace("_", " ")
 
 

@@ -1,1 +1,1 @@
-"""Catalogue and rulesets: products, names, spreadsheets, differences and lint."""
+"""Catalogue and rulesets: products, names, spreadsheets, differences and lint checks."""

@@ -1,4 +1,4 @@
-"""What is sold, and every name a person may call it by. What it costs the customer stands in the price books."""
+"""Catalogue of products with all their names. Customer prices are in the price books."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.reader import Table
 
 SKU = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-SUGGEST_CHARACTERS_MAX = 40  # difflib is quadratic; nobody mistypes longer than this
+SUGGEST_CHARACTERS_MAX = 40  # difflib is quadratic; longer inputs are no typos
 PRODUCTS_MAX = 10_000
 COMPONENTS_MAX = 50
 ATTRIBUTES_MAX = 20
@@ -34,7 +34,7 @@ PRODUCT_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What has to be chosen for a configurable product; without a `default` the request must choose."""
+    """Attribute of a configurable product; without a `default` the request must choose a value."""
 
     name: str
     choices: tuple[str, ...]
@@ -43,7 +43,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """How many units of a product one unit of a bundle holds."""
+    """Component of a bundle: the product and its units per bundle."""
 
     sku: str
     quantity: int
@@ -51,9 +51,9 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One thing to sell. `cost` is in the ruleset's currency, per unit and month when recurring, per unit when one-time.
+    """One product for sale. `cost` is in the ruleset's currency, per unit and month when recurring, per unit when one-time.
 
-    A bundle is its components, each priced on its own, less `bundle_discount_percent`; it has no price and no cost itself.
+    A bundle consists of components, each priced separately, less `bundle_discount_percent`; it has no price and no cost itself.
     """
 
     sku: str
@@ -71,7 +71,7 @@ class Product:
     tax_category: str = ""  # the family's name unless it says otherwise
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document, complete."""
+        """Return the complete product in the form of a ruleset document."""
         common: dict[str, object] = {
             "sku": self.sku,
             "name": self.name,
@@ -94,30 +94,30 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Every product, and every name a person may call it by."""
+    """All products, and all their names."""
 
     products: Mapping[str, Product]  # by sku
     aliases: Mapping[str, str]  # folded sku, name or alias -> sku
 
     def find(self, text: str) -> Product | None:
-        """Return the product called `text` (sku, name or alias; case and spacing do not matter), sold or no longer sold."""
+        """Return the product named `text` (sku, name or alias; case and spacing are ignored), active or not; or None."""
         sku = self.aliases.get(fold(text))
         return None if sku is None else self.products[sku]
 
     def suggest(self, text: str) -> str | None:
-        """Return the sku on sale whose names come nearest to `text`, or None when none is near."""
+        """Return the active sku with the name closest to `text`, or None when none is close."""
         names = [name for name, sku in self.aliases.items() if sku in self.products and self.products[sku].active]
         near = difflib.get_close_matches(fold(text[:SUGGEST_CHARACTERS_MAX]), names, n=1, cutoff=0.6)
         return self.aliases[near[0]] if near else None
 
 
 def fold(text: str) -> str:
-    """Return the form under which names are compared: NFC, case folded, single spaces."""
+    """Return the form in which names are compared: NFC, case-folded, single spaces."""
     return " ".join(composed(text).casefold().split())
 
 
 def read_catalogue(table: Table) -> Catalogue:
-    """Read `products` of a ruleset's document; problems are noted in the table."""
+    """Read `products` of a ruleset's document; problems are recorded in the table."""
     products: dict[str, Product] = {}
     aliases: dict[str, str] = {}
     rows: list[tuple[Table, Product]] = []

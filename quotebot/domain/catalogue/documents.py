@@ -1,4 +1,4 @@
-"""Reading of TOML and JSON documents within bounds: depth and the size of numbers."""
+"""Parser of TOML and JSON documents with limits on depth and the size of numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 LEVELS_MAX: Final = 50
 NUMBER_BITS_MAX: Final = 256
 EXPONENT_MAX: Final = 60
-# Parts of a key with dots between them; tomllib takes quadratic time for many. Each try begins at the start of a part.
+# A dotted key with many parts, for which tomllib takes quadratic time. Each match attempt begins at the start of a part.
 _DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{LEVELS_MAX}}}", re.ASCII)
 
 
 class DocumentError(ValueError):
-    """The text cannot be read; the message says why, and where that is known."""
+    """The text cannot be parsed; the message gives the reason and, if known, the place."""
 
 
 def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
-    """Return a TOML document. Raises DocumentError, also for one that is nested too deeply."""
+    """Parse a TOML document. Raises DocumentError, also for one that is nested too deeply."""
     if _DOTTED.search(text):
         raise too_deep()
     try:
@@ -37,7 +37,7 @@ def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict
 
 
 def read_json(text: str) -> Any:
-    """Return a JSON document with exact numbers and no key twice. Raises DocumentError, also for one nested too deeply."""
+    """Parse a JSON document with exact numbers and unique keys. Raises DocumentError, also for one nested too deeply."""
     try:
         document = json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each)
     except RecursionError as error:
@@ -54,7 +54,7 @@ def too_deep() -> DocumentError:
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Tell whether mappings and lists stand in each other more than `levels` times. Linear, without recursion."""
+    """Return whether mappings and lists are nested deeper than `levels`. Linear, without recursion."""
     level = [value]
     for _ in range(levels + 1):
         level = [child for each in level for child in _children(each)]
@@ -69,7 +69,7 @@ def _children(value: object) -> list[Any]:
 
 
 def _check(document: object) -> None:
-    """Raise DocumentError where a document goes beyond the bounds."""
+    """Raise DocumentError if a document exceeds the limits."""
     if is_deeper(document, LEVELS_MAX):
         raise too_deep()
     waiting = [document]

@@ -1,4 +1,4 @@
-"""What is allowed in a ruleset but hardly meant: for whoever is about to activate it."""
+"""Lint of a ruleset before activation: valid but probably unintended content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lint(ruleset: Ruleset) -> tuple[str, ...]:
-    """Return every doubt as one sentence, in a fixed order; empty when there is none."""
+    """Return every finding as one sentence, in a fixed order; empty without findings."""
     return (*_unpriced(ruleset), *_unsold_components(ruleset), *_below_cost(ruleset), *_unconvertible(ruleset))
 
 
@@ -44,7 +44,7 @@ def _below_cost(ruleset: Ruleset) -> Iterator[str]:
 
 
 def _lowest(entry: PriceEntry) -> Decimal | None:
-    """Return the lowest price of a unit, where the book says it outright."""
+    """Return the lowest unit price if the entry states one; None for other kinds of price."""
     if isinstance(entry.kind, Flat):
         return entry.kind.price
     if isinstance(entry.kind, Tiered) and entry.kind.mode != "block":

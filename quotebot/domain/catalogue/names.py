@@ -1,7 +1,7 @@
-"""The names of the catalogue as they occur in running text, and the name that a misspelt word comes nearest to.
+"""Lookup of catalogue names in running text, including misspelt ones.
 
-Nothing is prepared: the catalogue's own table of names is asked for each run of words, so that a message costs the same whether
-ten products are sold or ten thousand.
+There is no index: each run of words is looked up in the catalogue's own table of names, so that the cost of a message does not
+depend on the number of products.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 TOKENS_MAX: Final = 8
 NEAR_CHARACTERS_MIN: Final = 4
 NEAR_CHARACTERS_MAX: Final = 40
-LONG_CHARACTERS: Final = 8  # from here on two slips of the finger are forgiven
-LOOK_UPS_MAX: Final = 8  # each compares a word with every name
+LONG_CHARACTERS: Final = 8  # from this length on two typing errors are accepted
+LOOK_UPS_MAX: Final = 8  # each compares one word with every name
 NEAREST_MAX: Final = 10
 
 
 class Names:
-    """What a product may be called in one text. Look-ups of misspelt words are few, so that hostile text costs little."""
+    """Name lookup for one text. The number of lookups of misspelt words is limited, so that hostile text costs little."""
 
     def __init__(self, catalogue: Catalogue, text: str) -> None:
         self._catalogue = catalogue
@@ -36,7 +36,7 @@ class Names:
         self._looked_up: dict[str, str | None] = {}
 
     def longest(self, found: Sequence[Token], index: int) -> tuple[int, str]:
-        """Return how many tokens from here on are a name, at most, and the sku; (0, "") when none is."""
+        """Return the length in tokens of the longest name starting at `index`, and its sku; (0, "") without one."""
         names = self._catalogue.aliases
         length, sku = 0, ""
         for count, spelling in self._spellings(found, index):
@@ -45,7 +45,7 @@ class Names:
         return length, sku
 
     def _spellings(self, found: Sequence[Token], index: int) -> Iterator[tuple[int, str]]:
-        """Yield what is written from here on, word by word: as it stands, with spaces and with hyphens between the words."""
+        """Yield runs of words from `index` on, each with its length: joined by spaces, by hyphens, and as written."""
         spaced = ""
         for count, token in enumerate(found[index : index + TOKENS_MAX], start=1):
             if token.kind not in ("word", "number"):
@@ -59,7 +59,7 @@ class Names:
                     yield count, fold(written)
 
     def near(self, word: str) -> str | None:
-        """Return the one product on sale whose name is a slip or two away; None when there is none, or more than one."""
+        """Return the sku of the only active product with a name one or two typing errors away; None if none or several match."""
         if not NEAR_CHARACTERS_MIN <= len(word) <= NEAR_CHARACTERS_MAX:
             return None
         if word not in self._looked_up:

@@ -1,7 +1,7 @@
-"""Reads a plain document (mappings and lists, as TOML, YAML or JSON give them) and collects every problem with its place.
+"""Reader of plain documents (mappings and lists from TOML, YAML or JSON) that collects every problem with its place.
 
-A reader never raises for bad data: it notes the problem and goes on with a harmless value, so that one look at a document finds
-everything. Whoever reads must throw the result away when there is a problem.
+A reader never raises for invalid data: it records the problem and continues with a harmless value, so that one pass finds
+all problems. The caller must discard the result if there is a problem.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]  # keys and 0-based indices from the top of the doc
 
 @dataclass(frozen=True, slots=True)
 class RulesetProblem:
-    """One thing that is wrong in a document: where, what, and what to write instead."""
+    """One problem in a document: the place, the error and the suggested correction."""
 
     path: Path
     message: str
@@ -33,7 +33,7 @@ class RulesetProblem:
 
     @property
     def place(self) -> str:
-        """The path as people read it, counting from one: "products[2].tiers[1].price"."""
+        """Display text of the path, counting from one: "products[2].tiers[1].price"."""
         return "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in self.path).removeprefix(".")
 
     def __str__(self) -> str:
@@ -42,30 +42,30 @@ class RulesetProblem:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message repeats it: short, without Python's own names for exact numbers."""
+    """Return the display text of a value for messages: short, without Python's names for Decimal and date."""
     text = repr(str(value) if isinstance(value, Decimal | date) else value)
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 1]}…"
 
 
 def is_text(text: str, most: int) -> bool:
-    """Tell whether a text says something on one line: no line ends, no control characters, nothing that turns the line around."""
+    """Return whether a text is non-empty, within the limit and on one line: no line ends, control or direction characters."""
     return bool(text.strip()) and len(text) <= most and not any(unicodedata.category(sign)[0] == "C" for sign in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One mapping of the document. Each method reads one key; what cannot be read is noted in `problems`, shared by all tables."""
+    """One mapping of the document. Each method reads one key and records errors in `problems`, which all tables share."""
 
     entries: Mapping[str, Any]
     path: Path
     problems: list[RulesetProblem]
 
     def report(self, message: str, suggestion: str, *below: str | int) -> None:
-        """Note a problem with this table, or with what is `below` it."""
+        """Record a problem with this table, or with the entry at the path `below` it."""
         self.problems.append(RulesetProblem((*self.path, *below), message, suggestion))
 
     def only(self, *known: str) -> None:
-        """Note every key that nobody reads: a mistyped one would be left out silently."""
+        """Record every unknown key: a mistyped key would be ignored silently."""
         for key in self.entries:
             if key not in known:
                 self.report(f"unknown key {shown(key)}", f"known are {', '.join(sorted(known))}", str(key))
@@ -79,7 +79,7 @@ class Table:
         return ""
 
     def optional_text(self, key: str) -> str | None:
-        """Return a text, or None when the key is not there."""
+        """Return a text, or None when the key is absent."""
         return None if self.entries.get(key) is None else self.text(key)
 
     def choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
@@ -108,7 +108,7 @@ class Table:
         return number
 
     def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        """Return a whole number from `low` to `high`; digits in text count, as a CSV file has nothing else."""
+        """Return a whole number from `low` to `high`; text of digits is accepted, because CSV files contain only text."""
         value = self.entries.get(key, default)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(high)):
             value = int(value)
@@ -128,7 +128,7 @@ class Table:
         return default
 
     def day(self, key: str) -> date | None:
-        """Return a date, or None when the key is not there."""
+        """Return a date, or None when the key is absent or the value is invalid."""
         value = self.entries.get(key)
         if value is None or (isinstance(value, date) and not isinstance(value, datetime)):
             return value
@@ -139,7 +139,7 @@ class Table:
             return None
 
     def currency(self, key: str) -> str:
-        """Return an ISO 4217 code; "USD" in its place when it is none."""
+        """Return an ISO 4217 code; "USD" if the value is invalid."""
         value = self.text(key)
         try:
             money.exponent(value)
@@ -150,7 +150,7 @@ class Table:
         return value
 
     def texts(self, key: str, *, most: int = 100) -> tuple[str, ...]:
-        """Return a list of texts; empty when the key is not there."""
+        """Return a list of texts; empty when the key is absent."""
         value = self.entries.get(key, [])
         if isinstance(value, list | tuple) and len(value) <= most:
             good = [row for row in value if isinstance(row, str) and is_text(row, TEXT_CHARACTERS_MAX)]

@@ -1,4 +1,4 @@
-"""What differs between two rulesets, field by field, old -> new: what somebody looks at before activating one. Pure."""
+"""Differences between two rulesets, field by field, old -> new, for review before activation. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-# the lists of a document, and what names one of their rows
+# the lists of a document, and the fields that identify a row
 KEYS = {
     "products": ("sku",),
     "price_books": ("name",),
@@ -28,7 +28,7 @@ HEAD = ("name", "version", "currency", "rounding", "header_discount")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. `key` names the row, `field` what changed in it; `old` and `new` are as people read them, None: not there."""
+    """One difference. `key` names the row, `field` the changed field; `old` and `new` are display texts, None if absent."""
 
     kind: Literal["added", "removed", "changed"]
     table: str  # "ruleset", "products", "price_books", "prices", "constraints", "taxes", "rates"
@@ -39,7 +39,7 @@ class Change:
 
 
 def ruleset_changes(before: Ruleset, after: Ruleset) -> tuple[Change, ...]:
-    """Return every difference in a fixed order; empty when both say the same."""
+    """Return every difference in a fixed order; empty for equal rulesets."""
     old: Any = canonical_ruleset(before)
     new: Any = canonical_ruleset(after)
     found = list(_fields("ruleset", "", {name: old[name] for name in HEAD}, {name: new[name] for name in HEAD}))
@@ -54,19 +54,19 @@ def _keyed(rows: list[Entry], names: tuple[str, ...]) -> dict[str, Entry]:
     keyed: dict[str, Entry] = {}
     for row in rows:
         key = " ".join(str(row[name]) for name in names if row.get(name) not in (None, ""))
-        while key in keyed:  # rules of one kind may be there for one product, each with its own numbers
+        while key in keyed:  # one product may have several rules of a kind, each with its own numbers
             key += " +"
         keyed[key] = {name: value for name, value in row.items() if name != "prices"}
     return keyed
 
 
 def _prices(books: list[Entry]) -> dict[str, Entry]:
-    """Return each book's prices as one row per product: what a price is made of belongs together."""
+    """Return each book's prices as one row per product, so that the parts of a price stay together."""
     return {f"{book['name']} / {row['sku']}": {"price": price_words(row)} for book in books for row in book["prices"]}
 
 
 def price_words(row: Mapping[str, Any]) -> str:
-    """Return one entry of a price book as people read it, e.g. "range 1: 10, 50: 8"."""
+    """Return the display text of one entry of a price book, e.g. "range 1: 10, 50: 8"."""
     match row["kind"]:
         case "flat":
             said = str(row["price"])

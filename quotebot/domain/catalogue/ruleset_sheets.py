@@ -1,7 +1,7 @@
-"""The tables of a ruleset as spreadsheets: rows of CSV into a document, over another ruleset, and out of one. Pure.
+"""Import and export of a ruleset's tables as CSV files: edits a base ruleset's document, or writes one out. Pure.
 
 A file replaces its table: `products`, `books`, `constraints`, `taxes`, `rates` whole, `prices` those of the books it names, `costs`
-those of the products it names. What is not given stays as the base has it.
+those of the products it names. All other tables keep the values of the base.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "taxes": ("region", "percent"),
     "rates": ("base", "currency", "rate", "on"),
 }
-ONCE: Final[Mapping[str, tuple[str, ...]]] = {  # what may be in a table once
+ONCE: Final[Mapping[str, tuple[str, ...]]] = {  # the columns that must be unique in a table
     "products": ("sku",),
     "books": ("name",),
     "prices": ("book", "sku", "from"),
@@ -53,7 +53,7 @@ ONCE: Final[Mapping[str, tuple[str, ...]]] = {  # what may be in a table once
     "taxes": ("region", "category", "valid_from", "valid_until"),
     "rates": ("base", "currency", "on"),
 }
-EXPORTED: Final = ("products", "books", "prices", "constraints", "taxes", "rates")  # together they say everything but the head
+EXPORTED: Final = ("products", "books", "prices", "constraints", "taxes", "rates")  # together they hold everything but the head
 NUMBERS: Final = frozenset({"cost", "price", "percent", "rate", "quantity", "from", "priority", "bundle_discount_percent"})
 FLAGS: Final = frozenset({"active", "estimated"})
 LISTS: Final = frozenset({"aliases", "converts_to", "then_choices", "of"})
@@ -67,21 +67,21 @@ Path = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class Edited:
-    """A document under construction, and which row and column each part of it came from."""
+    """Document under construction, with the source row and column of each part."""
 
     document: Entry
     problems: list[SheetProblem]
     places: dict[Path, tuple[SheetRow, str | None]] = field(default_factory=dict)
 
     def with_those_of(self, problems: Sequence[RulesetProblem]) -> list[SheetProblem]:
-        """Return every problem, those of the document in their place; one for each cell, for the rest follows from it."""
+        """Return all problems, document problems mapped to their rows; one per cell, because further ones follow from it."""
         found = {(each.file, each.line, each.column or each.message): each for each in reversed(self.problems)}
         for problem in map(self.explained, problems):
             found.setdefault((problem.file, problem.line, problem.column or problem.message), problem)
         return list(found.values())
 
     def explained(self, problem: RulesetProblem) -> SheetProblem:
-        """Return a problem of the document as one of the file that the part came from."""
+        """Convert a problem of the document to one of the source file."""
         for length in range(len(problem.path), 0, -1):
             place = self.places.get(problem.path[:length])
             if place is not None:
@@ -93,7 +93,7 @@ class Edited:
 
 
 def table_of(name: str) -> str | None:
-    """Return which table a file holds by its name, e.g. "prices-2027.csv"; None when it says none."""
+    """Return the table that a file's name denotes, e.g. "prices-2027.csv"; None for other names."""
     stem = name.rpartition("/")[2].casefold()
     return next((table for table in COLUMNS if re.match(rf"{table}(?![a-z])", stem)), None)
 
@@ -104,7 +104,7 @@ def read_rows(table: str, file: str, data: bytes, problems: list[SheetProblem]) 
 
 
 def edited(base: Ruleset, version: str, tables: Mapping[str, Sequence[SheetRow]], problems: list[SheetProblem]) -> Edited:
-    """Return the document of `base` with these tables in place of its own, under another version."""
+    """Return the document of `base` with these tables replaced, under another version."""
     document: Any = copy.deepcopy(canonical_ruleset(base))
     done = Edited({**document, "version": version}, problems)
     for table, apply in _APPLY.items():
@@ -114,7 +114,7 @@ def edited(base: Ruleset, version: str, tables: Mapping[str, Sequence[SheetRow]]
 
 
 def next_version(version: str, taken: Callable[[str], bool]) -> str:
-    """Return the first free version after one: its last number counts on ("7" 8, "2026-11" 2026-12), or one is added."""
+    """Return the next free version: the last number is incremented ("7" to "8", "2026-11" to "2026-12") or a number is appended."""
     head, number = re.fullmatch(r"(.*?)([0-9]{0,9})", version, re.DOTALL).groups()  # type: ignore[union-attr] # matches any text
     if not number:
         head, number = f"{version}-", "1"
@@ -141,7 +141,7 @@ def to_sheets(ruleset: Ruleset) -> dict[str, str]:
 
 
 def _single(table: str, rows: Sequence[SheetRow], problems: list[SheetProblem]) -> list[SheetRow]:
-    """Return the rows without those whose key was there before; each of those is a problem that names both."""
+    """Return the rows without duplicate keys; each duplicate is a problem that names both rows."""
     names = ONCE[table]
     if not names:
         return list(rows)
@@ -262,7 +262,7 @@ def _put_prices(done: Edited, rows: list[SheetRow]) -> None:
 
 
 def _price(done: Edited, group: list[SheetRow], path: Path) -> Entry:
-    """Return one product's price: a row, or a row for each tier, whose first says the rest."""
+    """Return one product's price from one row, or from a row per tier, of which the first holds the other fields."""
     first = group[0]
     if len(group) == 1 and "from" not in first.cells and first.cells.get("kind") not in TIERED:
         return _entry(first, done.problems, without=("book",))

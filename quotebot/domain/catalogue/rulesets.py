@@ -1,7 +1,7 @@
-"""One ruleset: everything that decides a price, read from one plain document, with one canonical form and one hash.
+"""Ruleset: all inputs of a price besides the request, read from one plain document, with one canonical form and one hash.
 
-The document is mappings and lists as TOML, YAML or JSON give them; amounts are text or exact numbers. It is checked whole when it
-is read: an unclear price never waits for a customer to find it.
+The document consists of mappings and lists from TOML, YAML or JSON; amounts are text or exact numbers. It is validated completely
+when it is read, so that ambiguous prices are found before a quote uses them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEYS = (
 
 
 class RulesetError(ValueError):
-    """The document cannot be used. `problems` holds everything that is wrong with it."""
+    """The document is invalid. `problems` holds every error."""
 
     def __init__(self, problems: Sequence[RulesetProblem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -41,7 +41,7 @@ class RulesetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """What prices a quote. `currency` is the one of the costs, and of a request that names none."""
+    """Rules that price a quote. `currency` is that of the costs and of requests without a currency."""
 
     name: str
     version: str
@@ -51,8 +51,8 @@ class Ruleset:
     constraints: tuple[Constraint, ...]
     taxes: tuple[Tax, ...]
     rates: tuple[Rate, ...]
-    rounding: str  # "half_up_per_line": each amount of a line once, half up, to the currency's exponent; totals are sums
-    header_rule: str  # how the header's discount is shared out: "largest_remainder" | "per_line"
+    rounding: str  # "half_up_per_line": rounds each amount of a line once, half up, to the currency's exponent; totals are sums
+    header_rule: str  # allocation of the header discount: "largest_remainder" | "per_line"
     hash: str  # SHA-256 of the canonical document
 
     @property
@@ -62,7 +62,7 @@ class Ruleset:
 
 
 def parse_ruleset(document: object) -> Ruleset:
-    """Read a document. Raises RulesetError with every problem, each with its path, and a suggestion."""
+    """Parse a document. Raises RulesetError with every problem, each with its path and a suggestion."""
     problems: list[RulesetProblem] = []
     if not isinstance(document, Mapping):
         raise RulesetError([RulesetProblem((), "a ruleset is a table", "write name, version, currency, products, price_books")])
@@ -89,7 +89,7 @@ def parse_ruleset(document: object) -> Ruleset:
 
 
 def parse_ruleset_toml(text: str) -> Ruleset:
-    """Read a document from TOML text. Raises RulesetError."""
+    """Parse a document from TOML text. Raises RulesetError."""
     try:
         document = read_toml(text)
     except DocumentError as error:
@@ -98,7 +98,7 @@ def parse_ruleset_toml(text: str) -> Ruleset:
 
 
 def parse_ruleset_json(text: str) -> Ruleset:
-    """Read a document from JSON text; numbers are exact. Raises RulesetError."""
+    """Parse a document from JSON text; numbers are exact. Raises RulesetError."""
     try:
         document = read_json(text)
     except DocumentError as error:
@@ -107,14 +107,14 @@ def parse_ruleset_json(text: str) -> Ruleset:
 
 
 def renamed(ruleset: Ruleset, version: str) -> Ruleset:
-    """Return the same rules under another version, with the hash of that. Raises RulesetError when it cannot be a version."""
+    """Return the same rules under another version, with the matching hash. Raises RulesetError for an invalid version."""
     return parse_ruleset({**canonical_ruleset(ruleset), "version": version})
 
 
 def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:
-    """Return the one document of this ruleset: JSON-ready, complete, every table in a fixed order. `parse_ruleset` reads it again.
+    """Return the canonical document: JSON-ready, complete, every table in a fixed order. `parse_ruleset` reads it back.
 
-    Order decides nothing in a ruleset except among names for people (aliases, choices), which keep theirs.
+    Order has no meaning in a ruleset except in lists of names for people (aliases, choices), which keep their order.
     """
     products = ruleset.catalogue.products
     return {
@@ -133,7 +133,7 @@ def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:
 
 
 def ruleset_hash(ruleset: Ruleset) -> str:
-    """Return the SHA-256 of the canonical document, 64 hex digits: documents that say the same have the same."""
+    """Return the SHA-256 (64 hex digits) of the canonical document: equivalent documents have equal hashes."""
     document: Any = canonical_ruleset(ruleset)
     return keys.digest(document)
 

@@ -1,7 +1,7 @@
-"""Reads and writes CSV as spreadsheets make and take it: named columns, every bad cell with its file, line and column. Pure.
+"""Reader and writer of spreadsheet CSV: named columns; every invalid cell is reported with file, line and column. Pure.
 
-Separators are comma, semicolon or tab, found by the header. A decimal comma is read where the comma is not the separator. What a
-spreadsheet would run as a formula is written with an apostrophe in front, which is taken off again when it is read.
+Separators are comma, semicolon or tab, detected from the header. A decimal comma is accepted if the comma is not the separator. A
+cell that a spreadsheet would run as a formula is written with a leading apostrophe, which the reader removes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS_MAX: Final = 50_000
 COLUMNS_MAX: Final = 100
 SEPARATORS: Final = ",;\t"
 NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
-FORMULA_SIGNS: Final = "=+-@\uff1d\uff0b\uff0d\uff20\t\r\n"  # full-width ones run too; what is blank is skipped before them
+FORMULA_SIGNS: Final = "=+-@\uff1d\uff0b\uff0d\uff20\t\r\n"  # full-width signs run too; spreadsheets skip blanks before them
 PLAIN_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 COMMA_NUMBER: Final = re.compile(r"[0-9]+,[0-9]+")
 GROUPED_MAYBE: Final = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")
@@ -31,7 +31,7 @@ GROUPED_MAYBE: Final = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")
 
 @dataclass(frozen=True, slots=True)
 class SheetProblem:
-    """One thing that is wrong in a file: where, which value, what about it, and what to write instead. Lines count from one."""
+    """One problem in a file: the place, the value, the error and the suggested correction. Lines count from one."""
 
     file: str
     line: int | None
@@ -49,7 +49,7 @@ class SheetProblem:
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """One row that says something. `cells` holds what is not empty, by column, without outer spaces."""
+    """One non-empty row. `cells` holds the non-empty cells by column, without outer spaces."""
 
     file: str
     line: int
@@ -57,21 +57,21 @@ class SheetRow:
     separator: str
 
     def problem(self, column: str | None, message: str, suggestion: str) -> SheetProblem:
-        """Return a problem with this row, or with one cell of it."""
+        """Return a problem with this row, or with one of its cells."""
         return SheetProblem(self.file, self.line, column, self.cells.get(column or ""), message, suggestion)
 
 
 def read_sheet(
     file: str, data: bytes, columns: Sequence[str], needed: Sequence[str], problems: list[SheetProblem]
 ) -> tuple[SheetRow, ...]:
-    """Return the rows of a file. What is wrong with the file itself, its header or its form is noted in `problems`."""
+    """Return the rows of a file. Errors of the encoding, the header or the format are recorded in `problems`."""
     text = _decoded(file, data, problems)
     if text is None:
         return ()
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = 1
     separator = None
-    if lines[0].casefold().startswith("sep=") and lines[0][4:5] in SEPARATORS:  # the line some spreadsheets put on top
+    if lines[0].casefold().startswith("sep=") and lines[0][4:5] in SEPARATORS:  # a first line that some spreadsheets write
         separator, first, lines = lines[0][4:5], 2, lines[1:]
     blank = next((index for index, line in enumerate(lines) if line.strip()), len(lines) - 1)
     first, lines = first + blank, lines[blank:]
@@ -117,7 +117,7 @@ def _folded(name: str) -> str:
 def _parsed(
     file: str, lines: Sequence[str], separator: str, first: int, problems: list[SheetProblem]
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line each row begins on, and its cells; a file that breaks off is a problem and ends there."""
+    """Yield the first line number and the cells of each row; a malformed row is a problem and ends the file."""
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
     line = first
     while True:
@@ -172,7 +172,7 @@ def _rows(
             message = f"{len(cells)} cells under {len(header)} columns, separated by {NAMES[separator]}"
             problems.append(SheetProblem(file, line, None, None, message, "put a value with a separator in it in quotes"))
             continue
-        named = zip(header, cells, strict=False)  # a row may end early
+        named = zip(header, cells, strict=False)  # a row may have fewer cells
         yield SheetRow(file, line, {name: _unguarded(cell) for name, cell in named if cell}, separator)
 
 
@@ -180,7 +180,7 @@ def _rows(
 
 
 def number(row: SheetRow, column: str, problems: list[SheetProblem]) -> str:
-    """Return a number with a decimal point; one that can be read in two ways is a problem, never a guess."""
+    """Return a number with a decimal point; an ambiguous number is a problem, never a guess."""
     text = row.cells[column].replace("\u00a0", "").replace(" ", "")
     if row.separator != "," and GROUPED_MAYBE.fullmatch(text):
         grouped = text.replace(",", "").replace(".", "")
@@ -203,18 +203,18 @@ def number(row: SheetRow, column: str, problems: list[SheetProblem]) -> str:
 
 
 def flag(row: SheetRow, column: str) -> str:
-    """Return true or false as a ruleset's document writes it; whatever else is there is left to its reader."""
+    """Return "true" or "false" as in a ruleset's document; any other text is returned for the reader to refuse."""
     text = row.cells[column].casefold()
     return {"yes": "true", "1": "true", "no": "false", "0": "false"}.get(text, text)
 
 
 def text_of(cell: str) -> str:
-    """Return the text of a cell; one in JSON's quotes keeps its outer spaces."""
+    """Return the text of a cell; text in JSON quotes keeps its outer spaces."""
     return str(json.loads(cell)) if _is_json(cell, '"', str) else cell
 
 
 def texts_of(cell: str) -> list[str]:
-    """Return the texts that | separates; a cell may also hold a list as JSON."""
+    """Return the texts separated by |; a cell may also hold a JSON list."""
     if _is_json(cell, "[", list):
         found: list[str] = json.loads(cell)
         return found
