@@ -1,1 +1,1 @@
-"""Clients of external services: Slack, Salesforce, the LLM and the PDF renderer. They translate; they never decide or retry."""
+"""Clients of external services: Slack, Salesforce, LLM, PDF renderer. They translate; they never decide, sleep or retry."""

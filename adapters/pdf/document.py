@@ -71,7 +71,7 @@ class QuoteDocument:
     seller_name: str
     seller_lines: tuple[str, ...]
     accent: str
-    created_at: str  # the PDF's own dates come from here, never from the clock
+    created_at: str  # source of the PDF's own dates; the clock is never used
     tax_rows: tuple[tuple[str, str], ...] = ()  # label and amount, the total with tax last; empty: before tax
     template: str = DETAILED
     sections: tuple[tuple[str, str], ...] = ()

@@ -1,4 +1,4 @@
-"""What is known of a dead letter's card in the operators' channel."""
+"""Card of a dead letter in the operators' channel."""
 
 from __future__ import annotations
 

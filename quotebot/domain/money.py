@@ -1,7 +1,7 @@
-"""Money: exact decimals in, one rounding rule, text out. A float is a programming error and raises.
+"""Money arithmetic: exact decimals, one rounding rule, formatting. A float is a programming error and raises TypeError.
 
-Rule: an amount is rounded once, half up, to the exponent of its currency (USD 2, JPY 0, KWD 3). Formatting never rounds
-anything that decides: quantise first, format last.
+Rule: an amount is rounded once, half up, to the exponent of its currency (USD 2, JPY 0, KWD 3). Decisions never use
+a formatted value: quantise first, format last.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from babel.numbers import UnknownCurrencyError, validate_currency
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Own context: results must not depend on what the calling thread did to the shared one. 60 digits hold any product of a legal
+# Own context: results must not depend on the calling thread's changes to the shared one. 60 digits hold any product of a legal
 # unit price, quantity, term and percentage exactly.
 EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 DIGITS_MAX = 30
 TEXT_CHARACTERS_MAX = 80  # of a number as text
 
-# ISO 4217: the currencies that do not have two decimals. (Babel tells how amounts are shown, which is not always the same.)
+# ISO 4217: the currencies that do not have two decimals. (Babel has display decimals, which may differ.)
 _EXPONENTS = {
     **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV"), 0),
     **dict.fromkeys(("XAF", "XOF", "XPF"), 0),
@@ -33,8 +33,8 @@ _EXPONENTS = {
 def exact(value: Decimal | int | str) -> Decimal:
     """Return `value` as a finite Decimal.
 
-    Raises TypeError for a float or bool (they were never money) and ValueError for text that is no
-    finite number of at most 30 digits.
+    Raises TypeError for a float or bool and ValueError for text that is not a finite number of at most
+    30 digits.
     """
     if isinstance(value, bool) or not isinstance(value, Decimal | int | str):
         raise TypeError(f"money is Decimal, int or text, never {type(value).__name__}: {value!r}")
@@ -79,7 +79,7 @@ def multiply(*factors: Decimal | int) -> Decimal:
 
 
 def product(*factors: Decimal | int) -> Decimal:
-    """Return the exact product of numbers that were checked when they came in."""
+    """Return the exact product of already validated numbers."""
     result = Decimal(1)
     for factor in factors:
         result = EXACT.multiply(result, factor)
@@ -92,9 +92,9 @@ def percent_of(percent: Decimal, amount: Decimal, currency: str) -> Decimal:
 
 
 def allocate(amount: Decimal, weights: Sequence[tuple[Decimal, str]], smallest: Decimal) -> tuple[Decimal, ...]:
-    """Share `amount` out in proportion to weights, exactly, by largest remainder. All are multiples of `smallest`, none negative.
+    """Allocate `amount` exactly in proportion to weights, by largest remainder. All are non-negative multiples of `smallest`.
 
-    A weight comes with a name: equal remainders are decided by the larger weight, then by name, never by position.
+    Each weight has a name: ties between equal remainders are decided by the larger weight, then by name, never by position.
     """
     whole = int(EXACT.divide(amount, smallest))
     units = [int(EXACT.divide(weight, smallest)) for weight, _ in weights]
@@ -127,7 +127,7 @@ def format_number(amount: Decimal, currency: str) -> str:
 
 
 def format_unit_price(price: Decimal, currency: str) -> str:
-    """Return a unit price with at least the currency's decimals and every further one it has, e.g. "0.405 USD"."""
+    """Return a unit price with all its decimals, at least the currency's, e.g. "0.405 USD"."""
     plain = trimmed(price)
     decimals = len(plain.partition(".")[2])
     if decimals <= exponent(currency):

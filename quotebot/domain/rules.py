@@ -1,4 +1,4 @@
-"""The rules in force: ruleset, policy and the settings that decide with them."""
+"""Active rules: ruleset, policy and the settings used for decisions."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decisions are made by: the active ruleset and policy, who holds which role, how long a quote is valid."""
+    """Active ruleset and policy with the settings for decisions: role holders, validity of quotes and limits."""
 
     ruleset: Ruleset
     policy: ApprovalPolicy
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
-    operators: tuple[str, ...] = ()  # Slack user ids of those who may work dead letters
+    operators: tuple[str, ...] = ()  # Slack user ids of the people who may process dead letters
     terminal_users: Mapping[str, str] = field(default_factory=dict)  # system user -> Slack user id
-    guest_reps: tuple[str, ...] = ()  # Slack user ids of guests who may make quotes and see their own
-    readings_per_day: int = 0  # how many messages of one person a model may read in a day; 0: there is no model
-    summaries_per_day: int = 0  # how many of one person's requests for approval it may sum up in a day
+    guest_reps: tuple[str, ...] = ()  # Slack user ids of guests who may create quotes and see their own
+    readings_per_day: int = 0  # model extractions per person and day; 0: no model
+    summaries_per_day: int = 0  # model summaries of approval requests per person and day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
 
     @property
     def catalogue(self) -> Catalogue:
-        """The active ruleset's products and their names."""
+        """Catalogue of the active ruleset."""
         return self.ruleset.catalogue
 
     @property
     def role_holders(self) -> frozenset[str]:
-        """Return everybody whom the settings give a role: they see the quotes of every channel."""
+        """Everyone with a role in the settings; they see the quotes of every channel."""
         return frozenset(self.operators).union(*self.approvers.values())
 
     def roles_of(self, user: str) -> frozenset[str]:
@@ -53,7 +53,7 @@ class Rules:
         return people.roles_of(user, self.approvers)
 
     def person(self, user: str, team: str, delegations: Iterable[Delegation] = (), kind: str = "member") -> Person:
-        """Return somebody as they act now, with the absent people they stand in for."""
+        """Return a person with their present roles and the absent people they substitute for."""
         absent = [each.absent for each in delegations if each.delegate == user]
         stands_in_for = [StandIn(each, self.roles_of(each)) for each in absent]
         return people.person(user, team, self.roles_of(user), stands_in_for, kind)
@@ -61,9 +61,9 @@ class Rules:
     def who_may_decide(
         self, approval: Approval, makers: tuple[str, ...], delegations: Iterable[Delegation] = ()
     ) -> tuple[str, ...]:
-        """Return whom to ask now: the holders of each role asked, or of the next higher one, or who stands in for them.
+        """Return the people to ask now: the holders of each role asked, or of the next higher one, or their delegates.
 
-        `makers` are those of the quote, who are not asked, like who asks.
+        The quote's `makers` and the requester of the approval are not asked.
         """
         askers, away = (approval.requested_by, *makers), tuple(delegations)
         open_slots = [slot for slot in approval.slots if slot.is_open]

@@ -1,4 +1,4 @@
-"""Rules for text that people and other systems send: its normal form."""
+"""Normal form of text from people and other systems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MARKS_IN_A_ROW_MAX: Final = 30  # Unicode's own bound (UAX #15, stream-safe text
 
 
 def composed(text: str) -> str:
-    """Return text in NFC. Combining marks beyond 30 in a row are dropped: sorting them takes quadratic time."""
+    """Return text in NFC. Combining marks beyond 30 in a row are dropped, because sorting them takes quadratic time."""
     if text.isascii():
         return text
     if any(map(unicodedata.combining, text)):

@@ -1,4 +1,4 @@
-"""From which day to which day something holds."""
+"""Validity periods, in days."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ VALIDITY_KEYS = ("valid_from", "valid_until")
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Both days belong to it; None: without end on that side."""
+    """Validity period that includes both days; None leaves that side open."""
 
     valid_from: date | None = None
     valid_until: date | None = None
 
     def covers(self, day: date | None) -> bool:
-        """Tell whether it holds on `day`. A request without a day is answered by what holds always, never by a guess."""
+        """Return whether the period includes `day`. Without a day only an unlimited period matches."""
         if day is None:
             return self.valid_from is None and self.valid_until is None
         return (self.valid_from is None or self.valid_from <= day) and (self.valid_until is None or day <= self.valid_until)
 
     def overlaps(self, other: Validity) -> bool:
-        """Tell whether some day belongs to both."""
+        """Return whether the two periods share a day."""
         return (self.valid_from or date.min) <= (other.valid_until or date.max) and (other.valid_from or date.min) <= (
             self.valid_until or date.max
         )
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document; what is None is left out."""
+        """Return the period in the form of a ruleset document, without open sides."""
         days = {"valid_from": self.valid_from, "valid_until": self.valid_until}
         return {name: day.isoformat() for name, day in days.items() if day is not None}
 

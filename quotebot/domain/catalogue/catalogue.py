@@ -68,7 +68,7 @@ class Product:
     attributes: tuple[Attribute, ...] = ()
     components: tuple[Component, ...] = ()
     bundle_discount_percent: Decimal = Decimal(0)
-    tax_category: str = ""  # the family's name unless it says otherwise
+    tax_category: str = ""  # defaults to the family's name
 
     def document(self) -> dict[str, object]:
         """Return the complete product in the form of a ruleset document."""

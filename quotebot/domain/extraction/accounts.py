@@ -1,4 +1,4 @@
-"""Whom a quote is for: a part of extraction.py."""
+"""Extraction of the customer's name; part of the extractor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACCOUNT_CHARACTERS_MAX: Final = 100
 
 
 def read_accounts(reading: ExtractionState) -> None:
-    """Note every name that is introduced as the customer's."""
+    """Record every name that is introduced as the customer's."""
     index = 0
     while index < len(reading.items):
         word = reading.word(index)
@@ -30,7 +30,7 @@ def read_accounts(reading: ExtractionState) -> None:
 
 
 def _see_account(reading: ExtractionState, index: int, *, guessed: bool) -> int:
-    """Take what is named here, and what is named after an "and" or an "or": two names are two readings. Returns where they end."""
+    """Record the name at `index` and others after "and" or "or": several names are ambiguous. Return their end index."""
     if reading.word(index) == ":":
         index += 1
     if reading.word(index) == "the" and _capital(reading, index + 1):
@@ -42,7 +42,7 @@ def _see_account(reading: ExtractionState, index: int, *, guessed: bool) -> int:
 
 
 def _take_name(reading: ExtractionState, index: int, *, guessed: bool) -> int:
-    """Take the capitalised words that begin here as an account; written small they are one only after "for" and its like."""
+    """Record the capitalised words at `index` as an account; lower-case words only if not `guessed`. Return their end index."""
     end = _name_end(reading, index)
     if end == index and not guessed:
         end = _small_name_end(reading, index)
@@ -60,7 +60,7 @@ def _take_name(reading: ExtractionState, index: int, *, guessed: bool) -> int:
 
 
 def _name_end(reading: ExtractionState, index: int) -> int:
-    """Return where the capitalised words that begin here end; a small link such as "of" or "&" may stand between two of them."""
+    """Return the end index of the capitalised words at `index`; links such as "of" or "&" may connect them."""
     end = index
     while _capital(reading, end) or (
         end > index

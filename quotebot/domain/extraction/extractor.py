@@ -1,7 +1,7 @@
-"""Reads a request for a quote from free text: no model, one pass over tokens, the catalogue as the dictionary.
+"""Rule-based extraction of a quote request from free text: no model, token passes with the catalogue as the dictionary.
 
-It claims what it is sure of and reports everything else: a doubt stops a proposal, a note is shown beside it. It never raises,
-takes time linear in the text, and can say nothing about prices, approvals or recipients: there is no field for them.
+The extractor claims the tokens that it understands and reports all others: a doubt blocks the proposal, a note is shown with it.
+It never raises, takes time linear in the text, and has no fields for prices, approvals or recipients.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _QUOTE_ID: Final = re.compile(r"\bq-[0-9]{4}-[0-9]{4,9}\b", re.IGNORECASE | re.A
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What was read; None where nothing was, or where two readings conflict. `discount_percent` is what was asked for."""
+    """Result of an extraction; a field is None if absent or ambiguous. `discount_percent` is the requested discount."""
 
     account: str | None
     lines: tuple[ExtractedLine, ...]
@@ -64,12 +64,12 @@ class Extraction:
 
     @property
     def open_questions(self) -> tuple[Remark, ...]:
-        """Why nothing can be proposed; empty when something can."""
+        """Reasons against a proposal; empty if a proposal is possible."""
         return tuple(remark for remark in self.remarks if remark.code in DOUBTS)
 
 
 def extract(text: str, catalogue: Catalogue) -> Extraction:
-    """Read one message, already on one line and in NFC. Equal input gives equal output."""
+    """Extract from one message, already on one line and in NFC. Equal input gives equal output."""
     names = Names(catalogue, text)
     reading = ExtractionState(text, _items(tokens(text), names), names)
     if _QUOTE_ID.search(text):
@@ -86,7 +86,7 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
 
 
 def _items(found: Sequence[Token], names: Names) -> list[Item]:
-    """Name the tokens: products of the catalogue first, the longest name that fits, then words with a known meaning."""
+    """Classify the tokens: first products of the catalogue by the longest matching name, then words with a known meaning."""
     items: list[Item] = []
     index = 0
     while index < len(found):
@@ -120,7 +120,7 @@ def _named(token: Token) -> Item:
 
 
 def _read_money(reading: ExtractionState) -> None:
-    """Amounts of money are reported and otherwise not heard: prices come from the catalogue. They tell the currency, though."""
+    """Claim amounts of money, which determine only the currency: prices come from the catalogue."""
     for index, item in enumerate(reading.items):
         if item.kind != "number" or item.used:
             continue
@@ -163,7 +163,7 @@ def _read_terms(reading: ExtractionState) -> None:
 
 
 def _is_rate(reading: ExtractionState, index: int) -> bool:
-    """Tell whether what ends here was a price, as in "$99 a year", or a frequency, as in "twice a year"."""
+    """Return whether the item is the end of a price, as in "$99 a year", or of a frequency, as in "twice a year"."""
     item = reading.at(index)
     return item is not None and (item.kind in ("money_sign", "currency", "number") or item.text in ("once", "twice", "times"))
 
@@ -179,7 +179,7 @@ def _read_discounts(reading: ExtractionState) -> None:
         first = index if before is None else before
         end = last if after is None else after
         if last > index and before is None and after is None and not _stands_alone(reading, first, last):
-            continue  # per cent of something else: left over, and so a doubt
+            continue  # per cent of something else: unclaimed, and therefore a doubt
         if item.number is None:
             reading.note(NUMBER, first, end)
         else:
@@ -192,7 +192,7 @@ def _read_discounts(reading: ExtractionState) -> None:
 
 def _discount_before(reading: ExtractionState, index: int) -> int | None:
     at = index - 1
-    while reading.word(at) in known.DISCOUNT_LINKS and index - at <= 2:  # noqa: PLR2004 -- "discount of about 10" is none
+    while reading.word(at) in known.DISCOUNT_LINKS and index - at <= 2:  # noqa: PLR2004 -- "discount of about 10" is no discount
         at -= 1
     return at if reading.kind(at) == "discount" and not reading.items[at].used and at >= 0 else None
 
@@ -208,7 +208,7 @@ def _stands_alone(reading: ExtractionState, first: int, last: int) -> bool:
 
 
 def _see_what_it_is_on(reading: ExtractionState, first: int, last: int) -> None:
-    """A discount here is on the whole quote. One that names a product means that product, and is a doubt."""
+    """Remark on a discount next to a product: extracted discounts apply to the whole quote, so one on a product is a doubt."""
     at = last + 1
     while reading.word(at) in ("on", "of", "the", "for", "to", "all", "all-in", "every") and at - last <= GAP_ITEMS_MAX:
         at += 1
@@ -238,7 +238,7 @@ def _see_currency(reading: ExtractionState, sign: Item, first: int, last: int) -
 
 
 def _read_rest(reading: ExtractionState) -> None:
-    """Report whatever nobody claimed: numbers and unclear words as doubts, other words as notes."""
+    """Report all unclaimed items: numbers and unclear words as doubts, other words as notes."""
     for index, item in enumerate(reading.items):
         if item.used or item.kind in ("break", "unit"):
             continue
@@ -248,12 +248,12 @@ def _read_rest(reading: ExtractionState) -> None:
             reading.note(NUMBER, index, index)
         elif item.text in known.UNCLEAR:
             reading.note(WORD, index, index)
-        elif item.text not in known.FILLERS:  # a discount without a number too
+        elif item.text not in known.FILLERS:  # includes a discount word without a number
             reading.note(UNCLAIMED, index, index)
 
 
 def _result(reading: ExtractionState) -> Extraction:
-    """Put the parts together. Where two readings conflict there is none."""
+    """Assemble the extraction. A field with several different values is None and reported as a doubt."""
     seen: set[str] = set()
     for line, excerpt in reading.lines:
         if line.sku in seen:
@@ -284,7 +284,7 @@ def _single(reading: ExtractionState, code: str, found: Mapping[_T, str]) -> _T 
 
 
 def worth_showing(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
-    """Keep each remark once, doubts first, and not more than a person reads; the last one counts those that were left out."""
+    """Deduplicate the remarks, doubts first, and keep at most REMARKS_MAX; the last one then counts the omitted remarks."""
     each = sorted(dict.fromkeys(remarks), key=lambda remark: remark.code not in DOUBTS)
     if len(each) <= REMARKS_MAX:
         return tuple(each)

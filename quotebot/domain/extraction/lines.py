@@ -1,4 +1,4 @@
-"""Which products a text asks for, and how many of each: a part of extraction.py."""
+"""Extraction of products and quantities; part of the extractor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def read_lines(reading: ExtractionState) -> None:
-    """Note every line. A quantity or a product that stands alone is a doubt, unless the two can only belong together."""
-    counted: list[int] = []  # numbers that count seats of no product in particular
+    """Record every line. A lone quantity or product is a doubt, unless exactly one of each remains and they form a line."""
+    counted: list[int] = []  # numbers of seats without a product
     for index, item in enumerate(reading.items):
         if item.kind == "number" and not item.used and not _read_counted(reading, index) and reading.kind(index + 1) == "unit":
             counted.append(index)
@@ -37,7 +37,7 @@ def read_lines(reading: ExtractionState) -> None:
 
 
 def _read_counted(reading: ExtractionState, index: int) -> bool:
-    """Read "150 seats of pro" from its number; a misspelt product is looked up here."""
+    """Read "150 seats of pro" from its number on; misspelt products are looked up here."""
     at = index + 1
     if reading.word(at) == "k" and touching(reading, index):
         at += 1
@@ -65,7 +65,7 @@ def _read_counted(reading: ExtractionState, index: int) -> bool:
 
 
 def _near(reading: ExtractionState, at: int) -> str | None:
-    """Look the word, or it and the next, up among the names; a name of two words takes the second one with it."""
+    """Look up the word, alone or with the next one, as a misspelt name; a two-word match claims both words."""
     following = reading.at(at + 1)
     if following is not None and following.kind in ("word", "unit") and following.text not in known.FILLERS:
         sku = reading.names.near(f"{reading.word(at)} {following.text}")
@@ -77,7 +77,7 @@ def _near(reading: ExtractionState, at: int) -> str | None:
 
 
 def _read_following(reading: ExtractionState, index: int) -> None:
-    """Read "pro: 150", "pro x 150", "Pro Plan, 150 seats" or "Pro Plan with 150 seats" from its product."""
+    """Read "pro: 150", "pro x 150", "Pro Plan, 150 seats" or "Pro Plan with 150 seats" from its product on."""
     at = index + 1
     comma = False
     while (reading.word(at) in ("x", ":", ",", "with", "for", "qty", "quantity") or reading.kind(at) == "unit") and at - index <= 2:  # noqa: PLR2004 -- a sign and a word
@@ -95,7 +95,7 @@ def _read_following(reading: ExtractionState, index: int) -> None:
 
 
 def _add_line(reading: ExtractionState, product: int, counted: int, first: int, last: int, code: str) -> None:
-    """Note one line; a quantity that is no whole number is a doubt."""
+    """Record one line; a quantity that is not a whole number is a doubt."""
     item, quantity = reading.items[product], reading.items[counted].number
     item.used = True
     if quantity is not None and reading.word(counted + 1) == "k" and touching(reading, counted):

@@ -1,7 +1,7 @@
-"""Checks what a model made of a message against the message itself. What a model says counts only where the message says it too.
+"""Validation of a model's answer against the message: a value counts only if the message contains it.
 
-The plain reading (extraction.py) is made as well: a value that both have must be equal, one that only the plain reading has is
-kept, and one that only the model has must stand in the message and is remarked on.
+The rule-based extraction runs as well: a value found by both must be equal, a value found only by the rules is kept, and a value
+found only by the model must occur in the message and is remarked on.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
     from quotebot.domain.catalogue.catalogue import Catalogue
 
-# Doubts of the plain reading that a model cannot put aside: two readings, or no new quote at all.
+# Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
 _KEPT: Final = frozenset({ACCOUNTS, TERMS, DISCOUNTS, CURRENCIES, EXISTING})
 NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
-# Doubts that a model may put aside, but not out of the author's sight.
+# Doubts that a model may override but that the author still sees.
 _SHOWN: Final = frozenset({NUMBER, SIGN, WORD})
 _MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """One product as the model names it, how many (digits), and the words of the message it was read from."""
+    """One product as the model names it, its quantity (digits), and the excerpt of the message it was read from."""
 
     product: str
     quantity: str
@@ -66,7 +66,7 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class ModelReading:
-    """What a model says a message says. The shape was checked by its adapter, the content by nobody yet. Numbers are digits."""
+    """A model's extraction from a message. The adapter has validated the shape, but not the content. Numbers are digits."""
 
     account: str | None
     lines: tuple[ModelLine, ...]
@@ -76,7 +76,7 @@ class ModelReading:
 
 
 def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
-    """Return what may be proposed of a model's reading of `text`; what the message does not say is a doubt."""
+    """Return the part of a model's extraction from `text` that may be proposed; a value missing in the message is a doubt."""
     plain = extract(text, catalogue)
     remarks = [Remark(MODEL, "")]
     remarks += [remark for remark in plain.remarks if remark.code in _KEPT]
@@ -128,7 +128,7 @@ def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks:
 
 
 def _says(excerpt: str, name: str) -> bool:
-    """Tell whether a name (folded) stands in the words of the message, and not inside another word."""
+    """Return whether a name (folded) occurs in the excerpt as whole words."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", fold(excerpt)) is not None
 
 
@@ -146,7 +146,7 @@ def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: 
 
 
 def _percentages(text: str) -> set[Decimal]:
-    """Return the numbers of a message that it calls a percentage or a discount: no other may become one."""
+    """Return the numbers that the message marks as a percentage or a discount; no other number may become a discount."""
     found = tokens(text)
     called: set[Decimal] = set()
     for index, token in enumerate(found):

@@ -1,11 +1,11 @@
-"""What can be said about words that were read from free text, by code; the sentences are in extraction_words.py of the bot."""
+"""Codes of remarks about an extraction; quotebot/views/extraction_messages.py has their sentences."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-# Notes: shown beside the proposal.
+# Notes: shown with the proposal.
 NEAR_NAME: Final = "near_name"
 ONE: Final = "one"
 JOINED: Final = "joined"
@@ -21,7 +21,7 @@ MODEL: Final = "model"
 RULES: Final = "rules"
 UNSURE: Final = "unsure"
 MORE: Final = "more"
-# Doubts: nothing is proposed while there is one.
+# Doubts: each blocks the proposal.
 NO_ACCOUNT: Final = "no_account"
 NO_LINES: Final = "no_lines"
 ACCOUNTS: Final = "accounts"
@@ -58,7 +58,7 @@ DOUBTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something a person has to see: why (`code`), about which words of theirs, and what was made of them, if anything."""
+    """Remark for the author: the reason (`code`), the words concerned, and their interpretation, if any."""
 
     code: str
     excerpt: str

@@ -1,4 +1,4 @@
-"""One text while it is read: its items, what was claimed of them, and what was made of it so far."""
+"""State of one extraction: the text's items, the claims on them, and the values found so far."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.names import Names
 
 EXCERPT_CHARACTERS_MAX: Final = 60
-GAP_ITEMS_MAX: Final = 4  # between a number and what it counts
+GAP_ITEMS_MAX: Final = 4  # between a number and the product it counts
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractedLine:
-    """One product of the catalogue and how many of it."""
+    """One product of the catalogue with its quantity."""
 
     sku: str
     quantity: int
@@ -26,7 +26,7 @@ class ExtractedLine:
 
 @dataclass(slots=True)
 class Item:
-    """A token, or several that mean one thing."""
+    """One token, or several with one meaning."""
 
     kind: str  # word | number | product | unit | term_unit | currency | discount | break | odd | percent | money_sign
     text: str
@@ -41,12 +41,12 @@ class Item:
 
 @dataclass(slots=True)
 class ExtractionState:
-    """One text while it is read."""
+    """State of one extraction."""
 
     text: str
     items: list[Item]
     names: Names
-    products: int = 0  # how often one is named
+    products: int = 0  # number of product items
     lines: list[tuple[ExtractedLine, str]] = field(default_factory=list)
     accounts: dict[str, str] = field(default_factory=dict)  # folded -> as written
     terms: dict[int, str] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class ExtractionState:
     remarks: list[Remark] = field(default_factory=list)
 
     def excerpt(self, first: int, last: int) -> str:
-        """The words of these items as they were written, shortened."""
+        """Return the words of these items as written, shortened."""
         words = " ".join(self.text[self.items[first].start : self.items[last].end].split())
         return words if len(words) <= EXCERPT_CHARACTERS_MAX else f"{words[: EXCERPT_CHARACTERS_MAX - 1]}\u2026"
 
     def note(self, code: str, first: int, last: int, meaning: str = "") -> None:
-        """Remark on these items."""
+        """Add a remark on these items."""
         self.remarks.append(Remark(code, self.excerpt(first, last), meaning))
 
     def use(self, first: int, last: int) -> None:
@@ -69,21 +69,21 @@ class ExtractionState:
             item.used = True
 
     def at(self, index: int) -> Item | None:
-        """The item there, or None beyond either end."""
+        """Return the item at the index, or None out of range."""
         return self.items[index] if 0 <= index < len(self.items) else None
 
     def kind(self, index: int) -> str:
-        """The kind of the item there; "break" beyond either end."""
+        """Return the kind of the item at the index; "break" out of range."""
         item = self.at(index)
         return "break" if item is None else item.kind
 
     def word(self, index: int) -> str:
-        """The folded word there; empty when there is none."""
+        """Return the case-folded text of the item at the index; empty out of range."""
         item = self.at(index)
         return "" if item is None else item.text
 
 
 def touching(reading: ExtractionState, index: int) -> bool:
-    """Tell whether the next item follows without a space, as in "2k"."""
+    """Return whether the next item follows without a space, as in "2k"."""
     following = reading.at(index + 1)
     return following is not None and following.start == reading.items[index].end

@@ -1,7 +1,7 @@
-"""Free text as a list of tokens: words, whole and decimal numbers (also written out), percentages, breaks. One pass, linear time.
+"""Tokenizer of free text: words, whole and decimal numbers (also spelt out), percentages, breaks. One pass, linear time.
 
-It decides nothing about meaning. A sign that could hide or change a number (a range's hyphen, "~", digits of other scripts, signs
-that are not seen) becomes an `odd` token, so that what reads the tokens can ask instead of guessing.
+It assigns no meaning. A sign that could hide or change a number (a range's hyphen, "~", digits of other scripts, invisible
+characters) becomes an `odd` token, so that the extractor reports a doubt instead of guessing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. `start` and `end` are offsets in the text; `value` is None for a number that cannot be read one way only."""
+    """One token. `start` and `end` are offsets in the text; `value` is None for an ambiguous number."""
 
     kind: Kind
     text: str  # case folded
@@ -49,12 +49,12 @@ class Token:
 
 
 def tokens(text: str) -> list[Token]:
-    """Split a text. Hyphens inside words and marks of emphasis are no tokens."""
+    """Split a text. Hyphens inside words and emphasis marks are not tokens."""
     return list(_with_number_words([token for match in _TOKEN.finditer(text) for token in _token(text, match)]))
 
 
 def number(text: str) -> Decimal | None:
-    """Read "1500", "1,500" or "12.5"; None for what has two readings, like "1.500,00" or "12,5"."""
+    """Parse "1500", "1,500" or "12.5"; None for ambiguous numbers such as "1.500,00" or "12,5"."""
     if _WHOLE.fullmatch(text):
         return Decimal(text.replace(",", ""))
     return Decimal(text) if _DECIMAL.fullmatch(text) else None
@@ -85,7 +85,7 @@ def _token(text: str, match: re.Match[str]) -> Iterator[Token]:
 
 
 def _hyphen(text: str, found: str, start: int, end: int) -> Iterator[Token]:
-    """A hyphen joins words, makes a range of two numbers or a negative of one, or stands between two spaces."""
+    """Yield the token of a hyphen: none inside a word, `odd` in a range or a negative number, else a break."""
     before, after = text[start - 1 : start], text[end : end + 1]
     if after.isdigit() and not before.isalpha():
         yield Token("odd", found, start, end)
@@ -94,7 +94,7 @@ def _hyphen(text: str, found: str, start: int, end: int) -> Iterator[Token]:
 
 
 def _with_number_words(plain: list[Token]) -> Iterator[Token]:
-    """Yield the tokens with each run of number words as one number: "one hundred and fifty" is 150, "a dozen" is 12."""
+    """Yield the tokens with each run of number words as one number: "one hundred and fifty" becomes 150, "a dozen" 12."""
     index = 0
     while index < len(plain):
         end, value = _number_words(plain, index)
@@ -108,7 +108,7 @@ def _with_number_words(plain: list[Token]) -> Iterator[Token]:
 
 
 def _number_words(plain: list[Token], index: int) -> tuple[int, int]:
-    """Return where the number that begins here ends, and its value; 0 when none begins here. What does not fit ends it."""
+    """Return end index and value of the number words at `index`; the value is 0 without any. An unfitting word ends the number."""
     done, current, at = 0, 0, index
     if plain[at].text == "a" and at + 1 < len(plain) and plain[at + 1].text in _SCALES:
         current, at = 1, at + 1

@@ -1,4 +1,4 @@
-"""The English words that carry meaning in a request for a quote, for extraction.py; what is in no table is reported as unread."""
+"""English vocabulary of quote requests for the extractor; a word in no table is reported as unclaimed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FILLERS: Final = _words(
     " package plan plans x"
 )
 
-# With one of these the text may mean something else than its numbers say: it is asked back.
+# These words may change the meaning of the numbers, so each is a doubt.
 UNCLEAR: Final = _words(
     "not no none nothing never don't dont doesn't doesnt won't isn't can't without except excluding exclude remove minus cancel"
     " actually instead rather scratch sorry oops wait correction correct change or either maybe perhaps possibly about around"

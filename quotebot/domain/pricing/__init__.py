@@ -1,1 +1,1 @@
-"""Pricing: a request and a ruleset in, an immutable price with its trace out."""
+"""Pricing: converts a request and a ruleset to an immutable price with its trace."""

@@ -1,4 +1,4 @@
-"""When what is charged falls due: instalments by billing frequency, the last one prorated by month when the term ends within it."""
+"""Instalments of a price by billing frequency; the last one is prorated by month if the term ends within it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole 
 
 @dataclass(frozen=True, slots=True)
 class Instalment:
-    """What falls due at the start of `first_month` (from 1) for `months` months; before tax, in the pricing's currency."""
+    """Amount due at the start of `first_month` (from 1) for `months` months; before tax, in the pricing's currency."""
 
     number: int
     first_month: int
@@ -25,7 +25,7 @@ class Instalment:
 
 
 def instalments(pricing: Pricing, frequency: str) -> tuple[Instalment, ...]:
-    """Return the instalments; together they are the net total to the last unit. One-time charges fall due with the first."""
+    """Return the instalments; their sum is exactly the net total. One-time charges are due with the first."""
     term = pricing.term_months
     step = MONTHS.get(frequency, term)
     starts = range(1, term + 1, step)

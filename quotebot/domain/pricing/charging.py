@@ -1,4 +1,4 @@
-"""What each chosen item costs before the header's discount: its price book, its kind of price, its rate, its own discounts."""
+"""Pricing of each item before the header discount: price book, kind of price, exchange rate, bundle and line discounts."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ PERCENT = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What counts for every line of one request: whose prices, in which currency, for how long, at which rates."""
+    """Values shared by all lines of one request: ruleset, currency, price books and rates."""
 
     request: PriceRequest
     ruleset: Ruleset
     currency: str
     smallest: Decimal  # of that currency
-    books: tuple[PriceBook, ...]  # that hold, the one that counts first in front
-    cost_rate: Rate | None  # from the ruleset's currency, in which costs stand
+    books: tuple[PriceBook, ...]  # applicable ones, highest priority first
+    cost_rate: Rate | None  # from the ruleset's currency, which is the currency of costs
 
     def months(self, item: SelectedItem) -> int:
-        """Return how many months of an item are charged."""
+        """Return the number of months charged for an item."""
         return self.request.term_months if item.product.billing == RECURRING else 1
 
     def rounded(self, *factors: Decimal | int) -> Decimal:
-        """Return a product, rounded once."""
+        """Return the product of the factors, rounded once."""
         return money.product(*factors).quantize(self.smallest, context=money.EXACT)
 
     def rate(self, base: str) -> Rate | None:
-        """Return the rate that turns `base` into the quote's currency, or None when there is none."""
+        """Return the rate from `base` to the quote's currency, or None if there is none."""
         return find_rate(self.ruleset.rates, base, self.currency, self.request.priced_on)
 
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """An item with its price. Amounts are rounded, in the quote's currency; `before_header` is the list less both discounts."""
+    """Item with its price. Amounts are rounded, in the quote's currency; `before_header` is the list less both discounts."""
 
     item: SelectedItem
     book: str
@@ -69,7 +69,7 @@ class Charged:
 
 
 def terms_of(request: PriceRequest, ruleset: Ruleset) -> Terms | PricingProblem:
-    """Return what counts for every line, or why costs cannot be told in the quote's currency."""
+    """Return the shared values, or a problem if there is no rate to convert costs to the quote's currency."""
     currency = request.currency or ruleset.currency
     books = books_for(ruleset.books, currency, request.segment, request.region, request.priced_on)
     terms = Terms(request, ruleset, currency, money.quantum(currency), books, None)
@@ -82,7 +82,7 @@ def terms_of(request: PriceRequest, ruleset: Ruleset) -> Terms | PricingProblem:
 
 
 def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] | tuple[PricingProblem, ...]:
-    """Price every item, shares of other lines last; or return every problem."""
+    """Price every item, percentage prices last; or return every problem."""
     problems: list[PricingProblem] = []
     found: dict[str, Charged] = {}
     shares: list[tuple[SelectedItem, PriceBook, Share]] = []
@@ -128,7 +128,7 @@ def _charged(item: SelectedItem, book: PriceBook, entry: PriceEntry, terms: Term
 
 
 def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge | PricingProblem:
-    assert not isinstance(entry.kind, Share)  # noqa: S101 -- priced last, from the others
+    assert not isinstance(entry.kind, Share)  # noqa: S101 -- shares are priced last, from the other lines
     inputs = {name: Decimal(item.attributes[name]) for name in numeric_attributes(item.product)}
     inputs |= {"quantity": Decimal(item.quantity), "term_months": Decimal(terms.request.term_months)}
     try:
@@ -146,7 +146,7 @@ def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge |
 
 
 class _Base:
-    """What shares are taken of, summed once per family and per sku: many shares of many lines stay linear."""
+    """Base amounts of percentage prices, summed once per family and per sku, so that many shares of many lines stay linear."""
 
     def __init__(self, basis: str, rows: Sequence[Charged]) -> None:
         self.families: dict[str, Decimal] = {}
@@ -158,7 +158,7 @@ class _Base:
             self.skus[sku] = (family, money.EXACT.add(self.skus.get(sku, (family, ZERO))[1], amount))
 
     def total(self, of: tuple[str, ...]) -> Decimal:
-        """Return the sum of every line whose sku or family is named, each once; of all lines when none is."""
+        """Return the sum of all lines whose sku or family is named, each once; of all lines if `of` is empty."""
         names = set(of) or set(self.families)
         total = ZERO
         for name in names:
@@ -179,7 +179,7 @@ def _shared(item: SelectedItem, book: PriceBook, share: Share, base: _Base, term
 
 
 def _discounted(item: SelectedItem, book: str, kind: str, amount: Decimal, charge: Charge, terms: Terms) -> Charged:
-    """Take the bundle's discount off the list, then the line's own, as far as it is authorised, off the rest."""
+    """Deduct the bundle's discount from the list, then the authorised part of the line's own discount from the rest."""
     bundle = ZERO if item.bundle is None else item.bundle.bundle_discount_percent
     granted = authorised(item.line.discount_percent, item.line.discount_limit_percent)
     bundle_discount = terms.rounded(amount, bundle, PERCENT)

@@ -1,4 +1,4 @@
-"""What may be sold together, how many, and in which configuration: six kinds of constraint, all violations at once."""
+"""Constraints on products: combinations, quantities and configurations in six kinds; all violations are reported at once."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One rule about `sku`; which of the other fields count depends on the kind.
+    """One rule about `sku`; the kind determines which other fields are used.
 
-    requires: `other` must be there too. excludes: it must not. min_quantity, max_quantity: at least, at most `quantity` units.
-    same_quantity: as many as of `other`, where both are there. attribute: with `attribute` = `choice`, `then_attribute` must be one
-    of `then_choices`. `message` replaces the usual words.
+    requires: `other` must be in the quote too. excludes: it must not. min_quantity, max_quantity: at least, at most `quantity`
+    units. same_quantity: as many units as of `other`, if both are in the quote. attribute: with `attribute` = `choice`,
+    `then_attribute` must be one of `then_choices`. `message` replaces the default text.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Constraint:
     message: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the constraint in the form of a ruleset document."""
         values: dict[str, object] = {
             "other": self.other,
             "quantity": self.quantity,
@@ -61,7 +61,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """How many units of a product a quote holds, bundles unpacked, and its configuration."""
+    """Units of a product in a quote, with bundles unpacked, and its configuration."""
 
     quantity: int
     attributes: Mapping[str, str]
@@ -99,7 +99,7 @@ def _violation(rule: Constraint, chosen: Mapping[str, Chosen]) -> Iterator[tuple
 
 
 def read_constraints(table: Table, products: Mapping[str, Product]) -> tuple[Constraint, ...]:
-    """Read `constraints` of a ruleset's document; what no quote could satisfy is a problem of the document."""
+    """Read `constraints` of a ruleset's document; a contradiction that no quote can satisfy is a problem of the document."""
     found: list[Constraint] = []
     by_sku: defaultdict[str, list[Constraint]] = defaultdict(list)
     for row in table.tables("constraints", most=CONSTRAINTS_MAX):

@@ -1,4 +1,4 @@
-"""A total in the policy's currency, by the dated rate that the price was made with and keeps. No other rate is ever taken."""
+"""Conversion of a total to the policy's currency at the dated rate stored in the price, and at no other rate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = Decimal(1)
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What a net total comes to in another currency. Rounded up, so that what is over a limit is never shown as the limit."""
+    """Net total in another currency. Rounded up, so that an amount over a limit is never shown as the limit."""
 
     amount: Decimal
     currency: str
@@ -25,14 +25,14 @@ class Converted:
 
     @property
     def words(self) -> str:
-        """Return "100,000.00 USD (1 USD = 0.92 EUR on 2026-01-02)"."""
+        """Display text: "100,000.00 USD (1 USD = 0.92 EUR on 2026-01-02)"."""
         rate = self.rate
         amount = money.format_amount(self.amount, self.currency)
         return f"{amount} (1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()})"
 
 
 def factor(pricing: Pricing, currency: str) -> Decimal | None:
-    """Return how many units of the price's currency one unit of `currency` is; None when the price does not know."""
+    """Return the value of one unit of `currency` in the price's currency; None if the price holds no such rate."""
     if pricing.currency == currency:
         return ONE
     rate = pricing.rate
@@ -42,7 +42,7 @@ def factor(pricing: Pricing, currency: str) -> Decimal | None:
 
 
 def converted(pricing: Pricing, currency: str) -> Converted | None:
-    """Return the net total in `currency`; None when that is its own currency, or when the price holds no rate between them."""
+    """Return the net total in `currency`; None if that is the price's own currency or the price holds no rate."""
     rate = pricing.rate
     worth = factor(pricing, currency)
     if worth is None or rate is None or pricing.currency == currency:

@@ -1,4 +1,4 @@
-"""The price of a quote: a request and a ruleset in, one immutable Pricing out, to the cent and explainable."""
+"""Pricing engine: converts a request and a ruleset to one immutable Pricing, exact to the cent and explainable."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MONTHS_A_YEAR = 12
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """A charged item with its share of the header's discount and its tax."""
+    """Charged item with its share of the header discount and its tax."""
 
     charged: Charged
     header_discount: Decimal
@@ -67,10 +67,10 @@ class _Priced:
 def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingProblem, ...]:
     """Price a request, or return every problem with it. A float raises TypeError.
 
-    Rule: list = the price of the quantity * months, rounded once. From it go, each a rounded percentage of what is left: the
-    bundle's discount, the line's own, and the line's share of the header's, which is rounded once as a whole and shared out by
-    largest remainder. Roundings are half up to the currency's exponent, tax is a rounded percentage of each line's net, totals are
-    sums of rounded lines: so every line and every column adds up on paper.
+    Rule: list = the price of the quantity * months, rounded once. Deducted from it in turn are the bundle's discount and the line's
+    own, each a rounded percentage of the remainder, and the line's share of the header discount, which is rounded once as a whole
+    and allocated by largest remainder. Rounding is half up to the currency's exponent, tax is a rounded percentage of each line's
+    net, and totals are sums of rounded lines, so every line and every column adds up.
     """
     problems = find_problems(request, ruleset.catalogue)
     if problems:
@@ -95,9 +95,9 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
 
 
 def request_of(pricing: Pricing) -> PriceRequest:
-    """Return what was asked for, with its day: pricing it again under the same ruleset gives the same price.
+    """Return the request of a price, with its day: pricing it again under the same ruleset gives the same price.
 
-    A snapshot of schema 1 tells it by its lines; such a request named no day.
+    For a snapshot of schema 1 the request is rebuilt from the lines; it has no day.
     """
     if pricing.request is not None:
         return pricing.request
@@ -106,18 +106,18 @@ def request_of(pricing: Pricing) -> PriceRequest:
 
 
 def renewed(pricing: Pricing, unix_ms: int) -> PriceRequest:
-    """Return what was asked for as it would be asked now, at the prices of this moment's day: for a revision or a clone."""
+    """Return the request of a price, dated on the UTC day of `unix_ms`, for a revision or a clone."""
     return as_of(request_of(pricing), unix_ms)
 
 
 def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:
-    """Price a stored request again and return every difference in words; empty when it comes out the same to the byte."""
-    rules = ruleset if stored.schema > 1 else replace(ruleset, header_rule=PER_LINE)  # how schema 1 shared discounts out
+    """Price a stored request again and return every difference in words; empty if the snapshot is identical."""
+    rules = ruleset if stored.schema > 1 else replace(ruleset, header_rule=PER_LINE)  # the allocation of discounts in schema 1
     again = price(request_of(stored), rules)
     if not isinstance(again, Pricing):
         return tuple(f"it has no price any more: {problem.message}" for problem in again)
     if stored.schema == 1 and again.discount_percent == stored.discount_percent:
-        again = replace(again, discount_percent=stored.discount_percent)  # schema 1 kept it as it was typed: 15.00
+        again = replace(again, discount_percent=stored.discount_percent)  # schema 1 stored it as typed: 15.00
     before, after = canonical(stored), canonical(replace(again, schema=stored.schema))
     return tuple(_differences("", before, after))
 

@@ -1,10 +1,10 @@
-"""Price formulas: `+ - * /`, parentheses, `min`, `max`, `round` and named numbers, over exact decimals. No eval anywhere.
+"""Price formulas: `+ - * /`, parentheses, `min`, `max`, `round` and named numbers, over exact decimals, without eval.
 
     sum     := ["-"] term (("+" | "-") term)*
     term    := factor (("*" | "/") factor)*
     factor  := number | name | name "(" sum ("," sum)* ")" | "(" sum ")" | "-" factor
 
-Reading and evaluating take time linear in the text's length; text, nesting and size of every number are bounded.
+Parsing and evaluation take time linear in the text's length; text, nesting and the size of every number are limited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"\s*(?:([0-9]{1,20}(?:\.[0-9]{1,9})?)|([a-z][a-z0-9_]{0,39}
 
 
 class FormulaError(ValueError):
-    """The formula cannot be read, or has no value for these inputs; the message says why."""
+    """The formula is invalid or has no value for these inputs; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """min, max or round of its arguments."""
+    """Call of min, max or round."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -73,7 +73,7 @@ Node = Number | Name | Sum | Term | Call
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula that was read: its text, its tree, the inputs it names in reading order."""
+    """Parsed formula: its text, its tree, and the named inputs in reading order."""
 
     text: str
     root: Node
@@ -81,7 +81,7 @@ class Formula:
 
 
 def parse_formula(text: str) -> Formula:
-    """Read a formula. Raises FormulaError naming the column (from 1) of what is wrong."""
+    """Parse a formula. Raises FormulaError naming the column (from 1) of the error."""
     if len(text) > CHARACTERS_MAX:
         raise FormulaError(f"a formula has at most {CHARACTERS_MAX} characters, not {len(text)}")
     reader = _Reader(_tokens(text))
@@ -92,12 +92,12 @@ def parse_formula(text: str) -> Formula:
 
 
 def evaluate(formula: Formula, inputs: Mapping[str, Decimal]) -> Decimal:
-    """Return the value for these inputs. Raises FormulaError where there is none: an unknown name, a division by 0."""
+    """Return the value for these inputs. Raises FormulaError for an unknown name, a division by 0 or a value that is too large."""
     return _value(formula.root, inputs)
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
-    """Return (kind, text, column) of every token; the last one is the end."""
+    """Return (kind, text, column) of every token; the last token marks the end."""
     tokens: list[tuple[str, str, int]] = []
     position, end = 0, len(text.rstrip())
     while position < end:
@@ -112,7 +112,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
 
 
 class _Reader:
-    """Reads tokens from left to right, one function per rule of the grammar."""
+    """Recursive-descent parser over the tokens, one method per rule of the grammar."""
 
     def __init__(self, tokens: list[tuple[str, str, int]]) -> None:
         self.tokens = tokens

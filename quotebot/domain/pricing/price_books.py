@@ -1,7 +1,7 @@
-"""Price books: which price a product has for whom, where, when and in which currency; and how each kind of price is worked out.
+"""Price books: a product's price by segment, region, day and currency.
 
-Which book counts is a total order: the one with the highest priority of those that hold. Two books that could both hold for one
-request with the same priority are refused when the ruleset is loaded.
+The applicable book with the highest priority is used. Two books that could both apply to one request with the same priority are
+refused when the ruleset is loaded, so the order is total.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ PRIORITY_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Surcharge:
-    """What a choice adds to a unit's price, per month when the product is recurring."""
+    """Amount that a choice adds to the unit price, per month when the product is recurring."""
 
     attribute: str
     choice: str
     amount: Decimal
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the surcharge in the form of a ruleset document."""
         return {"attribute": self.attribute, "choice": self.choice, "amount": money.trimmed(self.amount)}
 
 
 @dataclass(frozen=True, slots=True)
 class PriceEntry:
-    """One product's price in one book."""
+    """Price of one product in one book."""
 
     sku: str
     kind: PriceKind
     surcharges: tuple[Surcharge, ...] = ()
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the entry in the form of a ruleset document."""
         surcharges = [row.document() for row in self.surcharges]
         return {"sku": self.sku, **self.kind.document(), **({"surcharges": surcharges} if surcharges else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """Prices in one currency. `segment` and `region` None: for every one.
+    """Prices in one currency. `segment` or `region` None applies to all.
 
-    `converts_to` names the currencies for which the book serves too, at the dated rate: an explicit decision of who keeps it.
+    `converts_to` names further currencies that the book may price at the dated rate, as its maintainer decides explicitly.
     """
 
     name: str
@@ -73,7 +73,7 @@ class PriceBook:
     converts_to: tuple[str, ...] = ()
 
     def holds(self, currency: str, segment: str | None, region: str | None, day: date | None) -> bool:
-        """Tell whether a request of this currency, segment, region and day may be priced by it."""
+        """Return whether the book applies to a request of this currency, segment, region and day."""
         return (
             (self.currency == currency or currency in self.converts_to)
             and self.segment in (None, segment)
@@ -82,7 +82,7 @@ class PriceBook:
         )
 
     def rivals(self, other: PriceBook) -> bool:
-        """Tell whether some request could be priced by both, with nothing to say which of them counts."""
+        """Return whether both books could apply to one request with the same priority."""
         currencies = {self.currency, *self.converts_to} & {other.currency, *other.converts_to}
         return (
             self.priority == other.priority
@@ -93,7 +93,7 @@ class PriceBook:
         )
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document, prices by sku."""
+        """Return the book in the form of a ruleset document, prices sorted by sku."""
         whom = {"segment": self.segment, "region": self.region}
         return {
             "name": self.name,
@@ -109,18 +109,18 @@ class PriceBook:
 def books_for(
     books: Sequence[PriceBook], currency: str, segment: str | None, region: str | None, day: date | None
 ) -> tuple[PriceBook, ...]:
-    """Return the books that hold for a request, the one that counts first in front."""
+    """Return the books that apply to a request, highest priority first."""
     holding = [book for book in books if book.holds(currency, segment, region, day)]
     return tuple(sorted(holding, key=lambda book: -book.priority))
 
 
 def find_price(books: Sequence[PriceBook], sku: str) -> tuple[PriceBook, PriceEntry] | None:
-    """Return the first book of `books_for` that has a price for the product, with that price; or None."""
+    """Return the first book of `books_for` with a price for the product, and that price; or None."""
     return next(((book, book.prices[sku]) for book in books if sku in book.prices), None)
 
 
 def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook, ...]:
-    """Read `price_books` of a ruleset's document; problems are noted in the table."""
+    """Read `price_books` of a ruleset's document; problems are recorded in the table."""
     found: list[PriceBook] = []
     for row in table.tables("price_books", most=BOOKS_MAX, needed=True):
         row.only("name", "currency", "segment", "region", "priority", "converts_to", "prices", *VALIDITY_KEYS)

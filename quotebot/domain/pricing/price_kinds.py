@@ -1,6 +1,7 @@
-"""The kinds of price: flat, range tiers, slab tiers, blocks, formulas, and a percentage of other lines.
+"""Kinds of price: flat, range tiers, slab tiers, blocks, formulas, and percentages of other lines.
 
-Each kind answers `charge`: what a quantity costs per month (recurring) or once, before any discount, with the steps that led there.
+The method `charge` returns the cost of a quantity per month (recurring) or once, before any discount, with its steps. A percentage
+has no `charge`: it is priced from the other lines.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ BASES = ("net", "list")
 TIERS_MAX = 50
 INPUTS_MAX = 20
 UNITS_MAX = 1_000_000
-UNIT_PRICE = Decimal("0.000001")  # an average or a computed unit price is kept to this
+UNIT_PRICE = Decimal("0.000001")  # precision of average and computed unit prices
 OWN_INPUTS = ("quantity", "term_months")
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """From `start` units on, `price` counts."""
+    """Tier with its `price`, from `start` units on."""
 
     start: int
     price: Decimal
@@ -41,7 +42,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a quantity costs per month, or once, in the book's currency, not rounded. `unit_price` may be an average."""
+    """Cost of a quantity per month, or once, in the book's currency, not rounded. `unit_price` may be an average."""
 
     amount: Decimal
     unit_price: Decimal
@@ -51,7 +52,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Every unit costs the same."""
+    """Flat price: every unit costs the same."""
 
     kind: ClassVar[str] = "flat"
     price: Decimal
@@ -62,16 +63,16 @@ class Flat:
         return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the price in the form of a ruleset document."""
         return {"kind": self.kind, "price": money.trimmed(self.price)}
 
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """Tiers in one of three modes.
+    """Tiered price in one of three modes.
 
-    range: the reached tier prices every unit. slab: each unit costs what its own tier says. block: the reached tier's price is that
-    of the whole quantity.
+    range: the reached tier prices every unit. slab: each unit has the price of its own tier. block: the reached tier's price
+    covers the whole quantity.
     """
 
     mode: str  # "range" | "slab" | "block"
@@ -79,7 +80,7 @@ class Tiered:
 
     @property
     def kind(self) -> str:
-        """The name of the kind."""
+        """Name of the kind."""
         return self.mode
 
     def tier_for(self, quantity: int) -> Tier:
@@ -87,7 +88,7 @@ class Tiered:
         return next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
 
     def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
-        """Return what the tiers say for this quantity."""
+        """Return the cost of this quantity by the tiers."""
         del inputs
         tier, base = self.tier_for(quantity), Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
         if self.mode == "range":
@@ -108,13 +109,13 @@ class Tiered:
         return Charge(amount, _average(amount, quantity), tier.label, tuple(steps))
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the price in the form of a ruleset document."""
         return {"kind": self.mode, "tiers": [{"from": tier.start, "price": money.trimmed(tier.price)} for tier in self.tiers]}
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A formula gives the unit price, kept to six decimals."""
+    """Unit price computed by a formula, to six decimals."""
 
     kind: ClassVar[str] = "formula"
     formula: formulas.Formula
@@ -131,14 +132,14 @@ class Computed:
         return Charge(money.product(price, quantity), price, None, (step,))
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the price in the form of a ruleset document."""
         inputs = {name: money.trimmed(value) for name, value in sorted(self.inputs)}
         return {"kind": self.kind, "formula": self.formula.text, "inputs": inputs}
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A percentage of what the other lines come to: `of` names skus or families, empty for every line that is no share itself."""
+    """Percentage of the other lines' amounts: `of` names skus or families, empty for every line that is not a share itself."""
 
     kind: ClassVar[str] = "percent"
     percent: Decimal
@@ -146,7 +147,7 @@ class Share:
     basis: str  # "net": after the lines' own discounts, before the header's; "list": before any
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the price in the form of a ruleset document."""
         return {"kind": self.kind, "percent": money.trimmed(self.percent), "of": list(self.of), "basis": self.basis}
 
 
@@ -225,7 +226,7 @@ def _share(row: Table, products: Mapping[str, Product]) -> Share:
 
 
 def numeric_attributes(product: Product) -> tuple[str, ...]:
-    """Return the attributes whose every choice is a number: those that a formula may use."""
+    """Return the attributes with numeric choices only, which a formula may use."""
     return tuple(row.name for row in product.attributes if all(_is_number(choice) for choice in row.choices))
 
 

@@ -1,4 +1,4 @@
-"""What is asked for: the lines and terms that decide a price, their limits, and the reasons why a request has no price."""
+"""Price requests: lines and terms that determine a price, their limits, and the problems of a request without a price."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ HUNDRED = Decimal(100)
 ZERO = Decimal(0)
 DISCOUNT_STEP = Decimal("0.01")
 TERMS_MAX = 20
-TERM_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")  # a special term of the contract, as policies name it
+TERM_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")  # a special term of the contract, by its name in policies
 BILLING_FREQUENCIES = ("upfront", "monthly", "quarterly", "annual")
 
 
 @dataclass(frozen=True, slots=True)
 class LineRequest:
-    """A catalogue sku (lower case), a whole quantity >= 1, and what this line alone asks for.
+    """Requested line: a catalogue sku (lower case), a whole quantity >= 1, and the line's own options.
 
-    `discount_percent` is requested; `discount_limit_percent` is the most that was authorised, None when nobody limited it.
+    `discount_percent` is the requested discount; `discount_limit_percent` is the authorised maximum, None without a limit.
     `attributes` are (name, choice) pairs.
     """
 
@@ -44,10 +44,10 @@ class LineRequest:
 
 @dataclass(frozen=True, slots=True)
 class PriceRequest:
-    """All that is asked for and decides the price. What is None is decided by the ruleset, or does not matter.
+    """All requested inputs of a price. None means the ruleset's default, or not applicable.
 
-    `discount_percent` is requested on the whole quote, on top of the lines' own; `discount_limit_percent` is the most that was
-    authorised of it. `priced_on` chooses dated prices, taxes and rates; without it only undated ones count.
+    `discount_percent` is requested on the whole quote, in addition to the lines' own; `discount_limit_percent` is its authorised
+    maximum. `priced_on` selects dated prices, taxes and rates; without it only undated prices and taxes apply.
     """
 
     lines: tuple[LineRequest, ...]
@@ -60,12 +60,12 @@ class PriceRequest:
     billing_frequency: str = "upfront"
     discount_limit_percent: Decimal | None = None
     with_tax: bool = False
-    terms: tuple[str, ...] = ()  # names of special terms that the contract is to hold, in order
+    terms: tuple[str, ...] = ()  # names of the contract's special terms, in order
 
 
 @dataclass(frozen=True, slots=True)
 class PricingProblem:
-    """One reason why a request has no price. `message` says what is wrong, `suggestion` what to write instead."""
+    """One reason why a request has no price. `message` describes the error, `suggestion` the correction."""
 
     code: str  # "unknown_sku", "quantity", "duplicate_sku", "line_count", "term", "discount", a constraint's kind, "no_price", ...
     message: str
@@ -73,7 +73,7 @@ class PricingProblem:
 
 
 def dated(request: PriceRequest, unix_ms: int) -> PriceRequest:
-    """Return the request priced on the UTC day of this moment, unless it names its day itself."""
+    """Return the request priced on the UTC day of `unix_ms`, unless it has its own day."""
     return (
         request
         if request.priced_on is not None
@@ -82,22 +82,22 @@ def dated(request: PriceRequest, unix_ms: int) -> PriceRequest:
 
 
 def as_of(request: PriceRequest, unix_ms: int) -> PriceRequest:
-    """Return the request priced on the UTC day of this moment, whatever day it named: what is made anew costs what it costs now."""
+    """Return the request priced on the UTC day of `unix_ms`, replacing its own day, so that new versions get current prices."""
     return dated(replace(request, priced_on=None), unix_ms)
 
 
 def authorised(requested: Decimal, limit: Decimal | None) -> Decimal:
-    """Return the discount that is granted: what was requested, never more, and not more than the limit."""
+    """Return the granted discount: the requested one, up to the limit."""
     return requested if limit is None else min(requested, limit)
 
 
 def normalised(request: PriceRequest) -> PriceRequest:
-    """Return a request without problems as it is stored: 15.00 is 15, attributes are in order."""
+    """Return a valid request in its stored form: 15.00 becomes 15, attributes are sorted."""
     return parse_request(canonical_request(request))
 
 
 def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingProblem, ...]:
-    """Return every reason, in reading order, why the request itself cannot be priced; empty when it can."""
+    """Return every problem of the request itself, in reading order; empty if it can be priced."""
     lines, term_months = request.lines, request.term_months
     found: list[PricingProblem] = []
     if 1 <= len(lines) <= LINES_MAX:
@@ -120,7 +120,7 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
 
 
 def canonical_request(request: PriceRequest) -> dict[str, object]:
-    """Return the JSON-ready form: percentages as text, what is None or empty left out."""
+    """Return the JSON-ready form: percentages as text, without None and empty values."""
     lines: list[dict[str, object]] = []
     for line in request.lines:
         stored: dict[str, object] = {"sku": line.sku, "quantity": line.quantity}
@@ -168,7 +168,7 @@ def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
 
 
 def clipped(text: str, characters: int = 40) -> str:
-    """Return `text`, cut with an ellipsis when it is longer than `characters`."""
+    """Return `text`, truncated with an ellipsis if it is longer than `characters`."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
@@ -196,7 +196,7 @@ def _is_currency(code: str) -> bool:
 
 
 def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
-    # The header is always looked at; a line's zero, which nobody typed, is not.
+    # The header is always checked; a line's default zero is not.
     asked = [("", request.discount_percent), ("", request.discount_limit_percent)]
     for line in request.lines[:LINES_MAX]:
         if line.discount_percent is not ZERO or line.discount_limit_percent is not None:
@@ -225,7 +225,7 @@ def _is_discount(percent: Decimal) -> bool:
 
 
 def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
-    suggestions: dict[str, str] = {}  # a text full of the same unknown word costs one search
+    suggestions: dict[str, str] = {}  # one search per unknown sku, also if it is repeated
     for line in lines:
         product = catalogue.products.get(line.sku)
         if product is None or not product.active:

@@ -1,4 +1,4 @@
-"""A price as it is kept: immutable lines with their trace, totals, and what they were worked out from."""
+"""Stored form of a price: immutable lines with their trace, totals, and the request they were computed from."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SNAPSHOT_SCHEMA = 2
 ZERO = Decimal(0)
 HUNDRED = Decimal(100)
 HUNDREDTH = Decimal("0.01")
-LARGEST_REMAINDER = "largest_remainder"  # the header's discount is rounded once and shared out, so that the sum is exact
-PER_LINE = "per_line"  # each line's share of the header's discount is rounded on its own
+LARGEST_REMAINDER = "largest_remainder"  # the header discount is rounded once and allocated, so that the sum is exact
+PER_LINE = "per_line"  # each line's share of the header discount is rounded separately
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a line's price: what it came to, and how."""
+    """One step of a line's price: its amount and its explanation."""
 
     name: str  # "base", "tier", "slab", "block", "formula", "share", "surcharge", "rate", ...
     amount: Decimal
@@ -34,14 +34,14 @@ class PricedLine:
     """One line of the quote. Amounts are in the pricing's currency, rounded once, half up, to its exponent.
 
     `months` is the number of months charged (1 for a one-time product). net = list - discount, and discount = the bundle's + the
-    line's own + the line's share of the header's. A component of a bundle is a line of its own that names the `bundle`.
+    line's own + the line's share of the header discount. A component of a bundle is a separate line that names the `bundle`.
     """
 
     position: int  # 1-based
     sku: str
     name: str
     family: str
-    unit: str  # "seat", "month", "once": what one unit is, for people
+    unit: str  # display name of one unit: "seat", "month", "once"
     billing: str  # "recurring" | "one_time"
     quantity: int
     months: int
@@ -54,13 +54,13 @@ class PricedLine:
     bundle: str | None = None
     attributes: tuple[tuple[str, str], ...] = ()
     kind: str = "flat"  # the kind of price
-    book: str = ""  # the price book it came from
+    book: str = ""  # the price book used
     requested_percent: Decimal = ZERO  # on this line alone
     authorised_percent: Decimal = ZERO
     bundle_discount_amount: Decimal = ZERO
     line_discount_amount: Decimal = ZERO
     header_discount_amount: Decimal = ZERO
-    tax_percent: Decimal | None = None  # None: no tax was asked for
+    tax_percent: Decimal | None = None  # None: no tax was requested
     tax_amount: Decimal = ZERO
     tax_estimated: bool = False
     trace: tuple[Step, ...] = ()
@@ -74,7 +74,7 @@ class Pricing:
     the whole term when that is shorter). monthly recurring revenue = the recurring part of one month. Both are rounded once.
     """
 
-    ruleset: str  # name and version of what priced it
+    ruleset: str  # name and version of the ruleset
     currency: str  # ISO 4217
     term_months: int
     discount_percent: Decimal  # requested on the whole quote, 0..100
@@ -93,30 +93,30 @@ class Pricing:
     tax_estimated: bool = False
     header_rule: str = LARGEST_REMAINDER
     rate: Rate | None = None  # from the ruleset's currency to the quote's; None when they are the same
-    request: PriceRequest | None = None  # what was asked for, with its day; None in snapshots of schema 1
+    request: PriceRequest | None = None  # the priced request, with its day; None in snapshots of schema 1
     ruleset_hash: str = ""
-    schema: int = SNAPSHOT_SCHEMA  # of the stored snapshot; one that was stored keeps its own
+    schema: int = SNAPSHOT_SCHEMA  # of the snapshot; a stored snapshot keeps its schema
 
     @property
     def total_contract_value(self) -> Decimal:
-        """All that the contract brings, before tax."""
+        """Total value of the contract, before tax."""
         return self.net_total
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The special terms that the contract is to hold, by name."""
+        """Names of the contract's special terms."""
         return () if self.request is None else self.request.terms
 
     @property
     def margin_percent(self) -> Decimal | None:
-        """(net - cost) / net, rounded down to 2 decimals; None when nothing is charged. Never for the customer."""
+        """Margin in per cent, (net - cost) / net, rounded down to 2 decimals; None if net is 0. Never shown to customers."""
         if self.net_total == 0:
             return None
         margin = money.multiply(money.EXACT.subtract(self.net_total, self.cost_total), HUNDRED)
         return money.floor_hundredths(money.EXACT.divide(margin, self.net_total))
 
     def granted_percent(self, line: PricedLine) -> Decimal:
-        """Return the discount that a line was given in all, in per cent: exact when it has none of its own, else to 2 decimals."""
+        """Return a line's total discount in per cent: exact without a bundle or line discount, else to 2 decimals."""
         if not line.bundle_discount_amount and not line.authorised_percent:
             return self.authorised_percent
         if line.list_amount == 0:
@@ -126,9 +126,9 @@ class Pricing:
 
     @property
     def deepest_discount_percent(self) -> Decimal:
-        """The largest discount that any line is asked to give, its own and the header's together; a bundle's is part of the list.
+        """Largest requested discount of any line, its own and the header's combined; a bundle's discount is not counted.
 
-        Equal to `discount_percent` when no line has one of its own. A policy that looked at the header alone would miss the others.
+        Equals `discount_percent` if no line has its own discount. A policy that checks the header alone would miss line discounts.
         """
         kept = money.EXACT.subtract(HUNDRED, self.discount_percent)
         own = max((line.requested_percent for line in self.lines), default=ZERO)

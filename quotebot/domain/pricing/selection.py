@@ -1,4 +1,4 @@
-"""What a request chooses: bundles unpacked into their components, configurations completed, constraints looked at."""
+"""Selection of a request's items: bundles unpacked into components, configurations completed, constraints checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SelectedItem:
-    """One line to price: a product that is no bundle, how many, as configured, and the request's line that it came from."""
+    """One line to price: a product other than a bundle, its quantity and configuration, and the originating request line."""
 
     product: Product
     quantity: int
@@ -27,7 +27,7 @@ class SelectedItem:
 
     @property
     def name(self) -> str:
-        """What tells it from every other item of the request."""
+        """Unique name of the item within the request."""
         return self.product.sku if self.bundle is None else f"{self.bundle.sku}/{self.product.sku}"
 
 
@@ -89,7 +89,7 @@ def _chosen(items: list[SelectedItem]) -> dict[str, Chosen]:
     chosen: dict[str, Chosen] = {}
     for item in items:
         before = chosen.get(item.product.sku)
-        if before is None or item.bundle is None:  # a line of its own decides the configuration, a bundle's is the default one
+        if before is None or item.bundle is None:  # a separate line sets the configuration; bundles use the default
             chosen[item.product.sku] = Chosen(item.quantity + (before.quantity if before else 0), item.attributes)
         else:
             chosen[item.product.sku] = Chosen(before.quantity + item.quantity, before.attributes)

@@ -1,4 +1,4 @@
-"""The snapshot of a price: the JSON-ready form that is stored, hashed and sent, schema by schema, and the way back."""
+"""Snapshots of prices: conversion to the JSON-ready form that is stored, hashed and sent, by schema, and back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from quotebot.domain.pricing.taxes import Rate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-REMEMBERED: Final = 32  # prices that are in work at a time; a large one is a few hundred kilobytes
-# Schema 1 held these alone, and each line had these alone.
+REMEMBERED: Final = 32  # prices in use at a time; a large one takes a few hundred kilobytes
+# Schema 1 has only these fields of a pricing and of a line.
 _FIRST_PRICING = (
     *("ruleset", "currency", "term_months", "discount_percent"),
     *("list_total", "discount_total", "net_total", "cost_total"),
@@ -30,9 +30,9 @@ _FIRST_LINE = (
 
 
 def canonical(pricing: Pricing) -> dict[str, object]:
-    """Return the JSON-ready snapshot: amounts as plain digits in text, whole numbers as numbers, its schema version as `v`.
+    """Return the JSON-ready snapshot: amounts as text in plain digits, whole numbers as numbers, the schema version as `v`.
 
-    A pricing that was stored under an older schema gives the bytes that were stored.
+    A pricing stored under an older schema gives exactly the stored content.
     """
     if pricing.schema == 1:
         lines = [{name: _plain(getattr(line, name)) for name in _FIRST_LINE} for line in pricing.lines]
@@ -42,7 +42,7 @@ def canonical(pricing: Pricing) -> dict[str, object]:
 
 
 def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
-    """Rebuild the Pricing of `canonical`. Raises ValueError when the snapshot is of an unknown schema or incomplete."""
+    """Rebuild the Pricing of `canonical`. Raises ValueError for an unknown schema or an incomplete snapshot."""
     schema = snapshot.get("v")
     if schema not in range(1, SNAPSHOT_SCHEMA + 1):
         raise ValueError(f"pricing snapshot schema {schema!r} is unknown; this build reads 1 to {SNAPSHOT_SCHEMA}")
@@ -61,7 +61,7 @@ def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
 def from_stored(text: str) -> Pricing:
     """Rebuild the Pricing of a stored snapshot. Raises as `from_canonical` does.
 
-    Once for all who ask: a quote is read a dozen times on its way, and neither a version's price nor a Pricing ever changes.
+    Results are cached: a quote is read a dozen times during its processing, and prices are immutable.
     """
     return from_canonical(json.loads(text))
 
@@ -91,7 +91,7 @@ def _first(snapshot: Mapping[str, Any]) -> Pricing:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON holds it."""
+    """Return the JSON form of a value."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Decimal):

@@ -1,4 +1,4 @@
-"""The tax of a price by rate: what each comes to over all lines that have it."""
+"""Tax of a price by rate, summed over the lines with that rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaxLine:
-    """The tax at one rate, in per cent. Estimated: good for a quote, not for an invoice."""
+    """Tax at one rate, in per cent. An estimated rate is sufficient for a quote, not for an invoice."""
 
     percent: Decimal
     estimated: bool
@@ -23,7 +23,7 @@ class TaxLine:
 
 
 def tax_lines(pricing: Pricing) -> tuple[TaxLine, ...]:
-    """Return the tax by rate, the highest first; together it is the price's `tax_total`. Empty for a price without tax."""
+    """Return the tax by rate, highest first; the sum is the price's `tax_total`. Empty for a price without tax."""
     found: dict[tuple[Decimal, bool], list[Decimal]] = {}
     for line in pricing.lines:
         if line.tax_percent is not None:

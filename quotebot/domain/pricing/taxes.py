@@ -1,4 +1,4 @@
-"""Taxes and exchange rates: two dated tables. What is not in them is a problem, never a guess."""
+"""Taxes and exchange rates: two dated tables. A missing entry is a problem, never a guess."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ HUNDRED = Decimal(100)
 
 @dataclass(frozen=True, slots=True)
 class Tax:
-    """What a region takes of a category in per cent of the net amount. `category` None: of every one without a row of its own."""
+    """Tax of a region on a category, in per cent of the net amount. `category` None: all categories without their own row."""
 
     region: str
     category: str | None
     percent: Decimal
-    estimated: bool  # true: good for a quote, not for an invoice
+    estimated: bool  # true: sufficient for a quote, not for an invoice
     validity: Validity = ALWAYS
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
+        """Return the row in the form of a ruleset document."""
         category = {} if self.category is None else {"category": self.category}
         percent = money.trimmed(self.percent)
         return {"region": self.region, **category, "percent": percent, "estimated": self.estimated, **self.validity.document()}
@@ -41,7 +41,7 @@ class Tax:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One unit of `base` was worth `rate` units of `currency` on that day."""
+    """Exchange rate: one unit of `base` was worth `rate` units of `currency` on that day."""
 
     base: str
     currency: str
@@ -49,19 +49,19 @@ class Rate:
     on: date
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in a document, and in a snapshot."""
+        """Return the rate in the form of a ruleset document and a snapshot."""
         return {"base": self.base, "currency": self.currency, "rate": money.trimmed(self.rate), "on": self.on.isoformat()}
 
 
 def find_tax(taxes: Sequence[Tax], region: str, category: str, day: date | None) -> Tax | None:
-    """Return the row that holds on `day`, one for the category itself before one for every category; or None."""
+    """Return the row valid on `day`: the category's own row before the one for all categories; or None."""
     there = [tax for tax in taxes if tax.region == region and tax.validity.covers(day)]
     own = [tax for tax in there if tax.category == category]
     return next(iter(own or [tax for tax in there if tax.category is None]), None)
 
 
 def find_rate(rates: Sequence[Rate], base: str, currency: str, day: date | None) -> Rate | None:
-    """Return the latest rate of `day` or before; None when there is none, or no day. No inverse is taken: it would not be exact."""
+    """Return the latest rate on or before `day`; None without one or without a day. Inverse rates are inexact and not used."""
     if day is None:
         return None
     known = [rate for rate in rates if rate.base == base and rate.currency == currency and rate.on <= day]
@@ -69,7 +69,7 @@ def find_rate(rates: Sequence[Rate], base: str, currency: str, day: date | None)
 
 
 def read_taxes(table: Table) -> tuple[Tax, ...]:
-    """Read `taxes` of a ruleset's document. Two rows that both hold are a problem: neither may win by chance."""
+    """Read `taxes` of a ruleset's document. Overlapping rows are a problem: neither may take precedence by chance."""
     found: dict[tuple[str, str | None], list[Tax]] = {}
     for row in table.tables("taxes", most=TAXES_MAX):
         row.only("region", "category", "percent", "estimated", *VALIDITY_KEYS)

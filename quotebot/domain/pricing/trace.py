@@ -1,4 +1,4 @@
-"""How a price came about, in sentences. Costs and margins stay out: the trace is read in shared channels."""
+"""Price trace in sentences. It omits costs and margins, because it is read in shared channels."""
 
 from __future__ import annotations
 

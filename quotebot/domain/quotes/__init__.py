@@ -1,1 +1,1 @@
-"""Quotes: their values, life cycle, versions and changes."""
+"""Quotes: values, life cycle, versions and changes."""

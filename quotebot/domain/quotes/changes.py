@@ -1,4 +1,4 @@
-"""Changes to what was asked for: a price request and some edits in, the request after them out. Pure."""
+"""Edits of a price request. Pure: takes a request and its changes and returns the edited request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANGES_MAX = 400  # as many as a quote has lines
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """One edit of one product's line: `set` its quantity (a new line when there is none), `add` to it, or `remove` the line."""
+    """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, or `remove` the line."""
 
     deed: Literal["set", "add", "remove"]
     sku: str  # of the catalogue, lower case
@@ -26,7 +26,7 @@ class LineChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be different; None leaves it as it is."""
+    """Edits of a request; None leaves a value unchanged."""
 
     lines: tuple[LineChange, ...] = ()
     term_months: int | None = None
@@ -34,13 +34,13 @@ class Changes:
     currency: str | None = None
     region: str | None = None
     with_tax: bool | None = None
-    terms: tuple[str, ...] | None = None  # all of them from now on; () for none
+    terms: tuple[str, ...] | None = None  # replaces all terms; () removes them
 
 
 def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:
-    """Return the request after the edits, made one after the other, or every edit that cannot be made.
+    """Return the request after the edits, applied in order, or a problem for every edit that cannot be applied.
 
-    A changed line keeps its place, a new one comes last. Whether the result has a price is the engine's question.
+    A changed line keeps its position; a new one is appended. The engine checks whether the result has a price.
     """
     if len(changes.lines) > CHANGES_MAX:
         message = f"a revision has at most {CHANGES_MAX} changes, not {len(changes.lines)}"

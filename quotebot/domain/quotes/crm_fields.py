@@ -1,7 +1,7 @@
-"""Who has the last word about a field that both we and people in the CRM may write: the four modes of ownership, as one function.
+"""Ownership of CRM fields that both we and people in the CRM may write: four modes, decided by one function.
 
-A value that is neither ours nor the one we wrote before was put there by a person. It is never overwritten silently, unless the
-mapping says that the field is ours alone.
+A value that is neither our current nor one of our earlier values was written by a person. It is never overwritten silently,
+unless the mapping declares the field as ours alone (local_wins).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Owner = Literal["crm_wins", "local_wins", "merge", "immutable_after_bind"]
 
 
 class FieldVerdict(StrEnum):
-    """What to do about one field."""
+    """Action for one field."""
 
-    THERE = "there"  # it holds our value already
+    THERE = "there"  # the field already holds our value
     WRITE = "write"
-    KEEP = "keep"  # what is there stays, and nobody needs to know
-    ASK = "ask"  # what is there stays until an operator decides
+    KEEP = "keep"  # the CRM's value stays, without notice
+    ASK = "ask"  # the CRM's value stays until an operator decides
 
 
 def judge(owner: Owner, ours: str, theirs: str | None, expected: Collection[str]) -> FieldVerdict:
-    """Decide about a field that holds `theirs` where we want `ours`. `expected` are the values we may have written before."""
+    """Decide the action for a field with value `theirs` where we want `ours`. `expected` are our possible earlier values."""
     if theirs == ours:
         return FieldVerdict.THERE
     if owner == "local_wins":
@@ -50,13 +50,13 @@ _STATUS = {
 
 
 def status_of(quote: Quote) -> str:
-    """Return how far a version that was approved is, as the CRM is told it: one of the mapping's words."""
+    """Return the CRM status of an approved version: one of the mapping's statuses."""
     return "superseded" if quote.superseded else _STATUS.get(quote.state, "approved")
 
 
 @dataclass(frozen=True, slots=True)
 class CrmDifference:
-    """What was found: what `field` (Quote.Status) of a version's record holds, and what we would have there."""
+    """Difference in `field` (e.g. Quote.Status) of a version's record: the CRM's value and ours."""
 
     quote_id: str
     version: int

@@ -1,8 +1,8 @@
-"""The life of a quote: one table of arrows. What is not drawn here cannot happen.
+"""Life cycle of a quote as one table of transitions. Transitions not listed here are impossible.
 
     draft --> validated --> priced --> pending_approval --> approved --> finalized --> sent --> accepted
       ^                       |  |            |    |           |                          `--> lost
-      |                       |  `------------|----|---------> approved   (automatic: policy needs nobody)
+      |                       |  `------------|----|---------> approved   (automatic: no approval needed)
       |                       |               |    `--> rejected
       `-----------------------+---------------+------------+---'
             a material edit of priced, pending_approval or approved; revising rejected
@@ -12,10 +12,10 @@
 
 accepted, lost, cancelled and expired are final.
 
-These are the arrows of one version. Content is never changed in place: what was priced is immutable, so every change of it is a
-new version under the same number, which is priced at once and has no approval; the version before it is superseded and blocked.
-Before finalized such a change is an edit, drawn above as the way back to draft (and on to priced, in one decision); finalized
-freezes a version, and a change of a finalized or sent one is a revision. What is final is not changed at all.
+These are the transitions of one version. Content is never changed in place: a price is immutable, so every change creates a new
+version under the same number, which is priced at once and has no approval; the previous version is superseded and blocked. Before
+finalized such a change is an edit, shown above as the transition back to draft (and on to priced, in one decision); finalized
+freezes a version, and a change of a finalized or sent one is a revision. Final versions cannot be changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FROZEN: frozenset[QuoteState] = frozenset({QuoteState.FINALIZED, QuoteState.SENT
 
 
 class IllegalTransitionError(ValueError):
-    """Code asked for an arrow that is not drawn; nothing was changed."""
+    """The requested transition is not in the table; nothing was changed."""
 
 
 def allowed(state: QuoteState) -> frozenset[QuoteState]:
@@ -69,12 +69,12 @@ def require(origin: QuoteState, target: QuoteState) -> None:
 
 
 def is_final(state: QuoteState) -> bool:
-    """Tell whether nothing can follow `state`."""
+    """Return whether no transition leaves `state`."""
     return not ARROWS[state]
 
 
 def may_be_changed(state: QuoteState) -> bool:
-    """Tell whether a version in `state` may be followed by a new version with other content."""
+    """Return whether a version in `state` may be superseded by a new version with other content."""
     return state in FROZEN or state in (QuoteState.DRAFT, QuoteState.VALIDATED) or QuoteState.DRAFT in ARROWS[state]
 
 

@@ -1,8 +1,8 @@
-"""Which quote numbers may have been given out in a part of the ledger that was lost: none of them is ever given out again.
+"""Quote numbers to skip after a restore, so that numbers assigned in the lost part of the ledger are never assigned again.
 
-The numbers of a year go up by one. What is known of the lost part is how long it may have lasted, and, if the file that is replaced
-can still be read, how far it had come. So the next number is above both: above what that file shows, and above what a bot that made
-QUOTES_PER_SECOND all the time since the backup would have reached. A year of that fits into the nine digits of a number.
+The numbers of a year increase by one. Known about the lost part are its maximum duration and, if the replaced file is still
+readable, its last number. The next number exceeds both: the number in that file, and the number that a bot would have reached with
+QUOTES_PER_SECOND since the backup. A year at that rate fits into the nine digits of a number.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-QUOTES_PER_SECOND: Final = 30  # far more than Slack lets one workspace ask for, or one bot answer, for long
-SPARE: Final = 1_000  # a burst, and clocks that differ
+QUOTES_PER_SECOND: Final = 30  # far above the sustained rate of one workspace or one bot
+SPARE: Final = 1_000  # margin for bursts and clock differences
 NUMBER_MAX: Final = 999_999_999  # nine digits
 
 
 def numbers_skipped(backup: Mapping[int, int], replaced: Mapping[int, int], made_at: int, now: int) -> dict[int, int]:
-    """Return, by year, the number to go on after. `backup` and `replaced` have the last numbers given out; times in Unix ms.
+    """Return, by year, the last number to skip. `backup` and `replaced` hold the last numbers assigned; times are Unix ms.
 
     Raises ValueError when a year has no number left.
     """

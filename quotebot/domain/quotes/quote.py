@@ -1,4 +1,4 @@
-"""A quote and the decisions about it, as plain values."""
+"""Quotes and the decisions about them, as plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class QuoteState(StrEnum):
-    """Where a quote is in its life (SPEC 9). The arrows are in lifecycle.py."""
+    """State of a quote (SPEC 9). The transitions are in lifecycle.py."""
 
     DRAFT = "draft"
     VALIDATED = "validated"
@@ -31,23 +31,23 @@ class QuoteState(StrEnum):
 
 
 class ApprovalState(StrEnum):
-    """Where one approval request is."""
+    """State of one approval request."""
 
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
-    CHANGES_REQUESTED = "changes_requested"  # not as it is: the quote is a draft again
-    EXPIRED = "expired"  # nobody decided in time; it has to be asked for again
-    INVALIDATED = "invalidated"  # the quote was changed, or ended, while it was asked for
+    CHANGES_REQUESTED = "changes_requested"  # refused in this form: the quote is a draft again
+    EXPIRED = "expired"  # not decided in time; a new request is needed
+    INVALIDATED = "invalidated"  # the quote changed or ended while the request was pending
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """One request for approval of one quote version. Times are Unix milliseconds, UTC.
 
-    `required_roles` holds every role that must say yes, `slots` where each of these yeses is: the request is approved when all are
-    given, and over when one is refused. `reasons` are the policy hits in words. An automatic approval has neither roles nor slots.
-    `decided_by` is whoever took the last decision.
+    `required_roles` holds every role that must approve, `slots` the state of each of these decisions: the request is approved when
+    all slots are, and ends when one is refused. `reasons` are the policy hits in words. An automatic approval has neither roles
+    nor slots. `decided_by` made the last decision.
     """
 
     approval_id: str  # "A-2026-0042-v1-1": quote number, version, running number
@@ -63,12 +63,12 @@ class Approval:
     decided_at: int | None = None
     decision_reason: str | None = None
     slots: tuple[Slot, ...] = ()
-    earlier: str | None = None  # the approval whose decisions still hold, so that nobody was asked again
+    earlier: str | None = None  # the earlier approval that was reused
 
 
 @dataclass(frozen=True, slots=True)
 class Freezing:
-    """Who finalized a version, and when."""
+    """Finalization of a version: by whom and when."""
 
     frozen_by: str
     frozen_at: int
@@ -76,7 +76,7 @@ class Freezing:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """That one version was sent: to whom, as a person wrote it, and who says so. Quotebot itself mails nobody."""
+    """Record that one version was sent: the recipient as typed, and the person who reported it. Quotebot itself sends no mail."""
 
     recipient: str
     sent_by: str
@@ -85,7 +85,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How a quote ended: who recorded it, and why. A lost quote has a reason, the others may have one."""
+    """End of a quote: the recorder and the reason, which is mandatory for a lost quote and optional otherwise."""
 
     reason: str | None
     closed_by: str
@@ -94,7 +94,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """One version of one quote, as a rule its head. Times are Unix milliseconds, UTC; users, teams and channels are Slack ids."""
+    """One version of one quote, usually its head. Times are Unix milliseconds, UTC; users, teams and channels are Slack ids."""
 
     quote_id: str  # "Q-2026-0042"
     version: int  # 1-based
@@ -102,47 +102,47 @@ class Quote:
     account: str
     requester: str
     team_id: str
-    channel: str  # where it was made
+    channel: str  # the channel it was created in
     created_at: int
     valid_until: int
     pricing: Pricing
     approval: Approval | None = None  # the latest request for this version
-    requester_name: str = ""  # as Slack named them at the time; for the customer's document
-    thread_ts: str | None = None  # ts of the status card, the thread's root; None until Slack answered
-    revised_by: str | None = None  # who made this version of the one before it; None for the first
+    requester_name: str = ""  # name in Slack at the time, for the customer's document
+    thread_ts: str | None = None  # ts of the status card, the thread's root; None until Slack has confirmed it
+    revised_by: str | None = None  # author of this revision; None for the first version
     revised_at: int | None = None
-    earlier_makers: tuple[str, ...] = ()  # of versions before this one, back to the last that people approved; of a clone's source
-    frozen: Freezing | None = None  # of this version: who finalized it
-    sent: Sending | None = None  # likewise
+    earlier_makers: tuple[str, ...] = ()  # of earlier versions, back to the last one that people approved, and of a clone's source
+    frozen: Freezing | None = None  # finalization of this version
+    sent: Sending | None = None  # of this version
     closing: Closing | None = None
-    superseded: bool = False  # there is a newer version; `state` is the one this version ended in
-    opportunity: ChosenOpportunity | None = None  # in the CRM; of all versions
-    card_channel: str | None = None  # the direct-message channel of its card, where that is not in `channel`
+    superseded: bool = False  # a newer version exists; `state` is this version's last state
+    opportunity: ChosenOpportunity | None = None  # in the CRM; shared by all versions
+    card_channel: str | None = None  # the direct-message channel of its card, if not in `channel`
 
     @property
     def makers(self) -> tuple[str, ...]:
-        """The requester and everybody who made a version since people last approved one: they do not approve the quote."""
+        """Requester and all authors of versions since people last approved one; they may not approve the quote."""
         return tuple(dict.fromkeys((*self.authors, *self.earlier_makers)))
 
     @property
     def authors(self) -> tuple[str, ...]:
-        """The requester and the maker of this version."""
+        """Requester and author of this version."""
         return (self.requester,) if self.revised_by in (None, self.requester) else (self.requester, str(self.revised_by))
 
     @property
     def approved_by_people(self) -> bool:
-        """True when people approved this version; an automatic approval, and one that rests on an earlier one, are none."""
+        """True if people approved this version; automatic and reused approvals do not count."""
         found = self.approval
         return found is not None and found.state is ApprovalState.APPROVED and bool(found.slots) and found.earlier is None
 
     @property
     def place(self) -> str:
-        """The channel of its card and thread."""
+        """Channel of its card and thread."""
         return self.channel if self.card_channel is None else self.card_channel
 
     @property
     def issued_at(self) -> int:
-        """When this version was made."""
+        """Creation time of this version (Unix ms)."""
         return self.created_at if self.revised_at is None else self.revised_at
 
 
@@ -158,14 +158,14 @@ def quote_id_for(year: int, number: int) -> str:
 def approval_id_for(quote_id: str, version: int, running: int, generation: int = 1) -> str:
     """Return "A-2026-0042-v1-1" for the first request about version 1 of Q-2026-0042.
 
-    A ledger that was put back to a backup says its generation in the id: a button of the part that was lost names another request.
+    After a restore the id includes the ledger's generation, so that buttons from the lost part never name a new request.
     """
     since = "" if generation == 1 else f"-g{generation}"
     return f"A-{quote_id.removeprefix('Q-')}-v{version}{since}-{running}"
 
 
 def parse_quote_id(text: str) -> str | None:
-    """Return the quote id a person typed ("q-2026-0042" too), or None when it is none."""
+    """Return the quote id in a typed text ("q-2026-0042" too), or None if it is not one."""
     candidate = text.strip().upper()
     return candidate if QUOTE_ID.fullmatch(candidate) else None
 
@@ -176,12 +176,12 @@ def title(quote: Quote) -> str:
 
 
 def state_words(state: QuoteState) -> str:
-    """Return the state as people read it: "pending approval"."""
+    """Return the display text of the state: "pending approval"."""
     return state.value.replace("_", " ")
 
 
 def utc_text(unix_ms: int) -> str:
-    """Return "21 Nov 2026 10:31 UTC"; own month names, because strftime's depend on the machine's locale."""
+    """Return "21 Nov 2026 10:31 UTC", with own month names, because strftime's depend on the machine's locale."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
     return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year} {moment.hour:02d}:{moment.minute:02d} UTC"
 
@@ -191,7 +191,7 @@ RECORD_ID: Final = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?")
 
 @dataclass(frozen=True, slots=True)
 class ChosenOpportunity:
-    """Ids of Salesforce (15 or 18 characters): the opportunity, and the account that it belonged to when it was chosen."""
+    """Salesforce ids (15 or 18 characters) of the chosen opportunity and of its account at the time of the choice."""
 
     record_id: str
     account_id: str

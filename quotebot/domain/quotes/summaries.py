@@ -1,7 +1,7 @@
-"""What a model is told of a quote to sum it up for approvers, and what of its words may be shown.
+"""Facts sent to a model for a summary of a quote for approvers, and the check of the summary before it is shown.
 
-It is told no customer's name and nothing that people typed. Its words stand beside the figures and replace none of them: a summary
-with a figure that is not among the facts is not shown at all.
+The facts contain no customer's name and no text that people typed. The summary is shown with the figures and replaces none of them:
+a summary with a figure that is not among the facts is not shown at all.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _FIGURE: Final = re.compile(r"[0-9][0-9.,]*")
 _WRITTEN: Final = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
 _PERCENT: Final = re.compile(r"\s?(?:%|percent\b|per cent\b)")
 _MARKS: Final = re.compile(r"[*_~`]")
-# What says a number without a figure, or leads elsewhere.
+# Words that express a number without digits, links and mentions.
 _UNWANTED: Final = re.compile(
     r"\b(?:half|halve[ds]?|double[ds]?|twice|triple[ds]?|hundreds?|thousands?|millions?|billions?|dozens?|zero)\b|://|www\.|@",
     re.IGNORECASE,
 )
-Figure = tuple[Decimal, bool]  # and whether it is a percentage
+Figure = tuple[Decimal, bool]  # the second is true for a percentage
 
 
 def facts_of(quote: Quote) -> str:
-    """Say what is to be approved and why, the most telling first."""
+    """Return the facts about the approval, one per line, the most important first."""
     pricing, approval = quote.pricing, quote.approval
     amounts = [money.format_amount(amount, pricing.currency) for amount in (pricing.list_total, pricing.net_total)]
     months = "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months"
@@ -50,19 +50,19 @@ def facts_of(quote: Quote) -> str:
 
 
 def shown(summary: str, facts: str) -> str | None:
-    """Return a summary as it may be shown, on one line and without marks; None when it may not be."""
+    """Return the displayable summary, on one line and without formatting marks; None if it must not be shown."""
     said = " ".join(_MARKS.sub("", summary).split())
     if not said or _UNWANTED.search(said) or any(_is_strange(character) for character in said):
         return None
     figures = set(_figures(said))
     if None in figures or not figures <= set(_figures(facts)):
         return None
-    words = [token for token in tokens(_FIGURE.sub(" ", said)) if token.kind == "number"]  # numbers written out
+    words = [token for token in tokens(_FIGURE.sub(" ", said)) if token.kind == "number"]  # spelt-out numbers
     return None if words else clipped(said, SUMMARY_CHARACTERS_MAX)
 
 
 def _figures(text: str) -> Iterator[Figure | None]:
-    """Yield each figure of a text; None for one that can be read in more than one way."""
+    """Yield each figure of a text; None for an ambiguous one."""
     for match in _FIGURE.finditer(text):
         written = match[0].rstrip(".,")
         if not _WRITTEN.fullmatch(written):
@@ -72,5 +72,5 @@ def _figures(text: str) -> Iterator[Figure | None]:
 
 
 def _is_strange(character: str) -> bool:
-    """Tell whether a character is not seen, turns the text around, or is a digit of another script."""
+    """Return whether a character is invisible, changes the text direction, or is a digit of another script."""
     return unicodedata.category(character)[0] == "C" or (character.isnumeric() and not character.isascii())

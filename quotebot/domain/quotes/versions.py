@@ -1,6 +1,6 @@
-"""What differs between two prices, as values and in words, and what a request would come to. Pure.
+"""Differences between two prices, as values and in words, and simulation of a request. Pure.
 
-Figures are customer figures, never cost or margin.
+All amounts are customer prices, never cost or margin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LineDifference:
-    """One product that both prices have, in different quantity or at a different price."""
+    """Product in both prices with a different quantity or price."""
 
     before: PricedLine
     after: PricedLine
@@ -32,7 +32,7 @@ class LineDifference:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is not the same in two prices. Pairs are (before, after), None where nothing changed; amounts as in Pricing."""
+    """Differences between two prices. Pairs are (before, after), None if unchanged; amounts as in Pricing."""
 
     added: tuple[PricedLine, ...]
     removed: tuple[PricedLine, ...]
@@ -47,7 +47,7 @@ class Difference:
     terms: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether anything differs."""
+        """Return whether anything differs."""
         pairs: tuple[object, ...] = (
             *(self.term_months, self.discount_percent, self.currency, self.list_total, self.discount_total, self.net_total),
             *(self.tax_total, self.terms),
@@ -57,7 +57,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a request would cost and whose approval it would need. Nothing of it is recorded."""
+    """Simulated price of a request and the approvals it would need; not recorded."""
 
     pricing: Pricing
     decision: PolicyDecision
@@ -66,13 +66,13 @@ class Simulation:
 def simulate(
     request: PriceRequest, ruleset: Ruleset, policy: ApprovalPolicy, at_ms: int
 ) -> Simulation | tuple[PricingProblem, ...]:
-    """Price a request as of this moment (Unix ms) and preview the policy, or return every reason why it has no price."""
+    """Price a request as of `at_ms` (Unix ms) and evaluate the policy, or return the problems that prevent a price."""
     priced = unknown_terms(request.terms, policy) or price(as_of(request, at_ms), ruleset)
     return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced
 
 
 def difference(before: Pricing, after: Pricing) -> Difference:
-    """Compare two prices product by product. The order of lines and the ruleset's name are no difference in themselves."""
+    """Compare two prices product by product. The order of lines and the ruleset's name alone do not count as differences."""
     old, new = {line.sku: line for line in before.lines}, {line.sku: line for line in after.lines}
     return Difference(
         added=tuple(line for sku, line in new.items() if sku not in old),
@@ -90,7 +90,7 @@ def difference(before: Pricing, after: Pricing) -> Difference:
 
 
 def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
-    """Return one sentence part per difference, old -> new, lines first and the total last; empty when there is none.
+    """Return one phrase per difference, old -> new, lines first; empty if there is none.
 
     Plain text: product names are not escaped.
     """
@@ -132,7 +132,7 @@ def _line_words(change: LineDifference, old: str, new: str) -> str:
 
 
 def _same_line(before: PricedLine, after: PricedLine) -> bool:
-    """Tell whether a customer would call the two lines the same; what a product costs the seller is no difference."""
+    """Return whether two lines are equal for the customer; the seller's cost is ignored."""
     return (before.quantity, before.months, before.unit_price, before.list_amount, before.net_amount) == (
         after.quantity,
         after.months,

@@ -1,1 +1,1 @@
-"""Schedules: cron expressions and the slots that are due."""
+"""Schedules: cron expressions and due slots."""

@@ -1,7 +1,7 @@
-"""Times of day in a place: cron's five fields, read in an IANA time zone, over both changes of its clocks.
+"""Cron expressions of five fields in an IANA time zone, with defined behaviour at clock changes.
 
-A local time that does not exist, because the clocks were put forward over it, is due once, at the moment the gap ends. One that
-exists twice, because they were put back, is due once, the first time. Moments are Unix milliseconds.
+A local time that does not exist, because the clocks are put forward, is due once, when the gap ends. A local time that exists
+twice, because the clocks are put back, is due once, the first time. Times are Unix milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND: Final = timedelta(seconds=1)
 ONE_DAY: Final = timedelta(days=1)
-LOOK_BACK_DAYS: Final = 3 * 366  # what was missed before that is not looked for
+LOOK_BACK_DAYS: Final = 3 * 366  # slots missed before that are ignored
 LOOK_AHEAD_DAYS: Final = 9 * 366  # from one 29 February to the next there are up to eight years
 FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -29,7 +29,7 @@ _PART: Final = re.compile(r"(?P<first>\*|[0-9]{1,2}|[a-z]{3})(?:-(?P<last>[0-9]{
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Minutes and hours of local days. Weekdays count from 0, Sunday. Where both kinds of days are named, either will do."""
+    """Parsed cron expression in a time zone. Weekdays count from 0, Sunday. With `either_day`, either kind of day suffices."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -40,7 +40,7 @@ class Cron:
     zone: tzinfo
 
     def falls_on(self, day: date) -> bool:
-        """Tell whether anything is due on this local day."""
+        """Return whether the expression matches this local day."""
         if day.month not in self.months:
             return False
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -48,7 +48,7 @@ class Cron:
 
 
 def parse_cron(text: str, zone: tzinfo) -> Cron:
-    """Read "minute hour day month weekday", e.g. "0 9 * * mon-fri". Raises ValueError that names the field."""
+    """Parse "minute hour day month weekday", e.g. "0 9 * * mon-fri". Raises ValueError naming the field."""
     parts = text.lower().split()
     if len(parts) != len(FIELDS):
         raise ValueError(f'"{text}" has {len(parts)} fields; five are needed: minute hour day month weekday, e.g. 0 9 * * mon-fri')
@@ -69,8 +69,8 @@ def parse_cron(text: str, zone: tzinfo) -> Cron:
 
 
 def slot_after(cron: Cron, after: int) -> int:
-    """Return the first moment after `after`."""
-    first = _local_day(cron, after) - ONE_DAY  # a whole day may be missing, and end after its own midnight
+    """Return the first slot after `after`."""
+    first = _local_day(cron, after) - ONE_DAY  # a local day may be skipped entirely and end after its own midnight
     for offset in range(LOOK_AHEAD_DAYS):
         for slot in slots_of_day(cron, first + offset * ONE_DAY):
             if slot > after:
@@ -79,7 +79,7 @@ def slot_after(cron: Cron, after: int) -> int:
 
 
 def newest_slots(cron: Cron, after: int, until: int, limit: int) -> tuple[int, ...]:
-    """Return the moments after `after` up to and including `until`, in order: the newest `limit` of them."""
+    """Return the newest `limit` slots after `after`, up to and including `until`, in order."""
     newest: list[int] = []
     for slot in _backwards(cron, until):
         if slot <= after or len(newest) == limit:
@@ -89,7 +89,7 @@ def newest_slots(cron: Cron, after: int, until: int, limit: int) -> tuple[int, .
 
 
 def slots_of_day(cron: Cron, day: date) -> tuple[int, ...]:
-    """Return the moments of one local day, in order, each once."""
+    """Return the slots of one local day, in order, without duplicates."""
     if not cron.falls_on(day):
         return ()
     times = (datetime(day.year, day.month, day.day, hour, minute) for hour in cron.hours for minute in cron.minutes)  # noqa: DTZ001 -- local
@@ -97,13 +97,13 @@ def slots_of_day(cron: Cron, day: date) -> tuple[int, ...]:
 
 
 def moment_of(local: datetime, zone: tzinfo) -> int:
-    """Return when the clocks of `zone` first show `local` (naive), or skip it."""
+    """Return the time (Unix ms) at which the clocks of `zone` first show `local` (naive), or skip it."""
     moment = _unix_seconds(local.replace(tzinfo=zone))
     if _shown(moment, zone) == local:
         return moment * 1000
     before, after = _unix_seconds(local.replace(tzinfo=zone, fold=1)), moment
     old = _at(before, zone).utcoffset()
-    while after - before > 1:  # `before` is still in the old time, `after` in the new
+    while after - before > 1:  # `before` has the old UTC offset, `after` the new one
         middle = (before + after) // 2
         if _at(middle, zone).utcoffset() == old:
             before = middle
@@ -113,7 +113,7 @@ def moment_of(local: datetime, zone: tzinfo) -> int:
 
 
 def _backwards(cron: Cron, until: int) -> Iterator[int]:
-    """Yield moments from `until` on backwards, each once: the last of a missing day may be the first of the next."""
+    """Yield slots backwards from `until`, without duplicates: the last slot of a skipped day may equal the first of the next."""
     last, seen = _local_day(cron, until), None
     for offset in range(LOOK_BACK_DAYS):
         for slot in reversed(slots_of_day(cron, last - offset * ONE_DAY)):

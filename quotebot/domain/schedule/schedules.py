@@ -1,7 +1,7 @@
-"""When something is due: schedules as values, the slots they come to, and what becomes of slots that were missed.
+"""Schedules as values, their due slots, and the handling of missed slots.
 
-A slot is a moment in Unix milliseconds. It follows from the schedule and from an anchor, a moment in the life of what the schedule
-is about (when a quote stops being valid, when an approval was asked for), never from when somebody looks.
+A slot is a time in Unix milliseconds. It is determined by the schedule and an anchor, a time in the life of the aggregate (the end
+of a quote's validity, the request of an approval), never by the time of the check.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
-SLOTS_MAX: Final = 100  # of one aggregate in one look; older ones are not made up
-ON_TIME_MS: Final = MINUTE_MS  # a slot that is found later than this was missed
+SLOTS_MAX: Final = 100  # per aggregate and check; older slots are not made up for
+ON_TIME_MS: Final = MINUTE_MS  # a slot found later than this counts as missed
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """One slot, `delay_ms` after the anchor; with `at` the next time of that which is not earlier."""
+    """Single slot, `delay_ms` after the anchor; with `at`, the first time of that cron expression from then on."""
 
     delay_ms: int = 0
     at: Cron | None = None
@@ -32,7 +32,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A slot each `period_ms` after the anchor, `times` of them or without end."""
+    """Periodic slots, every `period_ms` after the anchor, `times` in number or without end."""
 
     period_ms: int
     times: int | None = None
@@ -42,22 +42,22 @@ class Every:
             raise ValueError("a schedule repeats itself once a minute at most")
 
 
-Schedule = Once | Every | Cron  # a Cron has a slot each of its times after the anchor
+Schedule = Once | Every | Cron  # a Cron has a slot at each of its times after the anchor
 
 
 class Misfire(StrEnum):
-    """What becomes of slots that nobody looked at in time."""
+    """Handling of slots that were not found in time."""
 
     SKIP = "skip"  # they are dropped
-    COALESCE = "coalesce"  # the newest stands for all
-    CATCH_UP = "catch_up"  # each is made up for, up to SLOTS_MAX
+    COALESCE = "coalesce"  # only the newest is fired, for all
+    CATCH_UP = "catch_up"  # each is fired, up to SLOTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that a job is about. `aggregate_id` and `part` name it; the command is about the quote `quote_id`.
+    """Subject of a scheduled job, named by `aggregate_id` and `part`; the command concerns the quote `quote_id`.
 
-    `part` tells apart what one aggregate has several of (the approver's slot of an approval). `anchor` is Unix milliseconds.
+    `part` distinguishes parts of one aggregate (the approver's slot of an approval). `anchor` is Unix milliseconds.
     """
 
     aggregate_id: str
@@ -68,20 +68,20 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What the slot is of, as the request id has it."""
+        """Name of the subject, as used in request ids."""
         return f"{self.aggregate_id}/{self.part}" if self.part else self.aggregate_id
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Which slots are to be fired, and which are dropped because it is too late for them; both in order."""
+    """Slots to fire, and slots dropped because they are too late; both in order."""
 
     fire: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
 
 
 def slots_due(schedule: Schedule, anchor: int, after: int | None, until: int) -> tuple[int, ...]:
-    """Return the slots later than `after` (None: all) and not later than `until`, in order: the newest SLOTS_MAX of them."""
+    """Return the newest SLOTS_MAX slots later than `after` (None: all) and not later than `until`, in order."""
     if isinstance(schedule, Cron):
         return newest_slots(schedule, anchor if after is None else max(anchor, after), until, SLOTS_MAX)
     if isinstance(schedule, Every):
@@ -96,7 +96,7 @@ def slots_due(schedule: Schedule, anchor: int, after: int | None, until: int) ->
 
 
 def fate_of(slots: Sequence[int], now: int, misfire: Misfire, max_lateness_ms: int | None = None) -> Fate:
-    """Say what becomes of due slots, given in order. Later than `max_lateness_ms` each is dropped, whatever the policy."""
+    """Decide which due slots, given in order, to fire or drop. Slots later than `max_lateness_ms` are dropped in any case."""
     latest = ON_TIME_MS if misfire is Misfire.SKIP else max_lateness_ms
     if max_lateness_ms is not None and latest is not None:
         latest = min(latest, max_lateness_ms)
