@@ -2,19 +2,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ledger.records import DedupeResult
+from ledger.records import DedupeResult, Operation
+from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.execution.executor import SHELF_SECONDS, Executor
 from quotebot.execution.transaction import KEEP_REFUSED_MS
+from quotebot.store.history import NEWEST_EVENTS, BrokenChainError, require_as_audited
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
 if TYPE_CHECKING:
-    from ledger.records import Operation, Request
+    from ledger.database import Tx
+    from ledger.records import Request
     from tests.quotebot.parts import Bench
 
 
@@ -243,16 +246,15 @@ async def _execute(executor: Executor, operation: Operation) -> None:
     await executor._execute(operation)
 
 
-async def test_a_command_on_a_quote_whose_row_cannot_be_read_is_given_up_and_stops_nobody(
-    bench: Bench, executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_command_on_a_quote_whose_row_cannot_be_read_is_given_up_and_stops_nobody(bench: Bench, executor: Executor) -> None:
     quote_id = await created(bench, executor)
-    monkeypatch.setattr(
-        "quotebot.execution.executor.require_as_audited", lambda *_: None
-    )  # the row is as a build gone wrong bound it
     guard = bench.row("SELECT sql FROM sqlite_schema WHERE name = 'quote_versions_fixed'")["sql"]
     bench.rows("DROP TRIGGER quote_versions_fixed")
-    bench.rows("UPDATE quote_versions SET pricing = '{}'")
+
+    def damage(tx: Any) -> None:  # as a faulty build does: the commit binds the row
+        tx._connection.execute("UPDATE quote_versions SET pricing = json_remove(pricing, '$.lines')")
+
+    await bench.ledger.database.write("damage", damage)
     bench.rows(guard)
     row = await done(bench, executor, request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
     bench.clock.advance(1_000)
@@ -261,3 +263,31 @@ async def test_a_command_on_a_quote_whose_row_cannot_be_read_is_given_up_and_sto
     assert (row["state"], row["category"]) == ("failed_terminal", "internal")
     assert owed(bench, row["id"]) == [("slack.reply", "pending")]
     assert await created(bench, executor, "3", discount="20") == "Q-2026-0002"
+
+
+async def test_the_proof_of_a_reservation_reads_few_events_of_a_long_chain(bench: Bench, executor: Executor) -> None:
+    home = ShowHome("U0REP")
+    for number in range(NEWEST_EVENTS):  # several events each
+        await done(bench, executor, request_for(home, str(number), quote_id=home.aggregate_id))
+    operation = (await bench.ledger.reserve(request_for(home, "last", quote_id=home.aggregate_id))).operation
+    read: list[int] = []
+
+    class Counting:
+        """A transaction that counts the rows it returns."""
+
+        def __init__(self, tx: Tx) -> None:
+            self.tx = tx
+
+        def all(self, name: str, **values: Any) -> Any:
+            rows = self.tx.all(name, **values)
+            read.append(len(rows))
+            return rows
+
+    keyring = bench.ledger.audit.keyring
+    await bench.ledger.database.read(lambda tx: require_as_audited(cast("Tx", Counting(tx)), operation, keyring))
+    assert read == [NEWEST_EVENTS]
+    forged = replace(operation, operation_key="0" * 64)
+    with pytest.raises(BrokenChainError, match="it was put in from outside"):
+        await bench.ledger.database.read(lambda tx: require_as_audited(tx, forged, keyring))
+    first = await bench.ledger.database.read(lambda tx: Operation.of(cast("Any", tx.one("operation_by_id", id=1))))
+    await bench.ledger.database.read(lambda tx: require_as_audited(tx, first, keyring))
