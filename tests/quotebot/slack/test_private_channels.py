@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from quotebot.sandbox.world import World
 
 SECRET = "new for Very Secret Corp: 150 pro; term 12m; discount 15%"
-FACTS = ("Secret", "150", "USD", "15 %")
+# The number stands alone: a correlation id may hold the same digits.
+FACTS = re.compile(r"Secret|\b150\b|USD|15 %")
 READS = ("show {}", "status {}", "explain {}", "compare {}", "audit {}", "simulate {}: discount 20%")
 COLLEAGUE, NEWCOMER = "U0COLLEAGUE", "U0NEWCOMER"
 
@@ -48,7 +50,7 @@ async def asked(deal: Deal, text: str, user: str) -> str:
 
 
 def is_outline(said: str, owner: str = "U0REP") -> bool:
-    return FIRST_QUOTE in said and owner in said and not [fact for fact in FACTS if fact in said]
+    return FIRST_QUOTE in said and owner in said and not FACTS.search(said)
 
 
 @pytest.mark.parametrize("text", READS)
@@ -102,7 +104,7 @@ async def test_people_outside_change_nothing_by_typing(quoted: Deal, text: str) 
     (refused,) = await quoted.rows("SELECT after FROM audit_events WHERE event_type = 'access.refused'")
     assert json.loads(refused["after"])["code"] == "out_of_sight"
     seen = [each for each in (await quoted.get("state"))["messages"] if each["ephemeral_for"] == NEWCOMER]
-    assert not [fact for fact in FACTS for each in seen if fact in json.dumps([each["text"], each["blocks"]])]
+    assert not FACTS.search(json.dumps([[each["text"], each["blocks"]] for each in seen], ensure_ascii=False))
 
 
 async def test_member_of_the_channel_changes_the_quote_by_typing(quoted: Deal) -> None:
