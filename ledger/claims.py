@@ -116,10 +116,9 @@ def take_effects(
             expired.append(_expire(tx, audit, now, effect))
             suspects.clear(effect)
         else:
-            taken = tx.one(
+            taken = tx.required(
                 "claim_effect", id=effect.id, fence=effect.fence, epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now
             )
-            assert taken is not None  # noqa: S101 -- read in the same transaction
             claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN or row["look_first"] == 1))
     return claimed, expired, dropped
 
@@ -189,8 +188,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 def _expire(tx: Tx, audit: Audit, now: int, effect: Effect) -> Effect:
     error = "It waited longer than its class allows, so it was not sent late. Replay it if it is still wanted."
-    row = tx.one("expire_effect", id=effect.id, fence=effect.fence, last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("expire_effect", id=effect.id, fence=effect.fence, last_error=error, now=now)
     dead = Effect.of(row)
     audit.of_effect(
         tx,
@@ -215,15 +213,13 @@ def _replaced(tx: Tx, audit: Audit, now: int, effect: Effect) -> bool:
     if effect.maybe_sent:  # the older effect may still arrive
         tx.one("doubt_owed", effect_key=newer["effect_key"])
     error = "A newer one with the same target is owed."
-    row = tx.one("drop_due_effect", id=effect.id, fence=effect.fence, category="superseded", last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("drop_due_effect", id=effect.id, fence=effect.fence, category="superseded", last_error=error, now=now)
     superseded(tx, audit, now, Effect.of(row), {"by": newer["effect_key"]})
     return True
 
 
 def _drop_needless(tx: Tx, audit: Audit, now: int, effect: Effect) -> None:
     error = "Too old to be worth sending."
-    row = tx.one("drop_due_effect", id=effect.id, fence=effect.fence, category="expired", last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("drop_due_effect", id=effect.id, fence=effect.fence, category="expired", last_error=error, now=now)
     audit.of_effect(tx, now, "effect.superseded", Effect.of(row), failure_category="expired", after={"error": error})
     drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")

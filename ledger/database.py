@@ -55,6 +55,10 @@ class Tx(Protocol):
         """Run the named statement and return its first row, or None."""
         ...
 
+    def required(self, name: str, /, **parameters: object) -> Row:
+        """Run the named statement and return its first row. Raises MissingRow if there is none."""
+        ...
+
     def many(self, name: str, rows: Sequence[Mapping[str, object]], /) -> None:
         """Run the named statement once for each row of parameters. It may not return rows."""
         ...
@@ -107,6 +111,14 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish the running transaction and close the connections."""
         ...
+
+
+class MissingRow(LookupError):  # noqa: N818 -- named after the fact: no row, where the caller relies on one
+    """No row where one must exist: a bug of ours, or a row that was deleted by hand. The transaction is rolled back."""
+
+    def __init__(self, statement: str) -> None:
+        super().__init__(f"The statement {statement} found no row where one must exist. Nothing was changed.")
+        self.statement = statement
 
 
 class DatabaseError(Exception):

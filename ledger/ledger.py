@@ -440,8 +440,7 @@ class Ledger:
         """Enqueue the follow-up effects of an effect, inside an open transaction."""
         if not intents:
             return
-        counted = tx.one("count_children", operation_id=parent.operation_id, parent_id=parent.id)
-        assert counted is not None  # noqa: S101 -- an aggregate always returns a row
+        counted = tx.required("count_children", operation_id=parent.operation_id, parent_id=parent.id)
         cause = Cause(parent.operation_id, parent.effect_key, parent.correlation_id, parent.id, counted["children"])
         for owed in enqueue(tx, self.audit, now, cause, intents):
             self.audit.of_effect(tx, now, "effect.owed", parent, after=owed)

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 def of_effect(tx: Tx, effect: Effect) -> DeadNotice:
     """Return the notice of a failed effect, as it is now."""
-    row = tx.one("operation_by_id", id=effect.operation_id)
-    assert row is not None  # noqa: S101 -- foreign key
+    row = tx.required("operation_by_id", id=effect.operation_id)  # foreign key
     return DeadNotice(
         kind="effect",
         id=effect.id,

@@ -48,8 +48,7 @@ async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str,
     """Register this process as one that may claim. `alone`: it holds the instance lock, so the other epochs are closed as dead."""
 
     def work(tx: Tx) -> int:
-        row = tx.one("insert_epoch", role=role, pid=os.getpid(), build=build, now=now_ms)
-        assert row is not None  # noqa: S101 -- an insert returns its row
+        row = tx.required("insert_epoch", role=role, pid=os.getpid(), build=build, now=now_ms)
         epoch: int = row["epoch"]
         if alone:
             tx.all("end_other_epochs", epoch=epoch, now=now_ms)
@@ -229,8 +228,7 @@ def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Eff
     if effect.claims < POISON_CLAIMS:
         return None
     error = f"The process died {effect.claims} times while delivering this."
-    row = tx.one("bury_effect", id=effect.id, fence=effect.fence, now=now, maybe_sent=1, category="poison", last_error=error)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("bury_effect", id=effect.id, fence=effect.fence, now=now, maybe_sent=1, category="poison", last_error=error)
     buried = Effect.of(row)
     details = {"class": effect.effect_class, "error": error}
     ledger.audit.of_effect(tx, now, "system.error", buried, failure_category="poison", recovery_action="replay", after=details)
@@ -267,8 +265,7 @@ def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Troub
 def _drop_repeated(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
     """Drop an effect that cannot be reconciled and was interrupted while being repeated: it may arrive twice, not three times."""
     error = "It was cut off twice and may have arrived each time, so it is not repeated once more."
-    row = tx.one("drop_effect", id=effect.id, fence=effect.fence, category="uncertain", last_error=error, now=now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("drop_effect", id=effect.id, fence=effect.fence, category="uncertain", last_error=error, now=now)
     superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
 
 

@@ -99,8 +99,7 @@ def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], 
     if row is not None:
         operation, sighting = Operation.reserved(row["id"], sighted.key, request, pinned, now), DedupeResult.NEW
     else:
-        known = tx.one("operation_by_key", operation_key=sighted.key)
-        assert known is not None  # noqa: S101 -- a conflict on this key prevented the insert
+        known = tx.required("operation_by_key", operation_key=sighted.key)  # a conflict on this key prevented the insert
         operation, sighting = Operation.of(known), DedupeResult.DUPLICATE
     tx.one(
         "insert_delivery",

@@ -1,4 +1,4 @@
-"""Constructors of effect intents, one per kind of effect. performer.py performs them; policies.py defines their retries.
+"""Constructors of effect intents, one per kind of effect. dispatch/ performs them; policies.py defines their retries.
 
 Every effect in a quote's thread waits for the effect that posts the quote's card, the thread's root.
 """

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import requests
 
     from adapters.salesforce.limits import ApiUsage
+    from adapters.salesforce.records import CrmDocument
 
 __all__ = ["Salesforce", "SalesforceLine", "SalesforceQuote", "SalesforceRecord"]
 
@@ -61,17 +62,6 @@ class HeldQuote:
     content_hash: str | None
     version: int | None
     status: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CrmDocument:
-    """A file of a quote's record. `key` is its identity in Salesforce: the same key is never attached twice."""
-
-    key: str
-    title: str
-    file_name: str
-    record_id: str
-    content: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Plain values read from Salesforce, cheap to import for modules that only store or show them."""
+"""Plain values read from and written to Salesforce, cheap to import for modules that only store or show them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class CrmDocument:
+    """A file of a quote's record. `key` is its identity in Salesforce: the same key is never attached twice."""
+
+    key: str
+    title: str
+    file_name: str
+    record_id: str
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)

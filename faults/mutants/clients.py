@@ -11,30 +11,31 @@ from adapters.salesforce.api import Salesforce
 from adapters.slack.api import SlackApi
 from faults.mutants.patching import of, put
 from ledger import keys
-from quotebot.dispatch import performer
-from quotebot.dispatch.pdf import DocumentEffects
-from quotebot.dispatch.performer import QuotePerformer
+from quotebot.dispatch import crm_create
+from quotebot.dispatch.crm_create import CreateRecordHandler
+from quotebot.dispatch.pdf_files import Documents
+from quotebot.dispatch.slack_post import PostHandler
 
 
 def key_per_attempt() -> None:
     """Every attempt posts under its own key."""
-    honest = of(QuotePerformer, "_post")
+    honest = of(PostHandler, "_post_in_thread")
 
     async def post(self: Any, effect: Any) -> Any:
         return await honest(self, replace(effect, effect_key=keys.digest([effect.effect_key, effect.fence])))
 
-    put(QuotePerformer, "_post", post)
+    put(PostHandler, "_post_in_thread", post)
 
 
 def key_per_repetition() -> None:
     """Only a repetition posts under its own key: the bug is invisible until a fault occurs."""
-    honest = of(QuotePerformer, "_post")
+    honest = of(PostHandler, "_post_in_thread")
 
     async def post(self: Any, effect: Any) -> Any:
         again = effect.fence > 1
         return await honest(self, replace(effect, effect_key=keys.digest([effect.effect_key, effect.fence])) if again else effect)
 
-    put(QuotePerformer, "_post", post)
+    put(PostHandler, "_post_in_thread", post)
 
 
 def crm_key_per_attempt() -> None:
@@ -53,16 +54,16 @@ def crm_key_per_attempt() -> None:
 
 def new_key_at_a_replay() -> None:
     """A replay writes its record under its own key."""
-    honest = of(QuotePerformer, "_create_in_crm")
+    honest = of(CreateRecordHandler, "perform")
 
     async def create(self: Any, effect: Any) -> Any:
         if effect.cycle == 1:
             return await honest(self, effect)
-        write = of(performer, "_crm_quote")
-        put(performer, "_crm_quote", lambda quote, ledger_id: _of_cycle(write(quote, ledger_id), effect.cycle))
+        write = of(crm_create, "crm_quote")
+        put(crm_create, "crm_quote", lambda quote, ledger_id: _of_cycle(write(quote, ledger_id), effect.cycle))
         return await honest(self, effect)
 
-    put(QuotePerformer, "_create_in_crm", create)
+    put(CreateRecordHandler, "perform", create)
 
 
 def _of_cycle(quote: Any, cycle: int) -> Any:
@@ -97,21 +98,21 @@ def every_post_twice() -> None:
 
 def line_left_out_of_the_crm() -> None:
     """Salesforce gets all lines except the last."""
-    honest = of(performer, "_crm_quote")
+    honest = of(crm_create, "crm_quote")
 
     def crm_quote(quote: Any, ledger_id: str) -> Any:
         whole = honest(quote, ledger_id)
         return replace(whole, lines=whole.lines[:-1])
 
-    put(performer, "_crm_quote", crm_quote)
+    put(crm_create, "crm_quote", crm_quote)
 
 
 def another_file_shared() -> None:
     """The uploaded file differs from the rendered one."""
-    honest = of(DocumentEffects, "content")
+    honest = of(Documents, "content")
 
     async def content(self: Any, effect: Any, quote: Any) -> tuple[Any, bytes]:
         effect, stored = await honest(self, effect, quote)
         return effect, bytes(stored) + b"\n"
 
-    put(DocumentEffects, "content", content)
+    put(Documents, "content", content)

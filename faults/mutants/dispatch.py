@@ -15,9 +15,8 @@ from ledger.ledger import Ledger
 from ledger.outbox import Cause, enqueue
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
-from quotebot.dispatch import performer
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.performer import QuotePerformer
+from quotebot.dispatch.registry import EffectHandlers
 
 if TYPE_CHECKING:
     from adapters.failures import AdapterError, Failure
@@ -108,7 +107,7 @@ def settled_before_performed() -> None:
 
 def performed_before_claimed() -> None:
     """A message is posted, then its effect is claimed."""
-    claim, perform = of(Dispatcher, "_claim"), of(QuotePerformer, "perform")
+    claim, perform = of(Dispatcher, "_claim"), of(EffectHandlers, "perform")
     done: dict[int, Any] = {}
 
     async def claim_late(self: Any, slots: Any) -> Any:
@@ -123,7 +122,7 @@ def performed_before_claimed() -> None:
         return done[effect.id] if effect.id in done else await perform(self, effect)
 
     put(Dispatcher, "_claim", claim_late)
-    put(QuotePerformer, "perform", performed)
+    put(EffectHandlers, "perform", performed)
 
 
 def no_look_before_a_repetition() -> None:
@@ -227,12 +226,12 @@ def steps_kept_in_memory() -> None:
 
 def upload_not_looked_for() -> None:
     """An uncertain upload is repeated without a check whether it was shared."""
-    honest = of(QuotePerformer, "look_up")
+    honest = of(EffectHandlers, "find")
 
-    async def look_up(self: Any, effect: Any) -> Any:
+    async def find(self: Any, effect: Any) -> Any:
         return None if effect.effect_class == effects.FILE else await honest(self, effect)
 
-    put(QuotePerformer, "look_up", look_up)
+    put(EffectHandlers, "find", find)
 
 
 def dead_letter_not_announced() -> None:
@@ -243,10 +242,10 @@ def dead_letter_not_announced() -> None:
 
 def card_never_redrawn() -> None:
     """A delivered effect does not show on the card."""
-    honest = of(performer, "follow_ups")
+    honest = of(EffectHandlers, "follow_ups")
 
-    def follow_ups(tx: Any, effect: Any, now_ms: int) -> Any:
-        owed = honest(tx, effect, now_ms)
+    def follow_ups(self: Any, tx: Any, effect: Any) -> Any:
+        owed = honest(self, tx, effect)
         return replace(owed, effects=tuple(intent for intent in owed.effects if intent.effect_class != effects.CARD))
 
-    put(performer, "follow_ups", follow_ups)
+    put(EffectHandlers, "follow_ups", follow_ups)

@@ -9,7 +9,7 @@ from adapters.policies import Policy
 from faults.lab import bot
 from faults.mutants.patching import of, put
 from quotebot import ack_priority
-from quotebot.dispatch.performer import QuotePerformer
+from quotebot.dispatch.slack_file import FileHandler
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -32,15 +32,15 @@ def another_latency() -> None:
 
 def a_token_that_is_kept() -> None:
     """An upload gets a random token, which is recorded before it is used and reused by every later attempt."""
-    honest = of(QuotePerformer, "_upload")
+    honest = of(FileHandler, "_upload")
 
     async def upload(self: Any, effect: Any, quote: Any) -> Any:
         if "token" not in effect.steps:
-            ledger: Ledger = of(self, "_ledger")
+            ledger: Ledger = of(self, "services").ledger
             effect = await ledger.record_step(effect, "token", {"value": secrets.token_hex(8)})
         return await honest(self, effect, quote)
 
-    put(QuotePerformer, "_upload", upload)
+    put(FileHandler, "_upload", upload)
 
 
 def one_command_at_a_time() -> None:

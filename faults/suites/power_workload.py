@@ -29,7 +29,7 @@ from ledger.settlement import STORED_AS
 from quotebot import effects
 from quotebot.app.installation import open_database
 from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
-from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.approvals.policy_file import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest

@@ -28,7 +28,7 @@ from faults.mutants import clients
 from faults.mutants.catalogue import Bug
 from faults.mutants.detection import Windows
 from faults.mutants.patching import put, sql
-from quotebot.dispatch.performer import QuotePerformer
+from quotebot.dispatch.slack_post import PostHandler
 {plant}
 mutants.BUGS = (Bug('planted', 'for this test', plant, Windows('create', most=2)),)
 mutants.BENIGN = ()
@@ -84,7 +84,7 @@ def test_a_bug_that_no_longer_fits_fails_the_suite_and_is_named() -> None:
 
 
 def test_error_inside_the_seeded_code_does_not_count_as_caught() -> None:
-    hunt = hunted("plant = lambda: put(QuotePerformer, '_post', clients.key_per_attempt)")  # it takes no arguments
+    hunt = hunted("plant = lambda: put(PostHandler, '_post_in_thread', clients.key_per_attempt)")  # it takes no arguments
 
     assert hunt.returncode == 1
     assert "0 of 1 caught" in hunt.stdout

@@ -84,8 +84,7 @@ def discard_effect(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
     refused = _refused(word, row, effect.effect_class, dead=effect.state is EffectState.FAILED)
     if refused is not None:
         return refused
-    closed = tx.one("discard_effect", id=effect.id, cycle=effect.cycle, now=word.now)
-    assert closed is not None  # noqa: S101 -- read in the same transaction
+    closed = tx.required("discard_effect", id=effect.id, cycle=effect.cycle, now=word.now)
     discarded = Effect.of(closed)
     ledger.audit.of_effect(tx, word.now, "effect.discarded", discarded, actor=word.actor, after={"reason": word.reason})
     drop_waiting(tx, ledger.audit, word.now, effect.id, f"effect {effect.id}, which it waited for, was discarded")
@@ -127,7 +126,7 @@ def mark_delivered(
     missing = objection(effect, external_ref)
     if missing is not None:
         return Ruling(word.reference, Verdict.REFUSED, f"{missing} Nothing was changed.", effect.effect_class)
-    moved = tx.one(
+    moved = tx.required(
         "resolve_effect_delivered",
         id=effect.id,
         fence=effect.fence,
@@ -135,7 +134,6 @@ def mark_delivered(
         result=json.dumps({"already_there": True, "resolved_by": word.actor}, sort_keys=True),
         now=word.now,
     )
-    assert moved is not None  # noqa: S101 -- read in the same transaction
     delivered = Effect.of(moved)
     _audit_resolved(ledger, tx, word, effect, delivered)
     wake_waiting(tx, word.now, delivered)
@@ -156,7 +154,7 @@ def send_again(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
         return _not_uncertain(word, row, effect)
     if effect.state is EffectState.UNCERTAIN:
         row = _give_up(ledger, tx, word, effect)
-    moved = tx.one(
+    moved = tx.required(
         "resolve_effect_undone",
         id=effect.id,
         cycle=effect.cycle,
@@ -165,7 +163,6 @@ def send_again(ledger: Ledger, tx: Tx, word: Word) -> Ruling:
         replayed_by=word.actor,
         now=word.now,
     )
-    assert moved is not None  # noqa: S101 -- read in the same transaction
     waiting = Effect.of(moved)
     _audit_resolved(ledger, tx, word, effect, waiting)
     ledger.settle_follow_ups(tx, word.now, waiting, word.follow)
@@ -185,8 +182,7 @@ def refuse_operation(tx: Tx, word: Word) -> Ruling:
 
 def _give_up(ledger: Ledger, tx: Tx, word: Word, effect: Effect) -> Row:
     error = "A person ended the doubt."
-    row = tx.one("fail_uncertain", id=effect.id, fence=effect.fence, last_error=effect.last_error or error, now=word.now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("fail_uncertain", id=effect.id, fence=effect.fence, last_error=effect.last_error or error, now=word.now)
     details = {"class": effect.effect_class, "error": error}
     ledger.audit.of_effect(
         tx,
@@ -302,8 +298,7 @@ def cancel_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: st
     if effect.state is not EffectState.PENDING:
         words = _UNCANCELLED[effect.state].format(id=reference)
         return Ruling(reference, Verdict.REFUSED, f"{words} Nothing was changed.", effect.effect_class)
-    closed = tx.one("cancel_effect", id=effect.id, fence=effect.fence, reason=reason, now=now)
-    assert closed is not None  # noqa: S101 -- read in the same transaction
+    closed = tx.required("cancel_effect", id=effect.id, fence=effect.fence, reason=reason, now=now)
     cancelled = Effect.of(closed)
     ledger.audit.of_effect(tx, now, "effect.cancelled", cancelled, actor=actor, after={"reason": reason})
     drop_waiting(tx, ledger.audit, now, effect.id, f"effect {effect.id}, which it waited for, was cancelled")

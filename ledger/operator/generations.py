@@ -67,8 +67,9 @@ def begin_generation(ledger: Ledger, tx: Tx, now: int, beginning: Beginning) -> 
 def _mark_uncertain(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
     """Make a pending effect uncertain, as if a crashed process had attempted it: claimed, with unknown outcome."""
     due = effect.next_attempt_at
-    row = tx.one("claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required(
+        "claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now
+    )
     claimed = Effect.of(row)
     after = {"key": claimed.effect_key}
     ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts, after=after)

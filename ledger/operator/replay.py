@@ -115,7 +115,7 @@ def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
     if newer is not None:
         return _supersede(ledger, tx, order, effect, newer)
     in_doubt = effect.maybe_sent and effect.semantics == "append"
-    replayed = tx.one(
+    replayed = tx.required(
         "replay_effect_in_doubt" if in_doubt else "replay_effect",
         id=effect.id,
         cycle=effect.cycle,
@@ -125,7 +125,6 @@ def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
         next_attempt_at=order.due_at,
         now=order.now,
     )
-    assert replayed is not None  # noqa: S101 -- read in the same transaction
     waiting = Effect.of(replayed)
     ledger.audit.of_effect(
         tx,
@@ -172,8 +171,9 @@ def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
 
 def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"], row_id: int) -> ReplayResult | None:
     """Return how a queued replay ended, or None while it is under way."""
-    row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
-    assert row is not None  # noqa: S101 -- it was replayed, and rows that may still be needed are not deleted
+    row = tx.required(
+        "effect_by_id" if kind == "effect" else "operation_by_id", id=row_id
+    )  # it was replayed, and rows that may still be needed are not deleted
     outcome = _ENDED.get(row["state"])
     if outcome is None:
         return None
@@ -253,8 +253,7 @@ def _look_now(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> ReplayRes
 def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effect) -> ReplayResult:
     if effect.maybe_sent and newer.state is not EffectState.DELIVERED:
         tx.one("doubt_owed", effect_key=newer.effect_key)  # the older one may still arrive
-    row = tx.one("supersede_dead", id=effect.id, fence=effect.fence, now=order.now)
-    assert row is not None  # noqa: S101 -- read in the same transaction
+    row = tx.required("supersede_dead", id=effect.id, fence=effect.fence, now=order.now)
     needless = Effect.of(row)
     superseded(tx, ledger.audit, order.now, needless, {"by": newer.id, "actor": order.actor, "reason": order.reason})
     ledger.settle_follow_ups(tx, order.now, needless, order.follow)

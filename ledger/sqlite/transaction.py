@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from ledger.database import DatabaseError, Row
+from ledger.database import DatabaseError, MissingRow, Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +63,13 @@ class SqliteTx:
             self._note(error)
             raise
         return rows[0] if rows else None
+
+    def required(self, name: str, /, **parameters: object) -> Row:
+        """Run the named statement and return its first row. Raises MissingRow if there is none."""
+        row = self.one(name, **parameters)
+        if row is None:
+            raise MissingRow(name)
+        return row
 
     def many(self, name: str, rows: Sequence[Mapping[str, object]], /) -> None:
         """Run the named statement once for each row of parameters. It may not return rows."""

@@ -16,7 +16,8 @@ from quotebot.app.branding import load_seller
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.llm import CallLog, Model
 from quotebot.dispatch.pacing import Pace, Pacer
-from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.dispatch.registry import EffectHandlers
+from quotebot.dispatch.services import Adapters
 from quotebot.execution.channels import Channels
 from quotebot.settings import slack_tokens
 
@@ -92,7 +93,7 @@ def build_adapters(
 
 
 @contextlib.asynccontextmanager
-async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[QuotePerformer | None]:
+async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[EffectHandlers | None]:
     """Give what can ask the outside whether something was done, for a command line beside the bot; None without a Slack token."""
     if settings.slack_bot_token is None:
         yield None
@@ -103,13 +104,13 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Qu
         yield build_performer(settings, ledger, build_adapters(stack, client, session, settings))
 
 
-def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> QuotePerformer:
+def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> EffectHandlers:
     """Return what performs effects with these adapters."""
     pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
     rules, seller = load_rules(settings), load_seller(settings)
     channels = Channels(ledger.clock, adapters.slack, settings.shared_channels)
     delay = settings.settle_delay_seconds
-    return QuotePerformer(ledger, adapters, rules, seller, settle_delay_seconds=delay, pacer=pacer, channels=channels)
+    return EffectHandlers(ledger, adapters, rules, seller, settle_delay_seconds=delay, pacer=pacer, channels=channels)
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from quotebot.ack_priority import Precedence
     from quotebot.app.clients import Outside
-    from quotebot.dispatch.performer import QuotePerformer
+    from quotebot.dispatch.registry import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
     from quotebot.slack.connections import Inbox
@@ -64,7 +64,7 @@ class Front:
     ledger: Ledger
     outside: Outside
     rules: Rules
-    performer: QuotePerformer
+    performer: EffectHandlers
     observer: SurfaceObserver
     precedence: Precedence
 
@@ -113,7 +113,7 @@ def surface_of(
     """Return what people meet in Slack. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
     slack = front.outside.adapters.slack
     directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
-    visibility = Visibility(front.ledger, front.performer.channels, front.rules.role_holders)
+    visibility = Visibility(front.ledger, front.performer.services.channels, front.rules.role_holders)
     return Surface(
         gate=AccessGate(front.ledger, slack, directory, identity.team_id, settings.guest_reps, visibility),
         desk=Reserver(
@@ -129,7 +129,7 @@ def surface_of(
         slack=slack,
         rules=front.rules,
         active=ActiveRuleset(front.rules.ruleset),
-        status=front.performer.status,
+        status=front.performer.cards.show,
         lookup=_account_lookup(front, settings),
         opportunities=_opportunity_lookup(front, settings),
         contacts=MirrorLookup(front.ledger.database).contacts if {"accounts", "contacts"} <= set(settings.crm_mirror) else None,

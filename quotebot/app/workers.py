@@ -25,7 +25,7 @@ from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.installation import load_rules, matrix, open_audit, open_database
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.actors import Directory
 from quotebot.execution.executor import Executor
 from quotebot.execution.transaction import failure_answer
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
-    from quotebot.dispatch.performer import QuotePerformer
+    from quotebot.dispatch.registry import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
 
@@ -85,7 +85,7 @@ class Core:
     ledger: Ledger
     outside: Outside
     rules: Rules
-    performer: QuotePerformer
+    performer: EffectHandlers
     metrics: Metrics
     workers: Workers
     precedence: Precedence
@@ -128,7 +128,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
     directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
-    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.services.documents.restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)
@@ -171,7 +171,7 @@ class Workers:
     def __init__(
         self,
         ledger: Ledger,
-        performer: QuotePerformer,
+        performer: EffectHandlers,
         directory: Directory,
         rules: Rules,
         settings: Settings,
@@ -189,7 +189,7 @@ class Workers:
             ports.draw,
             lines,
             know=directory.know,
-            circle_of=Visibility(ledger, performer.channels, rules.role_holders).of_actor,
+            circle_of=Visibility(ledger, performer.services.channels, rules.role_holders).of_actor,
             poll_seconds=ports.poll_seconds,
             follow=_follow(ports.clock),
             precedence=precedence,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from adapters.policies import POLICIES, unknown_class
 from ledger.operator.dead_letters import parse_reference
 from quotebot.cli import tables
-from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.quote import parse_quote_id
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ async def _looked(performer: Any, effect: Effect) -> ReplayPreview:
         return ReplayPreview(Expectation.WOULD_BE_REDONE)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
-            found = await performer.look_up(effect)
+            found = await performer.find(effect)
     except TimeoutError:
         return ReplayPreview(Expectation.CANNOT_KNOW, f"no answer within {LOOK_SECONDS:g} s")
     except AdapterError as error:

@@ -1,65 +1,24 @@
-"""Local copy of Salesforce objects, for each kind that the installation mirrors, and lookups in that copy.
-
-A page and its cursor are stored in one transaction. A page that is read twice, by any process, is stored once; after a crash
-between reading and storing it is read again.
-"""
+"""Lookups in the local copy of Salesforce objects, for menus and for `doctor`. crm_read.py fills it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from adapters.failures import AdapterError, Failure
-from adapters.salesforce.records import Position
 from ledger import keys
-from ledger.records import Delivered
-from quotebot.dispatch.crm import readable
 from quotebot.store import crm_mirror as store
 from quotebot.store.crm_mirror import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adapters.salesforce.api import Salesforce
     from adapters.salesforce.mapping import MirrorMapping
     from adapters.salesforce.records import OpenOpportunity
     from ledger.database import Database, Tx
-    from ledger.ledger import Ledger
-    from ledger.records import Effect
 
 
 MINUTE_MS: Final = 60_000
 READINGS_MISSED: Final = 3  # a single late sync is tolerated
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorReader:
-    """Effect handler for crm.read of a mirrored kind."""
-
-    ledger: Ledger
-    salesforce: Salesforce | None
-
-    async def perform(self, effect: Effect) -> Delivered:
-        """Read the page after the last one and store it. Raises AdapterError."""
-        salesforce = readable(self.salesforce)
-        kind = str(effect.payload["kind"])
-        wanted = salesforce.mapping.mirrors.get(kind)
-        if wanted is None:
-            what = f"The mapping of Salesforce has no part [mirror.{kind}]. Nothing was read."
-            message = f"{what} Add it, or take {kind} out of crm_mirror."
-            raise AdapterError(Failure.MAPPING, "mirror_unmapped", message)
-        read_as = fingerprint(wanted)
-        before = await self.ledger.database.read(lambda tx: store.cursor(tx, kind))
-        after = before.position if before.read_as == read_as else Position()
-        asked_at = self.ledger.clock.now_ms()
-        page = await salesforce.mirrors.page(wanted, after, again=not before.more, correlation_id=effect.correlation_id)
-        now = self.ledger.clock.now_ms()
-        kept = await self.ledger.database.write(
-            "keep_mirror_page",
-            lambda tx: store.apply(tx, kind, before, page, read_as=read_as, asked_at=asked_at, now=now),
-        )
-        result: dict[str, Any] = {"kind": kind, "kept": len(page.kept), "deleted": len(page.deleted), "more": page.more and kept}
-        return Delivered(None, result)
 
 
 @dataclass(frozen=True, slots=True)

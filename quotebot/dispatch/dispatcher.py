@@ -40,7 +40,7 @@ class Performer(Protocol):
         """Perform the effect, or return how it settles without a call. Raises AdapterError."""
         ...
 
-    async def look_up(self, effect: Effect) -> Delivered | None:
+    async def find(self, effect: Effect) -> Delivered | None:
         """Ask the external service whether the effect was applied before; None if not. Raises AdapterError."""
         ...
 
@@ -232,7 +232,7 @@ class Dispatcher:
             return Retry(doubt, delay_ms=0, spent=False)
         if effect.semantics != "append":  # an append is looked up; others may be repeated (repeat_once: once)
             return Retry(doubt, delay_ms=0, spent=False)
-        found = await self._performer.look_up(effect)
+        found = await self._performer.find(effect)
         if found is not None:
             return found
         settled_at = (effect.uncertain_since or now) + self._settle_delay_ms

@@ -14,6 +14,7 @@ from adapters.failures import AdapterError, Failure
 from ledger import keys
 from ledger.records import AuditEvent, Delivered, Drop, FollowUps, Trouble
 from quotebot import effects
+from quotebot.dispatch.services import GONE
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ledger.records import Effect
     from quotebot.domain.quotes.quote import Quote
 
-GONE: Final = "gone"  # durable step: the message that no longer exists
 DIRECT: Final = "direct"  # durable step: the direct message that the card goes to from now on
 CODES: Final = frozenset({"message_not_found", "cant_update_message", "thread_not_found"})
 
@@ -84,6 +84,11 @@ async def withdrawn(slack: SlackApi, effect: Effect, text: str) -> Delivered | D
     return Delivered(where["ts"], {})
 
 
+def was_replaced(effect: Effect) -> bool:
+    """Return true if the effect was superseded because its message was gone."""
+    return GONE in effect.steps and effect.state == "superseded"
+
+
 def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
     """Return the new card, once per deleted card, and below it the content of the notice or file that found it gone."""
     quote_id, dead_ts = effect.aggregate_id, effect.steps[GONE]["ts"]
@@ -104,6 +109,5 @@ def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
 
 def _next_key(tx: Tx, effect: Effect) -> str:
     """Return the key of the next effect that this one enqueues."""
-    counted = tx.one("count_children", operation_id=effect.operation_id, parent_id=effect.id)
-    assert counted is not None  # noqa: S101 -- an aggregate query always returns a row
+    counted = tx.required("count_children", operation_id=effect.operation_id, parent_id=effect.id)
     return keys.effect_key(effect.effect_key, effects.POST, counted["children"])

@@ -26,7 +26,7 @@ def move_cursor(tx: Tx, sobject: str, came_from: str, modstamp: str, now: int) -
 def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
     """Put a difference into the queue; returns the row if it is new to people, None if they know it."""
     known = tx.one("crm_conflict_of", quote_id=found.quote_id, version=found.version, field=found.field)
-    row = tx.one(
+    row = tx.required(
         "open_crm_conflict",
         quote_id=found.quote_id,
         version=found.version,
@@ -35,8 +35,7 @@ def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
         ours=found.ours,
         theirs=found.theirs,
         now=now,
-    )
-    assert row is not None  # noqa: S101 -- inserted, or updated
+    )  # inserted, or updated
     return find(tx, row["id"]) if known is None or known["theirs"] != found.theirs else None
 
 

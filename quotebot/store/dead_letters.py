@@ -24,8 +24,7 @@ def unannounced(tx: Tx, most: int) -> list[Unannounced]:
     """Return dead letters without a card, so many that at most `most` cards wait for a decision."""
     found: list[Unannounced] = []
     for kind in ("operations", "effects"):
-        counted = tx.one(f"dead_{kind}_with_card", since=0)
-        assert counted is not None  # noqa: S101 -- a count always returns a row
+        counted = tx.required(f"dead_{kind}_with_card", since=0)
         most -= counted["cards"]
     for kind in ("operations", "effects"):
         rows = tx.all(f"dead_{kind}_without_card", since=0, limit=max(0, most - len(found)))
@@ -51,8 +50,7 @@ def place(tx: Tx, reference: str, ts: str) -> None:
 
 def orphans(tx: Tx) -> int:
     """Return the number of cards whose dead letters were purged."""
-    row = tx.one("count_orphaned_letter_cards")
-    assert row is not None  # noqa: S101 -- a count is always one row
+    row = tx.required("count_orphaned_letter_cards")
     return int(row["found"])
 
 

@@ -33,8 +33,7 @@ class Offer:
 
 def next_quote_id(tx: Tx, year: int) -> str:
     """Allocate the next number of the year. A rollback releases the number."""
-    row = tx.one("next_quote_number", year=year)
-    assert row is not None  # noqa: S101 -- an upsert returns its row
+    row = tx.required("next_quote_number", year=year)
     return quote_id_for(year, row["last"])
 
 
@@ -184,8 +183,7 @@ def pricing_hash(tx: Tx, quote_id: str) -> str:
 
 def approval_count(tx: Tx, quote_id: str, version: int) -> int:
     """Return the number of approval requests of this version."""
-    row = tx.one("count_approvals", quote_id=quote_id, quote_version=version)
-    assert row is not None  # noqa: S101 -- an aggregate query always returns a row
+    row = tx.required("count_approvals", quote_id=quote_id, quote_version=version)
     count: int = row["requests"]
     return count
 
@@ -233,8 +231,7 @@ def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -
     """Record the post that replaces a deleted card; returns the key of the replacing post, which may be an earlier one."""
     if tx.one("replace_root", quote_id=quote_id, dead_ts=dead_ts, post_key=post_key, now=now) is not None:
         return post_key
-    row = tx.one("replaced_root", quote_id=quote_id, dead_ts=dead_ts)
-    assert row is not None  # noqa: S101 -- the insert conflicted with it
+    row = tx.required("replaced_root", quote_id=quote_id, dead_ts=dead_ts)  # the insert conflicted with it
     found: str = row["post_key"]
     return found
 

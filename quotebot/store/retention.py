@@ -26,6 +26,5 @@ def delete(tx: Tx, *, model_before: int, reconcile_before: int, limit: int) -> d
 
 def count(tx: Tx, *, model_before: int, reconcile_before: int) -> dict[str, int]:
     """Return the number of rows of each kind that `delete` would delete, without a limit."""
-    found = tx.one("count_forgettable", model_before=model_before, reconcile_before=reconcile_before)
-    assert found is not None  # noqa: S101 -- counts always return one row
+    found = tx.required("count_forgettable", model_before=model_before, reconcile_before=reconcile_before)
     return {kind: found[kind] for kind in KINDS}

@@ -120,8 +120,7 @@ def _parsed(text: str) -> Ruleset:
 
 def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:
     """Store a draft and return its version."""
-    row = tx.one("next_ruleset_version")
-    assert row is not None  # noqa: S101 -- an aggregate query always returns a row
+    row = tx.required("next_ruleset_version")
     version: int = row["version"]
     content: Any = canonical_ruleset(ruleset)
     text = keys.canonical_json(content).decode()

@@ -137,8 +137,7 @@ def known_name(tx: Tx, requester: str, team_id: str) -> str:
 
 def only_team(tx: Tx) -> str | None:
     """Return the workspace of all quotes, or None if there are no quotes or several workspaces."""
-    row = tx.one("teams_of_quotes")
-    assert row is not None  # noqa: S101 -- two subqueries always return a row
+    row = tx.required("teams_of_quotes")
     first: str | None = row["first"]
     return first if first == row["last"] else None
 

@@ -53,7 +53,7 @@ class Scripted:
             raise answer
         return answer if isinstance(answer, Delivered) else await answer(effect)
 
-    async def look_up(self, effect: Effect) -> Delivered | None:
+    async def find(self, effect: Effect) -> Delivered | None:
         self.looked.append(effect.target)
         answer = self.looks.popleft()
         if isinstance(answer, Exception):

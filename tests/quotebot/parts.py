@@ -21,11 +21,14 @@ from ledger.ledger import Ledger
 from ledger.records import Request
 from quotebot.app.installation import open_database, schema_and_statements
 from quotebot.commands.registry import CreateQuote
+from quotebot.dispatch.registry import EffectHandlers
+from quotebot.dispatch.services import Adapters
 from quotebot.domain.approvals.policy_file import parse_policy
 from quotebot.domain.pricing.engine import PriceRequest
 from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
+from quotebot.views.document import Seller
 from tests.fresh import lay
 from tests.quotebot.views.quote_examples import GOLDEN, MORNING, RULESET
 
@@ -49,6 +52,13 @@ RULES = Rules(
         "legal": ("U0LEGAL",),
     },
 )
+
+
+def handlers_of(bench: Bench, *, slack: Any = None, settle_delay_seconds: float = 1, **more: Any) -> EffectHandlers:
+    """Return the effect handlers of a bench without adapters, except for `slack`."""
+    unused: Any = None
+    adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
+    return EffectHandlers(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=settle_delay_seconds, **more)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,8 @@ from quotebot import effects
 from quotebot.commands.extraction import ReadMessage
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.llm import CallLog, Model
-from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.dispatch.registry import EffectHandlers
+from quotebot.dispatch.services import Adapters
 from quotebot.execution.executor import Executor
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.table import reading_answer
@@ -104,7 +105,7 @@ class Desk:
     executor: Executor
     dispatcher: Dispatcher
     scheduler: Scheduler
-    performer: QuotePerformer
+    performer: EffectHandlers
     written: int = 0
 
     async def write(self, text: str = TEXT, *, user: str = "U0REP") -> str:
@@ -178,7 +179,7 @@ async def desk_at(
         unused: Any = None  # nothing is sent to Slack here
         adapters = Adapters(slack=unused, pdf=unused, artefacts=unused, salesforce=None, model=model)
         rules: Rules = replace(RULES, readings_per_day=per_day, summaries_per_day=per_day)
-        performer = QuotePerformer(bench.ledger, adapters, rules, Seller("Seller", ()), settle_delay_seconds=1)
+        performer = EffectHandlers(bench.ledger, adapters, rules, Seller("Seller", ()), settle_delay_seconds=1)
         lines = Matrix({name: POLICIES[name] for name in (effects.EXTRACT, effects.SUMMARIZE, "default")})
         dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, lines, settle_delay_seconds=1)
         executor = Executor(bench.ledger, rules, lambda low, _: low, Matrix(POLICIES))

@@ -14,16 +14,14 @@ from quotebot import effects
 from quotebot.app.installation import dead_letters
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
-from quotebot.dispatch.follow_ups import follow_ups
-from quotebot.dispatch.performer import QuotePerformer
+from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.changes import Changes
 from quotebot.execution.executor import Executor
 from quotebot.execution.transaction import KEEP_CLOSED_MS, KEEP_REFUSED_MS
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.store import quotes as store
-from quotebot.views.document import Seller
 from tests.quotebot.access_parts import viewer
-from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Request
@@ -387,12 +385,11 @@ async def _claimed(bench: Bench, effect_class: str) -> Effect:
 
 
 async def test_document_shows_its_own_version_even_if_superseded_before_it_is_rendered(bench: Bench, executor: Executor) -> None:
-    unused: Any = None
-    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    performer = handlers_of(bench)
     await brought(bench, executor, 2)
     await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
     effect = await _claimed(bench, effects.RENDER)
-    quote = await performer._quote(effect)
+    quote = await performer.services.quote(effect)
     assert (quote.version, quote.pricing.discount_percent, quote.state.value) == (1, Decimal(15), "approved")
     assert quote.approval is not None
     assert quote.approval.decided_by == "U0MANAGER"
@@ -402,12 +399,11 @@ async def test_document_shows_its_own_version_even_if_superseded_before_it_is_re
 
 
 async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_it(bench: Bench, executor: Executor) -> None:
-    unused: Any = None
-    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    performer = handlers_of(bench)
     await brought(bench, executor, 2)
-    shown = await performer.status(QUOTE, viewer())
+    shown = await performer.cards.show(QUOTE, viewer())
     await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
-    after = await performer.status(QUOTE, viewer())
+    after = await performer.cards.show(QUOTE, viewer())
     assert shown is not None
     assert after is not None
     assert "PDF pending" in json.dumps(shown.blocks)
@@ -415,10 +411,9 @@ async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_i
 
 
 async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Bench, executor: Executor) -> None:
-    unused: Any = None
-    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    performer = handlers_of(bench)
     await brought(bench, executor, 0)
-    card = await performer.status(QUOTE, viewer())
+    card = await performer.cards.show(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks, ensure_ascii=False)
     assert "Needs approval by *sales_manager*" in said
@@ -426,11 +421,10 @@ async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Be
 
 
 async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, executor: Executor) -> None:
-    unused: Any = None
-    performer = QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    performer = handlers_of(bench)
     await brought(bench, executor, 4)
     await done(bench, executor, typed(bench, LoseQuote("<!here> too expensive"), "it"))
-    card = await performer.status(QUOTE, viewer())
+    card = await performer.cards.show(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks)
     assert "Sent to buyer@acme.example by <@U0REP>" in said

@@ -134,7 +134,7 @@ async def played(crm: Crm, script: Scripted, row: Row, number: int) -> None:
 
 async def seen_by_people(crm: Crm, row: Row, effect: dict[str, Any]) -> None:
     """See that the card names the state, and that a dead letter is told in the thread, once."""
-    card = await crm.performer.status(QUOTE, viewer())
+    card = await crm.performer.cards.show(QUOTE, viewer())
     assert card is not None
     shown = json.dumps(card.blocks)
     words = {"retry": "CRM pending", "wait": "CRM pending", "pause": "CRM paused", "dead": "CRM failed"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,24 +11,22 @@ from ledger.claims import POISON_CLAIMS
 from ledger.records import Delivered, Fail, Hold, Retry, Trouble
 from quotebot import effects
 from quotebot.commands.registry import DecideApproval, SubmitQuote
-from quotebot.dispatch.follow_ups import follow_ups
-from quotebot.dispatch.performer import QuotePerformer
+from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor
 from quotebot.execution.transaction import failure_answer
-from quotebot.views.document import Seller
-from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Settlement
+    from quotebot.dispatch.registry import EffectHandlers
     from tests.quotebot.parts import Bench
 
 SETTLE_MS = 30_000
 OUTAGE = Trouble("transient", "Salesforce did not answer.", maybe_sent=True)
 
 
-def performer_of(bench: Bench) -> QuotePerformer:
-    unused: Any = None  # no deed is performed here
-    return QuotePerformer(bench.ledger, unused, RULES, Seller("Seller", ()), settle_delay_seconds=SETTLE_MS / 1000)
+def performer_of(bench: Bench) -> EffectHandlers:
+    return handlers_of(bench, settle_delay_seconds=SETTLE_MS / 1000)
 
 
 async def claimed(bench: Bench, effect_class: str) -> Effect:

@@ -39,7 +39,7 @@ class OutOfOrder:
             raise self.failure
         return Delivered(effect.target, {})
 
-    async def look_up(self, effect: Effect) -> Delivered | None:
+    async def find(self, effect: Effect) -> Delivered | None:
         raise AssertionError(f"{effect.effect_class} is keyed: there is nothing to look up")
 
     def may_have_happened(self, effect: Effect) -> bool:

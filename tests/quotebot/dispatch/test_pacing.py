@@ -9,10 +9,11 @@ from adapters.slack.api import ChannelFacts, PostedMessage
 from quotebot.dispatch import pacing
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.pacing import Pace, Pacer
-from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.dispatch.registry import EffectHandlers
+from quotebot.dispatch.services import Adapters
 from quotebot.execution.executor import Executor
 from quotebot.views.document import Seller
-from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, request_for
+from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
@@ -93,7 +94,7 @@ async def test_a_burst_of_cards_is_posted_one_a_second_and_burns_no_attempt(benc
     unused: Any = None
     adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
     pacer = Pacer(bench.clock, Pace(at_once=2))
-    performer = QuotePerformer(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1, pacer=pacer)
+    performer = EffectHandlers(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1, pacer=pacer)
     dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1)
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     for number in range(5):
@@ -114,9 +115,7 @@ async def test_a_burst_of_cards_is_posted_one_a_second_and_burns_no_attempt(benc
 
 async def test_a_colleagues_card_comes_within_5_s_of_one_persons_flood(bench: Bench) -> None:
     slack: Any = Posts(bench.clock)
-    unused: Any = None
-    adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
-    performer = QuotePerformer(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1)
+    performer = handlers_of(bench, slack=slack)
     dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1)
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     for number in range(61):

@@ -28,7 +28,8 @@ from adapters.slack.errors import ADDRESS_STATUSES, refusal
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.performer import Adapters, QuotePerformer
+from quotebot.dispatch.registry import EffectHandlers
+from quotebot.dispatch.services import Adapters
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.jobs.artefacts import ArtefactSweep, Swept
 from quotebot.views.document import Seller, file_title
@@ -131,7 +132,7 @@ class Desk:
     disk: FullDisk
     child: ScriptedChild
     slack: ScriptedSlack
-    performer: QuotePerformer
+    performer: EffectHandlers
     dispatcher: Dispatcher
 
     @property
@@ -152,7 +153,7 @@ class Desk:
 
     async def quote(self) -> Quote:
         effect: Any = About(self.quote_id, {"quote_id": self.quote_id, "version": 1})
-        return await self.performer._quote(effect)
+        return await self.performer.services.quote(effect)
 
     @contextmanager
     def only(self, effect_class: str) -> Iterator[None]:
@@ -187,7 +188,7 @@ def desk(bench: Bench, approved: str, tmp_path: Path) -> Desk:
     disk, child, slack = FullDisk(), ScriptedChild(), ScriptedSlack()
     folder = tmp_path / "artefacts"
     adapters = Adapters(slack=slack, pdf=child, artefacts=Artefacts(folder, disk), salesforce=None)  # type: ignore[arg-type] # three of its calls
-    performer = QuotePerformer(bench.ledger, adapters, RULES, SELLER, settle_delay_seconds=30)
+    performer = EffectHandlers(bench.ledger, adapters, RULES, SELLER, settle_delay_seconds=30)
     dispatcher = Dispatcher(bench.ledger, performer, lambda _, high: high, MATRIX, settle_delay_seconds=30)
     return Desk(bench, approved, folder, disk, child, slack, performer, dispatcher)
 
@@ -206,7 +207,7 @@ async def test_a_render_leaves_one_file_and_one_row_with_both_checksums(desk: De
 
 async def test_the_same_document_asked_for_again_is_not_rendered_again(desk: Desk) -> None:
     await desk.tried(effects.RENDER)
-    again = await desk.performer.documents.render(await desk.quote())
+    again = await desk.performer.services.documents.render(await desk.quote())
     assert (desk.child.renders, again.already_there, again.external_ref) == (1, True, desk.effect(effects.RENDER)["external_ref"])
 
 
@@ -253,7 +254,7 @@ def test_a_file_is_called_by_its_version_within_slacks_length() -> None:
 
 
 def sweep_of(desk: Desk) -> ArtefactSweep:
-    return ArtefactSweep(desk.bench.ledger.database, desk.store, desk.performer.documents.restore)
+    return ArtefactSweep(desk.bench.ledger.database, desk.store, desk.performer.services.documents.restore)
 
 
 async def test_orphaned_file_is_removed_by_the_second_sweep(desk: Desk) -> None:

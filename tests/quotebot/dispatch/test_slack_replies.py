@@ -12,12 +12,8 @@ from adapters.slack.api import PostedMessage
 from ledger.records import Effect
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.pacing import Pacer
-from quotebot.dispatch.performer import Adapters, QuotePerformer
-from quotebot.dispatch.slack_replies import PrivateAnswers
 from quotebot.execution.executor import Executor
-from quotebot.views.document import Seller
-from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
+from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
@@ -59,10 +55,7 @@ def refused(code: str, failure: Failure = Failure.NOT_FOUND) -> AdapterError:
 
 async def answered(bench: Bench, slack: Any, *, later_ms: int = 0, transport: dict[str, str] | None = None) -> dict[str, Any]:
     """Type the same creation twice: the second is asked back in private. Return what became of that answer."""
-    unused: Any = None
-    adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
-    performer = QuotePerformer(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1)
-    dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, MATRIX, settle_delay_seconds=1)
+    dispatcher = Dispatcher(bench.ledger, handlers_of(bench, slack=slack), lambda low, _: low, MATRIX, settle_delay_seconds=1)
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     arrived: dict[str, Any] = {} if transport is None else {"transport": transport}
     for number in "12":
@@ -138,9 +131,7 @@ async def test_reply_without_a_channel_to_a_missing_person_is_tried_once(bench: 
     slack: Any = Slack(gone=refused("user_not_found"))
 
     with pytest.raises(AdapterError, match="user_not_found"):
-        await PrivateAnswers(bench.ledger, slack, Pacer(bench.clock)).give(
-            replace(answer, payload={**answer.payload, "channel": None})
-        )
+        await handlers_of(bench, slack=slack).perform(replace(answer, payload={**answer.payload, "channel": None}))
 
     assert slack.tried == ["direct"]
 

@@ -45,7 +45,7 @@ async def submitted(desk: Desk) -> str:
 
 
 async def card(desk: Desk, quote_id: str) -> str:
-    drawn = await desk.performer.status(quote_id, viewer())
+    drawn = await desk.performer.cards.show(quote_id, viewer())
     assert drawn is not None
     return json.dumps(drawn.blocks, ensure_ascii=False)
 

@@ -13,7 +13,7 @@ from ledger.records import Delivered
 from quotebot.cli import ops
 from quotebot.commands.extraction import ANSWER_MS
 from quotebot.commands.registry import CreateAnother
-from quotebot.dispatch.follow_ups import follow_ups
+from quotebot.dispatch.registry import follow_ups
 from quotebot.views import extraction_messages
 from tests.quotebot.parts import Bench, request_for
 from tests.quotebot.reading_parts import PER_DAY, READ, TEXT, completion, desk_at, scripted

@@ -34,7 +34,7 @@ class Slack:
 
 
 async def shown(bench: Bench, quote_id: str) -> str:
-    card = await performer_of(bench).status(quote_id, viewer())
+    card = await performer_of(bench).cards.show(quote_id, viewer())
     assert card is not None
     assert message_problems(card.text, card.blocks) == []
     return json.dumps(card.blocks, ensure_ascii=False)

@@ -9,7 +9,7 @@ import pytest
 from ledger.records import Delivered, Drop, Fail, Trouble
 from quotebot import effects
 from quotebot.commands.registry import SubmitQuote
-from quotebot.dispatch.thread_roots import GONE
+from quotebot.dispatch.services import GONE
 from quotebot.execution.executor import Executor
 from quotebot.views import buttons
 from tests.quotebot.dispatch.test_follow_ups import claimed, performer_of, settle

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.salesforce.graph import exact_json
-from quotebot.dispatch.performer import _crm_quote
+from quotebot.dispatch.crm_create import crm_quote
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import Pricing, dated, price
@@ -72,7 +72,7 @@ def test_every_surface_shows_a_currency_with_its_own_decimals(
     assert (document.net_total, document.tax_rows[-1][1]) == (net, gross)
     card = spoken(pricing)
     assert (f"*{net}*" in card, gross in card, f"{for_the_policy} (1 USD = " in card) == (True, True, True)
-    record = _crm_quote(quote, "lab")
+    record = crm_quote(quote, "lab")
     plain = net.partition(" ")[0].replace(",", "")
     assert (exact_json(record.total), money.trimmed(record.lines[0].unit_price)) == (plain, unit_price)
     assert "USD" not in json.dumps(document.tax_rows)  # what the policy compares is nothing for the customer

@@ -1,4 +1,4 @@
-"""Effect handler for documents: renders a PDF unless it is stored already, and returns the bytes to upload."""
+"""Documents of quote versions: rendered unless they are stored already, and read back for an upload."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RENDERED: Final = "rendered"  # durable step of an upload whose file was lost an
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentEffects:
+class Documents:
     """Source of documents: the store if it holds them intact; otherwise the renderer, whose output is then stored."""
 
     ledger: Ledger

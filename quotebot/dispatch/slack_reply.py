@@ -1,4 +1,4 @@
-"""Ephemeral replies to one user: over the response_url of their request, or in the channel where they asked.
+"""Effect class slack.reply: an ephemeral reply to one user, by their response_url or in the channel where they asked.
 
 If that is not possible (the address is used up, the user is not in the channel), or the reply is too late to be noticed there, it
 goes as a direct message: Slack does not keep an ephemeral message for a user who is away.
@@ -6,46 +6,40 @@ goes as a direct message: Slack does not keep an ephemeral message for a user wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered
 from quotebot import effects
+from quotebot.dispatch.services import EffectHandler
 from quotebot.execution.channels import is_direct
 from quotebot.store import quotes as store
 from quotebot.views import messages
 from quotebot.views.confirmations import offer_blocks, problem_blocks
 
 if TYPE_CHECKING:
-    from adapters.slack.api import SlackApi
-    from ledger.ledger import Ledger
     from ledger.records import Effect, Settlement
-    from quotebot.dispatch.pacing import Pacer
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateAnswers:
-    """Effect handler for ephemeral replies. A reply cannot be read back, so the ledger allows at most one repetition."""
+class ReplyHandler(EffectHandler):
+    """Sends a reply. It cannot be read back, so the ledger allows at most one repetition."""
 
-    ledger: Ledger
-    slack: SlackApi
-    pacer: Pacer
+    effect_class: ClassVar = effects.REPLY
 
-    async def give(self, effect: Effect) -> Settlement:
+    async def perform(self, effect: Effect) -> Settlement:
         """Send the reply. Raises AdapterError."""
-        said, text = effect.payload, effect.payload["text"]
-        transport = await self.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
+        said, text, slack = effect.payload, effect.payload["text"], self.services.adapters.slack
+        transport = await self.services.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
-        late = said.get("directly", False) or effects.is_late(effect, self.ledger.clock.now_ms())
+        late = said.get("directly", False) or effects.is_late(effect, self.services.ledger.clock.now_ms())
         if late or not (response_url or said["channel"]):
             return await self._directly(effect)
         try:
             if response_url:
-                await self.slack.respond(response_url, text=text, blocks=_blocks(effect, text))
+                await slack.respond(response_url, text=text, blocks=_blocks(effect, text))
             else:
                 where = {"channel": said["channel"], "thread_ts": said.get("thread_ts")}
-                await self.slack.ephemeral(user=said["user"], text=text, blocks=_blocks(effect, text), **where)
+                await slack.ephemeral(user=said["user"], text=text, blocks=_blocks(effect, text), **where)
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise
@@ -54,12 +48,12 @@ class PrivateAnswers:
 
     async def _directly(self, effect: Effect) -> Settlement:
         user, channel = effect.payload["user"], effect.payload["channel"]
-        if (later := self.pacer.put_off(user, effect.id)) is not None:
+        if (later := self.services.pacer.put_off(user, effect.id)) is not None:
             return later
         text = effect.payload["text"]
         if channel is not None and not is_direct(channel):
             text = messages.asked_in(channel, text)
-        posted = await self.slack.post(
+        posted = await self.services.adapters.slack.post(
             channel=user,
             text=text,
             blocks=_blocks(effect, text),

@@ -1,0 +1,136 @@
+"""Effect class crm.update: the status of a version's record, its PDF, and the amount of the quote's opportunity.
+
+Each call writes the state at that moment, so repeated or late calls converge; the effects are enqueued once the record exists. A
+value that a person changed meanwhile is left alone or put to the operators, as the ownership in the mapping says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from adapters.failures import AdapterError, Failure
+from adapters.salesforce.records import CrmDocument
+from ledger.records import Delivered, FollowUps
+from quotebot import effects
+from quotebot.dispatch import crm_create
+from quotebot.dispatch.pdf_files import remember
+from quotebot.dispatch.pdf_render import outcome_notices
+from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated
+from quotebot.domain import money
+from quotebot.domain.quotes.crm_fields import FieldVerdict, judge, status_of
+from quotebot.execution import crm_effects
+from quotebot.execution.crm_effects import AMOUNT, DOCUMENT, effects_of, newest_recorded, notified_before
+from quotebot.store import quotes
+
+if TYPE_CHECKING:
+    from adapters.salesforce.api import Salesforce, SalesforceQuote
+    from adapters.salesforce.mapping import CrmMapping
+    from ledger.database import Tx
+    from ledger.records import Effect
+    from quotebot.domain.quotes.quote import Quote
+
+TITLE_DIGITS: Final = 12  # digits of a document's checksum in its title
+
+
+class UpdateRecordHandler(EffectHandler):
+    """Writes one change to a record that exists. While Salesforce is not configured, the effects wait as paused."""
+
+    effect_class: ClassVar = effects.UPDATE
+
+    async def perform(self, effect: Effect) -> Delivered:
+        """Write one update unless Salesforce holds it already. Raises AdapterError."""
+        quote = await self.services.quote(effect)
+        salesforce = crm_create.connected(self.services)
+        if effect.payload["what"] == AMOUNT:
+            newest = await self.services.ledger.database.read(lambda tx: _newest_of_record(tx, effect.aggregate_id))
+            return await _write_amount(salesforce, effect, await crm_create.record_of(self.services, newest))
+        record = await crm_create.record_of(self.services, quote)
+        held = await salesforce.read_quote(record.key, correlation_id=effect.correlation_id)
+        if held is None:
+            message = (
+                f"Salesforce holds no record {record.key} any more: somebody deleted it. Nothing was written. "
+                "Restore it from the recycle bin and replay this, or discard it."
+            )
+            raise AdapterError(Failure.CONFLICT, "record_gone", message)
+        if held.content_hash != record.content_hash or held.version != quote.version:
+            message = (
+                f"The record {held.record_id} under the key {record.key} is not what was written: its version or its hash differs. "
+                "It was left as it is. Look at it in Salesforce before replaying this."
+            )
+            raise AdapterError(Failure.CONFLICT, "record_differs", message)
+        if effect.payload["what"] == DOCUMENT:
+            return await self._attach(salesforce, effect, quote, record.key, held.record_id)
+        return await self._write_status(salesforce, effect, quote, record.key, held.record_id, held.status)
+
+    async def _write_status(
+        self, salesforce: Salesforce, effect: Effect, quote: Quote, key: str, record_id: str, theirs: str | None
+    ) -> Delivered:
+        mapping, status = salesforce.mapping.status, status_of(quote)
+        ours = mapping.words[status]
+        earlier = await self.services.ledger.database.read(lambda tx: effects_of(tx, effect.aggregate_id))
+        expected = {mapping.words[name] for name in notified_before(earlier, quote.version)}
+        verdict = judge(mapping.owner, ours, theirs, expected | set(effect.payload.get("instead_of", ())))
+        if verdict is FieldVerdict.WRITE:
+            await salesforce.write_status(key, ours, correlation_id=effect.correlation_id)
+        if quote.superseded:
+            await salesforce.retitle(f"{key}_pdf", _document_title(quote, None), correlation_id=effect.correlation_id)
+        found = {"field": status_field(salesforce.mapping), "ours": ours, "theirs": theirs, "verdict": verdict.value}
+        result = {"record_id": record_id, "status": status, **found}
+        return Delivered(record_id, result, already_there=verdict is FieldVerdict.THERE)
+
+    async def _attach(self, salesforce: Salesforce, effect: Effect, quote: Quote, key: str, record_id: str) -> Delivered:
+        _, content = await self.services.documents.content(effect, quote)
+        document = CrmDocument(
+            key=f"{key}_pdf",
+            title=_document_title(quote, effect.payload["sha256"]),
+            file_name=f"{quote.quote_id}-v{quote.version}.pdf",
+            record_id=record_id,
+            content=content,
+        )
+        attached = await salesforce.attach(document, correlation_id=effect.correlation_id)
+        return Delivered(attached.record_id, {"record_id": attached.record_id}, already_there=not attached.created)
+
+    @classmethod
+    def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+        """Return a notice of the outcome; the card shows only the record itself. A difference goes to the reconcile queue."""
+        if effect.state == "delivered":
+            remember(tx, effect, now_ms)
+        found = crm_effects.after_update(tx, effect, now_ms)
+        notices = outcome_notices(tx, effect, crm_effects.label_of(effect))
+        return FollowUps((*notices, *found.effects, *dead_letter_card_updated(tx, effect)), found.events)
+
+
+def status_field(mapping: CrmMapping) -> str:
+    """Return the name of the status field, as messages and audit entries show it."""
+    return f"{mapping.quote}.{mapping.status.field}"
+
+
+def _document_title(quote: Quote, sha256: str | None) -> str:
+    """Return the title of the PDF in Salesforce. The bytes never change; the title marks a superseded version."""
+    name = f"{quote.quote_id} v{quote.version}"
+    if quote.superseded:
+        return f"{name} (superseded)"
+    return name if sha256 is None else f"{name} (sha256 {sha256[:TITLE_DIGITS]})"
+
+
+async def _write_amount(salesforce: Salesforce, effect: Effect, newest: SalesforceQuote) -> Delivered:
+    """Write the amount unless it is there already or the opportunity is closed: people own closed books."""
+    held = await salesforce.opportunities.read(newest, correlation_id=effect.correlation_id)
+    if held is None:
+        message = (
+            f"The opportunity of {newest.key} is not in Salesforce any more, or our login may not read it. Its amount was not "
+            "written; the quote and its record are unchanged. Restore it from the recycle bin and replay this, or discard it."
+        )
+        raise AdapterError(Failure.CONFLICT, "opportunity_gone", message)
+    result = {"record_id": held.record_id, "amount": money.trimmed(newest.total), "closed": held.closed}
+    there = held.closed or held.amount == newest.total
+    if not there:
+        await salesforce.opportunities.write_amount(newest, correlation_id=effect.correlation_id)
+    return Delivered(held.record_id, result, already_there=there)
+
+
+def _newest_of_record(tx: Tx, quote_id: str) -> Quote:
+    """Return the newest version that has a record in Salesforce."""
+    quote = quotes.load_version(tx, quote_id, newest_recorded(tx, quote_id))
+    assert quote is not None  # noqa: S101 -- it has a record, so it exists
+    return quote
