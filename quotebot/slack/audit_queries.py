@@ -34,8 +34,8 @@ _TOLD: Final = DOMAIN_EVENTS | {
     *("effect.replayed", "effect.hastened", "effect.resolved", "effect.cancelled", "effect.discarded"),
     *("operation.cancelled", "operation.discarded", "operation.replayed", "system.error"),
 }
-# Cards and notices are not listed: their deliveries are of no interest to people.
-_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})  # whose deliveries are shown too
+# Effect classes whose deliveries are shown too; those of cards and notices are not.
+_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})
 _PERSON: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 
 
@@ -66,7 +66,7 @@ def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
 
 
 async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
-    """Return the dead letters and held classes as mrkdwn; people who are no operators get a refusal."""
+    """Return the dead letters and held classes as mrkdwn; other people get a refusal."""
     if viewer.own_only or viewer.user not in operators:
         return operator_messages.not_operator()
     letters = await DeadLetters(ledger, build=__version__).list(limit=LETTERS_SHOWN_MAX + 1, newest=True)

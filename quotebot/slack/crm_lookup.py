@@ -1,7 +1,7 @@
 """Salesforce lookups for menus that Slack fills while a person types. Read-only and bounded in time.
 
-Slack waits 3 seconds for the options. If a lookup takes longer or fails, the Salesforce mirror answers, and the result carries
-the time of its last sync. Without a mirror there are no options, and the person types the name instead.
+Slack waits 3 seconds for the options. If a lookup takes longer or fails, the Salesforce mirror answers, and the result states
+the mirror's time (`as_of`). Without a mirror there are no options, and the person types the name instead.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ async def _noted(ack: Any) -> None:
 
 
 def _answer(options: list[Json], as_of: int | None, why: str = "; Salesforce does not answer") -> Json:
-    """Return the arguments of an acknowledgement; options from the mirror carry the time of its sync in their heading."""
+    """Return the arguments of an acknowledgement; options from the mirror state its time in their heading."""
     if as_of is None or not options:
         return {"options": options}
     label = clipped(f"As of {utc_text(as_of)}{why}", OPTION_CHARACTERS_MAX)

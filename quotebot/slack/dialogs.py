@@ -45,7 +45,7 @@ class Dialogs:
     ledger: Ledger
     slack: SlackApi
     rules: Rules
-    contacts: bool = False  # whether the form of a sent quote offers the customer's contacts
+    contacts: bool = False  # whether the Send form offers the customer's contacts
 
     async def open_about(self, body: Body, asked: str, value: ButtonValue, viewer: Viewer) -> None:
         """Open the form of a button if the card's version is current and the state allows it; else reply with the reason."""

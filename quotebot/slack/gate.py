@@ -1,8 +1,8 @@
 """Access gate in front of every Slack listener, and the answers to people whom it refuses.
 
-A known person who is not admitted is refused at once, before their text is read. The request of a person whom this process does
-not know yet reaches the listener: a command is recorded, acknowledged and checked at its execution, while a read waits for Slack's
-answer about the person. No listener can read a quote without a `Viewer`, and only `Admission.viewer` returns one.
+A person whom this process knows and does not admit is refused at once, before their text is read. The request of a person whom
+it does not know yet reaches the listener: a command is recorded, acknowledged and checked at its execution, while a read waits for
+Slack's answer about the person. No listener can read a quote without a `Viewer`, and only `Admission.viewer` returns one.
 """
 
 from __future__ import annotations
