@@ -1,1 +1,1 @@
-"""The Slack surface: envelopes in, words and cards out."""
+"""Slack surface: handles envelopes and answers with messages and cards."""

@@ -1,4 +1,4 @@
-"""The person behind a Slack request, and the access gate's answer to it."""
+"""The person behind a Slack request, and the access gate's decision about them."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ class Approach:
 
 
 class Learner(Protocol):
-    """The gate, as an admission needs it."""
+    """Interface of the access gate that an admission uses."""
 
     async def learned(self, user: str) -> Viewer | Refusal:
-        """Return the gate's answer about a person, after asking Slack if need be."""
+        """Return the gate's decision about a person; queries Slack if necessary."""
         ...
 
     async def near(self, viewer: Viewer, quote_ids: Collection[str]) -> Viewer:
-        """Return the viewer with what lets them see these quotes, after asking Slack about their channels if need be."""
+        """Return the viewer with the circle that a read of these quotes needs; queries Slack about channels if necessary."""
         ...
 
 
 @dataclass(slots=True)
 class Admission:
-    """The gate's answer to one request. `known` is None while this process does not know the person."""
+    """Gate decision about one request. `known` is None while this process does not know the person."""
 
     gate: Learner
     approach: Approach
     known: Viewer | Refusal | None
 
     async def viewer(self, quote_ids: Collection[str] = ()) -> Viewer:
-        """Return the viewer of a read; for an unknown person Slack is asked. Raises TurnedAwayError.
+        """Return the viewer of a read; queries Slack about an unknown person. Raises TurnedAwayError if the person is refused.
 
-        Of quotes that are not named here the viewer sees their own in full, and of others the outline.
+        Of quotes not in `quote_ids`, the viewer sees their own in full and the outline of all others.
         """
         if self.known is None:
             self.known = await self.gate.learned(self.approach.user)
@@ -69,7 +69,7 @@ class Admission:
 
 
 def approach_of(body: Body) -> Approach | None:
-    """Return who asks something of the bot, and where; None for an event that is not for it, such as talk in a channel."""
+    """Return the person and the entry point of a request; None for an event that is not for the bot, e.g. talk in a channel."""
     if "command" in body:
         return Approach(body["user_id"], "command")
     gesture = _INTERACTIVE.get(str(body.get("type")))
@@ -92,6 +92,6 @@ def _entry(event: Body) -> Entry | None:
 
 
 async def viewer_of(context: Mapping[str, Any], *quote_ids: str | None) -> Viewer:
-    """Return the viewer of the request that a listener handles, who reads these quotes. Raises TurnedAwayError."""
+    """Return the viewer of a listener's request, with sight of these quotes; None ids are ignored. Raises TurnedAwayError."""
     admission: Admission = context[ADMISSION]
     return await admission.viewer([quote_id for quote_id in quote_ids if quote_id is not None])

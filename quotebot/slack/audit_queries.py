@@ -1,4 +1,4 @@
-"""What happened to a quote, and what waits for operators: answers to `/quote audit` and `/quote ops`. They record nothing."""
+"""Read-only answers to `/quote audit` (a quote's history) and `/quote ops` (dead letters and held classes)."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
     from quotebot.domain.access import Viewer
 
-EVENTS_READ_MAX: Final = 400  # the newest of a quote; most of them are the ledger's own steps
+EVENTS_READ_MAX: Final = 400  # the newest events of a quote; most of them are internal steps of the ledger
 EVENTS_SHOWN_MAX: Final = 25
 LETTERS_SHOWN_MAX: Final = 10
 ERROR_CHARACTERS_MAX: Final = 120
-# What the ledger did that people may ask about; its single steps are at a terminal.
+# Event types that the history in Slack shows; the terminal shows every step.
 _TOLD: Final = DOMAIN_EVENTS | {
     *("effect.replayed", "effect.hastened", "effect.resolved", "effect.cancelled", "effect.discarded"),
     *("operation.cancelled", "operation.discarded", "operation.replayed", "system.error"),
 }
-_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})  # whose deliveries are told, too: no card or notice
+# Effect classes whose deliveries are shown too; those of cards and notices are not.
+_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})
 _PERSON: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """Show what happened to a quote, and who did it."""
+    """Request for a quote's history: events and actors."""
 
     quote_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class OpsRequest:
-    """Show operators what waits for them."""
+    """Request of an operator for dead letters and held classes."""
 
 
 def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
-    """Say who did what to a quote, oldest first; a quote out of sight is answered like one that does not exist."""
+    """Return a quote's history as mrkdwn, oldest event first; without full sight of the quote, `messages.not_seen`."""
     quote = store.load(tx, quote_id)
     sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
     if quote is None or sight is not Sight.FULL:
@@ -65,7 +66,7 @@ def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
 
 
 async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
-    """Say which dead letters wait and which classes are held, to operators alone."""
+    """Return the dead letters and held classes as mrkdwn; other people get a refusal."""
     if viewer.own_only or viewer.user not in operators:
         return operator_messages.not_operator()
     letters = await DeadLetters(ledger, build=__version__).list(limit=LETTERS_SHOWN_MAX + 1, newest=True)
@@ -79,7 +80,7 @@ async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]
 
 
 def _action(row: Row) -> str | None:
-    """Return the class of what was delivered; None for every other event."""
+    """Return the effect class of a delivery event; None for every other event."""
     if row["event_type"] != "effect.delivered" or row["after"] is None:
         return None
     deed: str | None = json.loads(row["after"]).get("class")

@@ -1,4 +1,4 @@
-"""The door for envelopes: into Bolt, and the acknowledgement out. How they arrive is the socket's business."""
+"""Dispatch of envelopes to Bolt, and their acknowledgements. receiver.py takes envelopes from the socket."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ log = structlog.get_logger(__name__)
 
 
 async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
-    """Let the acknowledgement out. Every ack passes here, so that fault tests can stand at this door."""
+    """Send an acknowledgement. Every acknowledgement passes this function, so that fault tests can intercept it."""
     del envelope_id
     await send()
 
 
 def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
-    """Return what to acknowledge with, of an envelope that was not looked at; None where an acknowledgement carries no words.
+    """Return the acknowledgement's payload for an envelope that was not processed; None if its acknowledgement carries no text.
 
     Slack marks an unacknowledged click as failed and delivers an unacknowledged event again.
     """
@@ -57,14 +57,14 @@ def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
 
 
 class Envelopes:
-    """Hands an envelope to Bolt and sends what it answers through `ack`."""
+    """Dispatcher of envelopes to Bolt. It sends each answer through `ack`."""
 
     def __init__(self, app: PromptApp, ack: Ack = send_ack) -> None:
         self._bolt = app
         self.ack = ack
 
     async def answer(self, client: Any, request: SocketModeRequest) -> bool:
-        """Answer one envelope over `client`, which has `send_socket_mode_response`; true when it was acknowledged."""
+        """Answer one envelope over `client`, which has `send_socket_mode_response`; return true if it was acknowledged."""
         answer = await self._bolt.answer(request.payload, {"envelope_id": request.envelope_id})
         if answer.status != OK:
             log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
@@ -76,9 +76,9 @@ class Envelopes:
 
 @dataclass(slots=True)
 class EnvelopeAnswer:
-    """What became of an envelope: status 200 is an acknowledgement, which says `payload`, if anything.
+    """Result of an envelope: status 200 is an acknowledgement, which carries `payload` if there is one.
 
-    As `ack` of a typed command's listener it takes what Bolt's would, of which only words and blocks are for commands.
+    As `ack` of a typed command's listener it accepts those arguments of Bolt's `ack` that commands use: text and blocks.
     """
 
     status: int
@@ -94,24 +94,24 @@ class EnvelopeAnswer:
 
 
 class PromptApp(AsyncApp):
-    """Bolt, but for what is typed: that goes straight to its listener.
+    """Bolt app that passes typed commands directly to their listener.
 
-    Bolt asks every middleware and listener whether a request is theirs, with arguments made anew for each. For typed commands the
-    answer is known, and it is for them that people wait.
+    Bolt offers a request to every middleware and listener in turn, and builds new arguments for each. A typed command has exactly
+    one listener, and a person waits for its acknowledgement, so it skips that search.
     """
 
     typed: Callable[[Any, dict[str, Any], Any], Awaitable[None]]
     gate: AccessGate
 
     async def answer(self, body: dict[str, Any], context: dict[str, Any]) -> EnvelopeAnswer:
-        """Answer the request in an envelope, if the access gate admits the person who sent it."""
+        """Answer the request in an envelope; if the access gate refuses the sender, answer with the refusal."""
         admission = self.gate.approached(body)
-        if admission is None:  # nobody asked anything
+        if admission is None:  # not a person's request
             return await self._listened(body, context)
         if not isinstance(admission.known, Refusal):
             answer = await self._listened(body, {**context, ADMISSION: admission})
             self.gate.learn_later(admission)
-        if isinstance(admission.known, Refusal):  # before a listener read the text, or because it needed a viewer
+        if isinstance(admission.known, Refusal):  # before the listener ran, or when it needed a viewer
             return EnvelopeAnswer(OK, await self.gate.turn_away(body, admission))
         return answer
 
@@ -131,7 +131,7 @@ class PromptApp(AsyncApp):
 
 
 def _said(body: str) -> dict[str, Any] | None:
-    """Return what Bolt's answer says; it is JSON text, or plain."""
+    """Return Bolt's response body, JSON or plain text, as the payload of an acknowledgement."""
     if not body:
         return None
     said: dict[str, Any] = json.loads(body) if body.startswith("{") else {"text": body}
@@ -139,10 +139,10 @@ def _said(body: str) -> dict[str, Any] | None:
 
 
 def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> PromptApp:
-    """Return Bolt with our listeners, acknowledging nothing by itself and asking Slack nothing on the way."""
+    """Return the Bolt app with our listeners. It acknowledges only when they do, and its authorization makes no network call."""
 
     async def authorize(**_: Any) -> AuthorizeResult:
-        """Answer from what Slack said at start: no network call on the way to an acknowledgement."""
+        """Return the identity fetched at start, so that no network call delays an acknowledgement."""
         return AuthorizeResult(
             enterprise_id=None,
             team_id=identity.team_id,
@@ -151,15 +151,15 @@ def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> Pr
             bot_user_id=identity.bot_user_id,
         )
 
-    bolt_log = logging.getLogger("slack_bolt")  # its children take this one's level only when it is handed over
-    # Without a name Bolt takes its caller's file name, and reads the source of the whole call stack to find it. It also names
-    # its loggers so: a name of ours would hand our own loggers its level.
+    bolt_log = logging.getLogger("slack_bolt")  # its child loggers take its level only if it is passed to the app
+    # Without a name Bolt uses its caller's file name, and reads the source of the whole call stack to find it. Bolt also names
+    # its loggers after the app: with the name of one of our packages, our own loggers would take Bolt's level.
     app = PromptApp(name="bolt", client=client, authorize=authorize, process_before_response=True, logger=bolt_log)
     app.typed = QuoteListeners(surface).on_command
     app.gate = surface.gate
 
     async def failed(error: Exception) -> None:
-        """Log an error of a listener; a person whom the gate turned away is no error."""
+        """Log an error of a listener. A refusal by the gate is not an error."""
         if not isinstance(error, TurnedAwayError):
             bolt_log.error("Failed to run listener function (error: %s)", error, exc_info=error)
 

@@ -1,11 +1,11 @@
-"""Connections to Slack: each begins with a fresh ticket, is watched, and is replaced when it ends, whatever ended it.
+"""Socket Mode connections to Slack. Each starts with a new ticket, is monitored, and is replaced when it ends for any reason.
 
-    ticket ──▶ handshake ──▶ hello ──▶ open ──▶ ended: cut, silent, or told to go
+    ticket ──▶ handshake ──▶ hello ──▶ open ──▶ ended: cut, silent, or closed by Slack
       ▲           │ refused, or too late │                 │
-      └─ pause ◀──┴──────────────────────┴─────────────────┘   the longer, the more often it came to nothing
+      └─ pause ◀──┴──────────────────────┴─────────────────┘   longer after each failure in a row
 
-Slack's own client is not used here: it asks for no new ticket after one that was refused, and notices a dead link late. An
-acknowledgement may leave over any connection, so one that has lost its own takes another. Nothing relies on an order of envelopes.
+Slack's own client is not used: it requests no new ticket after a refused one, and detects a dead connection late. An
+acknowledgement may use any connection, so if its own has ended it uses another. Nothing depends on the order of envelopes.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
 
 PING_SECONDS: Final = 0.75
-SILENCE_SECONDS: Final = 2.0  # nothing came, not even the answer to a ping: nobody is there
+SILENCE_SECONDS: Final = 2.0  # no frame arrived, not even a pong: the peer counts as gone
 HANDSHAKE_SECONDS: Final = 2.0  # until Slack's hello
-TICKET_SECONDS: Final = 2.5  # doubled from try to try: a pooled connection may be as dead as the link was
+TICKET_SECONDS: Final = 2.5  # doubled on each attempt: a pooled HTTP connection may be dead too
 TICKET_SECONDS_MAX: Final = 10.0
-STEADY_SECONDS: Final = 5.0  # a connection that lasted less is one more that came to nothing
+STEADY_SECONDS: Final = 5.0  # a connection that lasted less counts as a failure
 PAUSE_SECONDS: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
-CROWDED_SECONDS: Final = 0.5  # each try while all ten places are taken would only keep them taken
+CROWDED_SECONDS: Final = 0.5  # all ten connections of the app are in use; frequent attempts would keep them in use
 CROWDED_SECONDS_MAX: Final = 30.0
-RETIRE_SECONDS: Final = 15.0  # after its warning a connection lives for about ten more
-CLOSE_SECONDS: Final = 1.0  # a half-open connection does not answer its closing
+RETIRE_SECONDS: Final = 15.0  # Slack closes a connection about 10 s after its warning
+CLOSE_SECONDS: Final = 1.0  # a half-open connection does not answer a close frame
 SEND_SECONDS: Final = 3.0  # afterwards Slack no longer waits for an acknowledgement
-FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger one is not parsed
-LEVELS_MAX: Final = 100  # a frame that is nested deeper is not read
+FRAME_BYTES_MAX: Final = 1024 * 1024  # a larger frame is not parsed
+LEVELS_MAX: Final = 100  # a frame that is nested deeper is not processed
 LARGE_CHARACTERS: Final = 16 * 1024  # commands and clicks need less; parsing a larger frame delays acknowledgements
-HELD_MAX: Final = 16  # large frames held back at once; beyond them the next is read at once
+HELD_MAX: Final = 16  # large frames held back at the same time; further ones are read immediately
 HELD_SECONDS: Final = 0.025  # the longest delay of each
 POLL_SECONDS: Final = 0.0025  # poll interval while a large frame yields
-WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger one is not even received: the connection is closed
+WIRE_BYTES_MAX: Final = 16 * 1024 * 1024  # a larger frame is not received: the connection is closed
 
 REFUSED_TOKEN: Final = frozenset({"invalid_auth", "not_authed", "not_allowed_token_type", "account_inactive", "token_revoked"})
 LINK_DISABLED: Final = "link_disabled"
@@ -61,15 +61,15 @@ log = structlog.get_logger(__name__)
 
 
 class TokenRefusedError(Exception):
-    """Slack refused the app-level token before the first connection. The text is Slack's code."""
+    """Slack refused the app-level token before the first connection. The text is Slack's error code."""
 
 
 class LinkDisabledError(Exception):
-    """Slack says that Socket Mode is switched off for this app: no other connection will be given."""
+    """Socket Mode is switched off for this app, so Slack grants no further connection."""
 
 
 class _NoLinkError(Exception):
-    """No connection came about. `wait_seconds` is what Slack asked for, if it did."""
+    """A connection attempt failed. `wait_seconds` is the delay that Slack requested, if any."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
         super().__init__(why)
@@ -77,39 +77,39 @@ class _NoLinkError(Exception):
 
 
 class Inbox(Protocol):
-    """Whoever takes what arrives. Called on the loop; it may not wait."""
+    """Receiver of incoming messages. Its methods are called on the event loop and must not block."""
 
     def take(self, envelope: dict[str, Any], link: Link) -> None:
-        """Take one message of Slack's that is not about the connection."""
+        """Accept one Slack message that is not about the connection itself."""
         ...
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
-        """Take a frame of `size` bytes, unread: it is too large or nested too deeply to be one of Slack's."""
+        """Accept an unprocessed frame of `size` bytes that is too large or too deeply nested to come from Slack."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One connection. `ended` holds the reason as soon as it is known; until `socket` is closed it may still bring something."""
+    """One connection. `ended` holds the reason as soon as it is known; frames may still arrive until `socket` is closed."""
 
     socket: ClientWebSocketResponse
     ended: asyncio.Future[str]
-    heard_at: float = 0.0  # seconds of the loop's clock: when the last frame came
+    heard_at: float = 0.0  # time of the last frame, in seconds of the loop's clock
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end(self, reason: str) -> None:
-        """Note why it ends; the first reason stands."""
+        """Record why the connection ends; only the first reason is kept."""
         if not self.ended.done():
             self.ended.set_result(reason)
 
     @property
     def open(self) -> bool:
-        """Whether it is in use and nothing says that it will end."""
+        """True after Slack's first message, until a reason to end is known."""
         return self.greeted.is_set() and not self.ended.done()
 
 
 def pause_seconds(failures: int, reason: str, draw: Callable[[float, float], float]) -> float:
-    """Return how long to wait before the next try, after so many in a row that came to nothing; none after a good connection."""
+    """Return the pause before the next attempt after `failures` failures in a row; 0 after none, unless Slack replied TOO_MANY."""
     if reason == TOO_MANY:
         return draw(0.5, 1.0) * min(CROWDED_SECONDS_MAX, CROWDED_SECONDS * 2.0 ** min(max(0, failures - 1), 16))
     if failures == 0:
@@ -118,7 +118,7 @@ def pause_seconds(failures: int, reason: str, draw: Callable[[float, float], flo
 
 
 class Links:
-    """Keeps `count` connections to Slack. `opened` is told of each; `draw(low, high)` is the injected source of jitter."""
+    """Pool of `count` connections to Slack. `opened` is called for each new one; `draw(low, high)` is the source of jitter."""
 
     def __init__(
         self,
@@ -132,9 +132,9 @@ class Links:
         opened: Callable[[], object] = lambda: None,
         contended: Callable[[], bool] | None = None,
     ) -> None:
-        """`client` needs a session of its own: the connections share it.
+        """`client` needs its own session: the connections share it.
 
-        While `contended()` is true, large frames are held back for a short time; without it they are read at once.
+        While `contended()` is true, large frames are held back for a short time; without `contended` they are read immediately.
         """
         self._client = client
         self._app_token = app_token
@@ -146,20 +146,20 @@ class Links:
         self._contended = contended
         self._held: deque[tuple[Link, str]] = deque()
         self._holding: asyncio.Task[None] | None = None
-        self._links: dict[Link, asyncio.Task[None]] = {}  # with what reads it, the oldest first
+        self._links: dict[Link, asyncio.Task[None]] = {}  # each with its reader task, the oldest first
         self._changed = asyncio.Condition()
         self._ever_open = False
 
     @property
     def alive(self) -> bool:
-        """Whether any connection is open and was heard of lately."""
+        """True if any connection is open. A connection without frames for SILENCE_SECONDS is ended, so it does not count."""
         return any(link.open for link in self._links)
 
     async def run(self) -> None:
-        """Keep the connections until cancelled; `close` closes them.
+        """Maintain the connections until cancelled; `close` closes them.
 
-        Raises TokenRefusedError, before the first connection only (later a token may be mended while the bot waits), and
-        LinkDisabledError.
+        Raises LinkDisabledError and, before the first connection only, TokenRefusedError: later the bot keeps trying, because
+        the token may be repaired meanwhile.
         """
         keepers = [asyncio.create_task(self._keep()) for _ in range(self._count)]
         try:
@@ -170,21 +170,21 @@ class Links:
             await asyncio.gather(*keepers, return_exceptions=True)
 
     async def send(self, text: str, link: Link) -> None:
-        """Send over `link`, else over another one, which is waited for a while. Raises ConnectionError when there was none."""
+        """Send over `link` or, if it is closed, any other connection. Raises ConnectionError if none opens within SEND_SECONDS."""
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 while True:
                     for each in (link, *reversed(self._links)):
                         if not each.socket.closed and await _sent(each.socket, text):
                             return
-                        each.end("cut")  # its reader gets no turn to note it before somebody waits: nothing here did
+                        each.end("cut")  # its reader may not have run yet, and `alive` below must not count it
                     async with self._changed:
                         await self._changed.wait_for(lambda: self.alive)
         except TimeoutError:
             raise ConnectionError("there is no connection to Slack") from None
 
     async def close(self) -> None:
-        """Close every connection; `run` has been cancelled before. What is held back is not acknowledged: it comes again."""
+        """Close every connection, after `run` was cancelled. Held frames stay unacknowledged: Slack delivers them again."""
         if self._holding is not None:
             self._holding.cancel()
         readers = list(self._links.values())
@@ -212,7 +212,7 @@ class Links:
             await asyncio.sleep(pause_seconds(failures, reason, self._draw) if asked_seconds is None else asked_seconds)
 
     async def _open(self, failures: int) -> Link:
-        """Return a connection over which Slack said hello. Raises _NoLinkError or TokenRefusedError."""
+        """Return a connection over which Slack sent hello. Raises _NoLinkError or TokenRefusedError."""
         url = await self._ticket(min(TICKET_SECONDS_MAX, TICKET_SECONDS * 2.0 ** min(failures, 8)))
         link: Link | None = None
         try:
@@ -228,7 +228,7 @@ class Links:
                 link = Link(socket, asyncio.get_running_loop().create_future())
                 self._links[link] = asyncio.create_task(self._read(link))
                 await link.greeted.wait()
-        except (ClientError, OSError, TimeoutError) as error:  # a TimeoutError is an OSError; named because it is the usual one
+        except (ClientError, OSError, TimeoutError) as error:  # TimeoutError is an OSError; it is named as the usual case
             if link is not None:
                 link.end("no hello")
                 self._links[link].cancel()
@@ -257,7 +257,7 @@ class Links:
             raise _NoLinkError(f"Slack gave no ticket ({type(error).__name__})") from error
 
     def _checked(self, address: str) -> str:
-        """Return the address of a connection. Raises _NoLinkError for one in clear text, but to this machine for its own API."""
+        """Return the address if it has no user name and is wss, or ws on the host of an http API; else raise _NoLinkError."""
         home, target = urlsplit(self._client.base_url), urlsplit(address)
         local = target.scheme == "ws" and home.scheme == "http" and target.hostname == home.hostname
         if (target.scheme != "wss" and not local) or target.username is not None:
@@ -265,7 +265,7 @@ class Links:
         return address
 
     async def _read(self, link: Link) -> None:
-        """Hand on what arrives until the connection is over, then close it."""
+        """Process incoming frames until the connection ends, then close it."""
         helpers = [asyncio.create_task(_ping(link.socket))]
         loop, reason = asyncio.get_running_loop(), "cut"
         link.heard_at = loop.time()
@@ -282,7 +282,7 @@ class Links:
             log.info("socket.broken", error=type(error).__name__)
         finally:
             link.end(reason)
-            link.greeted.set()  # whoever waits for a hello need not any longer
+            link.greeted.set()  # releases `_open`, which waits for the hello
             for helper in helpers:
                 helper.cancel()
             with contextlib.suppress(ClientError, OSError):
@@ -290,8 +290,8 @@ class Links:
             self._links.pop(link, None)
 
     async def _take(self, link: Link) -> bool:
-        """Take one frame; false when it was the last."""
-        frame = await link.socket.receive()  # without a limit of its own: that takes as long again, in front of every command
+        """Receive one frame; return false if it was the last."""
+        frame = await link.socket.receive()  # without its own timeout, which would double the cost of each frame
         if frame.type is WSMsgType.TEXT:
             return self._take_text(link, frame.data)
         if frame.type is WSMsgType.PING:
@@ -299,7 +299,7 @@ class Links:
         return frame.type in (WSMsgType.PING, WSMsgType.PONG, WSMsgType.BINARY)
 
     def _take_text(self, link: Link, text: str) -> bool:
-        """Read a frame, or hold a large one back; false when it was the last."""
+        """Process a text frame, or queue a large one; return false if it was the last."""
         if self._contended is None or len(text) <= LARGE_CHARACTERS or len(self._held) >= HELD_MAX:
             return self._read_text(link, text)
         self._held.append((link, text))
@@ -308,9 +308,9 @@ class Links:
         return True
 
     async def _read_held(self, contended: Callable[[], bool]) -> None:
-        """Read the large frames one by one, each when no envelope is on its way to its acknowledgement.
+        """Process the held frames one by one, each when no envelope waits for its acknowledgement or after HELD_SECONDS.
 
-        Parsing one keeps the loop, and the thread that writes the ledger, waiting for about as long as a commit takes.
+        Parsing a large frame blocks the event loop and the ledger's writer thread for about as long as a commit takes.
         """
         while self._held:
             for _ in range(round(HELD_SECONDS / POLL_SECONDS)):
@@ -357,12 +357,12 @@ class Links:
 
 
 def _is_too_deep(text: str, message: object) -> bool:
-    """Tell whether a frame is nested deeper than anything Slack sends; few frames have brackets enough to be looked at."""
+    """Return whether a frame is nested deeper than anything Slack sends. Few frames have enough brackets for the full check."""
     return _has_more_brackets(text, LEVELS_MAX) and is_deeper(message, LEVELS_MAX)
 
 
 def _has_more_brackets(text: str, count: int) -> bool:
-    """Tell whether more than `count` brackets are opened in a text. To find one is much quicker than to count all."""
+    """Return whether a text has more than `count` opening brackets. `find` with an early exit is much faster than counting all."""
     for bracket in "[{":
         found = text.find(bracket)
         while found >= 0:
@@ -374,7 +374,7 @@ def _has_more_brackets(text: str, count: int) -> bool:
 
 
 async def _ping(socket: ClientWebSocketResponse) -> None:
-    """Ask for a sign of life, again and again."""
+    """Send a ping every PING_SECONDS until the socket is closed."""
     with contextlib.suppress(ClientError, OSError):
         while not socket.closed:
             await socket.ping(b"quotebot")
@@ -382,9 +382,9 @@ async def _ping(socket: ClientWebSocketResponse) -> None:
 
 
 async def _watch(link: Link, reading: asyncio.Timeout) -> None:
-    """End the reading when nothing came for too long."""
+    """End the reader when no frame arrived for SILENCE_SECONDS."""
     loop = asyncio.get_running_loop()
-    while (left := link.heard_at + SILENCE_SECONDS - loop.time()) > 0:  # noqa: ASYNC110 -- frames come too often to tell of each
+    while (left := link.heard_at + SILENCE_SECONDS - loop.time()) > 0:  # noqa: ASYNC110 -- frames arrive too often to signal each
         await asyncio.sleep(left)
     reading.reschedule(loop.time())
 
@@ -398,6 +398,6 @@ async def _sent(socket: ClientWebSocketResponse, text: str) -> bool:
 
 
 def _code_of(error: SlackApiError) -> str | None:
-    data = getattr(error.response, "data", error.response)  # text, when a server that failed answered no JSON
+    data = getattr(error.response, "data", error.response)  # text, if a failing server answered without JSON
     code = data.get("error") if isinstance(data, dict) else None
     return code if isinstance(code, str) else None

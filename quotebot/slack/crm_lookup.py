@@ -1,7 +1,7 @@
-"""What Salesforce has, for menus that are looked up while somebody types. Read-only, bounded, and never in the way.
+"""Salesforce lookups for menus that Slack fills while a person types. Read-only and bounded in time.
 
-Slack waits 3 seconds for the options. A look that takes longer, or fails, is answered from what was read of Salesforce before,
-where that is kept, and then says so; else there are none, and whoever asks types the name instead.
+Slack waits 3 seconds for the options. If a lookup takes longer or fails, the Salesforce mirror answers, and the result states
+the mirror's time (`as_of`). Without a mirror there are no options, and the person types the name instead.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 1.5
 FRESH_SECONDS: Final = 60.0
-AWAY_SECONDS: Final = 30.0  # so long nobody who types waits again for an org that did not answer, when there is something to show
-REMEMBERED: Final = 256  # beginnings of names
+AWAY_SECONDS: Final = 30.0  # after a failure only the mirror, if there is one, answers for so long
+REMEMBERED: Final = 256  # cached queries
 CHARACTERS_MIN: Final = 2
-ACCOUNT_LOOK_CHARACTERS_MAX: Final = 255  # as long as Salesforce takes a name
+ACCOUNT_LOOK_CHARACTERS_MAX: Final = 255  # Salesforce's limit for a name
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -35,7 +35,7 @@ FindOpen = Callable[[str, str, float], Awaitable[tuple["OpenOpportunity", ...]]]
 
 
 class _Recent(Generic[T]):
-    """Remembers for a minute what each question found; what failed is asked again, or answered by `instead`."""
+    """Cache of query results for FRESH_SECONDS. Failures are not cached: `instead` answers, or the next call asks again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -48,7 +48,10 @@ class _Recent(Generic[T]):
         ask: Callable[[], Awaitable[tuple[T, ...]]],
         instead: Callable[[], Awaitable[Found[T] | None]] | None,
     ) -> Found[T]:
-        """Return what `ask` finds; when it raises AdapterError what `instead` has, or nothing."""
+        """Return the cached result or that of `ask`; if `ask` raises AdapterError, the result of `instead`, or nothing.
+
+        After such an error `instead`, if given, answers without `ask` for AWAY_SECONDS.
+        """
         now = self._clock.monotonic()
         known = self._known.get(question)
         if known is not None and now - known[0] < FRESH_SECONDS:
@@ -69,7 +72,7 @@ class _Recent(Generic[T]):
 
 
 class AccountLookup:
-    """Names of accounts. `find(beginning, seconds)` asks Salesforce, `instead(beginning)` what was read of it before."""
+    """Account names. `find(beginning, seconds)` queries Salesforce, `instead(beginning)` its mirror."""
 
     def __init__(self, find: Find, clock: Clock, instead: Callable[[str], Awaitable[Found[str] | None]] | None = None) -> None:
         self._find = find
@@ -77,7 +80,7 @@ class AccountLookup:
         self._recent: _Recent[str] = _Recent(clock)
 
     async def __call__(self, typed: str) -> Found[str]:
-        """Return names that begin with what was typed, at most 20; none when nobody tells in time."""
+        """Return at most 20 names that begin with `typed`; none if it is too short or no source answers in time."""
         beginning, instead = _typed(typed), self._instead
         if len(beginning) < CHARACTERS_MIN:
             return Found()
@@ -89,7 +92,7 @@ class AccountLookup:
 
 
 class OpportunityLookup:
-    """Open opportunities of one account. `find(account, typed, seconds)` asks Salesforce, `instead` what was read of it before."""
+    """Open opportunities of one account. `find(account, typed, seconds)` queries Salesforce, `instead` its mirror."""
 
     def __init__(
         self,
@@ -102,7 +105,7 @@ class OpportunityLookup:
         self._recent: _Recent[OpenOpportunity] = _Recent(clock)
 
     async def __call__(self, account: str, typed: str) -> Found[OpenOpportunity]:
-        """Return those whose name holds what was typed, at most 20; none when nobody tells in time."""
+        """Return at most 20 opportunities whose name contains `typed`; none if no source answers in time."""
         piece, instead = _typed(typed), self._instead
         if not 0 < len(account) <= ACCOUNT_LOOK_CHARACTERS_MAX:
             return Found()

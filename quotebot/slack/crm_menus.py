@@ -1,7 +1,7 @@
-"""The menus of the new quote's form whose entries are Salesforce's: an account, then one of its open opportunities.
+"""Menus of the new quote's form with entries from Salesforce: an account, then one of its open opportunities.
 
-Slack does not say what is chosen in one menu when it asks for the entries of another. So choosing an account draws the form anew:
-with the menu of its opportunities, and with the account's name in what the form remembers.
+When Slack requests the entries of one menu, it does not send the choice made in another. So choosing an account redraws the form
+with the menu of its opportunities, and stores the account's name in the form's metadata.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class CrmMenus:
     surface: Surface
 
     async def on_accounts(self, ack: Any, body: Body, context: Any) -> None:
-        """Answer which accounts begin with what was typed into the form; none when that is not known in time."""
+        """Acknowledge with the accounts whose names begin with the typed text; with none if no source answers in time."""
         lookup = self.surface.lookup if may_look_up(await viewer_of(context)) else None
         found = None if lookup is None else await lookup(_sought(body))
         options = [] if found is None else account_options(found.rows)
         await ack(**_answer(options, None if found is None else found.as_of))
 
     async def on_opportunities(self, ack: Any, body: Body, context: Any) -> None:
-        """Answer which open opportunities the chosen account has; none when that is not known in time."""
+        """Acknowledge with the open opportunities of the chosen account; with none if no source answers in time."""
         lookup = self.surface.opportunities if may_look_up(await viewer_of(context)) else None
         account = account_of(body["view"])
         found = None if lookup is None or account is None else await lookup(account, _sought(body))
@@ -59,7 +59,7 @@ class CrmMenus:
         await ack(**_answer(options, None if found is None else found.as_of))
 
     async def on_account(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the choice of an account: the form is drawn anew with the menu of its opportunities."""
+        """Handle the choice of an account: redraw the form with the menu of its opportunities."""
         if self.surface.opportunities is not None and may_look_up(await viewer_of(context)):
             chosen = (body["actions"][0].get("selected_option") or {}).get("value")
             fits = chosen is None or (isinstance(chosen, str) and len(chosen) <= ACCOUNT_CHARACTERS_MAX)
@@ -69,7 +69,7 @@ class CrmMenus:
         await ack()
 
     async def on_contacts(self, ack: Any, body: Body, context: Any) -> None:
-        """Answer which contacts the customer of the form's quote has, as the copy says; none where there is no copy."""
+        """Acknowledge with the contacts of the quote's customer from the mirror; with none without a mirror or full sight."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         viewer = await viewer_of(context, None if value is None else value.quote_id)
         lookup = self.surface.contacts if may_look_up(viewer) else None
@@ -83,12 +83,12 @@ class CrmMenus:
 
 
 def _sought(body: Body) -> str:
-    """Return what was typed into a menu, cut to the longest name."""
+    """Return the text typed into a menu, cut to the longest name."""
     return str(body.get("value") or "")[:ACCOUNT_CHARACTERS_MAX]
 
 
 def register_crm_menus(app: AsyncApp, surface: Surface) -> None:
-    """Route the menus; before the listener of all other buttons."""
+    """Register the listeners of the menus; call it before the listener of all other buttons is registered."""
     menus = CrmMenus(surface)
     app.options(FOUND)(menus.on_accounts)
     app.options(OFFERED)(menus.on_opportunities)
@@ -98,12 +98,12 @@ def register_crm_menus(app: AsyncApp, surface: Surface) -> None:
 
 
 async def _noted(ack: Any) -> None:
-    """A choice among the opportunities is read when the form is sent."""
+    """Acknowledge the choice of an opportunity; it is read when the form is submitted."""
     await ack()
 
 
 def _answer(options: list[Json], as_of: int | None, why: str = "; Salesforce does not answer") -> Json:
-    """Return the arguments of an acknowledgement; options that were not read just now say so in their heading."""
+    """Return the arguments of an acknowledgement; options from the mirror state its time in their heading."""
     if as_of is None or not options:
         return {"options": options}
     label = clipped(f"As of {utc_text(as_of)}{why}", OPTION_CHARACTERS_MAX)

@@ -1,7 +1,7 @@
-"""`/quote delegate ...`: who decides instead of an approver who is away. Typed text in, what it asks for out.
+"""Parser for `/quote delegate ...`, with which an absent approver names a substitute.
 
-    delegate                                                      shows who stands in for me, and for whom I do
-    delegate off                                                  I am back
+    delegate                                                      shows my substitutes, and the people whom I substitute
+    delegate off                                                  ends my absence
     delegate @colleague [from <date>] [until <date>] [reason <why>]
 
 A date is written 2026-12-24 and is a day in UTC; `until` includes it. Without `until` an absence lasts two weeks.
@@ -30,12 +30,12 @@ _PART = re.compile(r"(from|until|reason)[ :]+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class DelegationsRequest:
-    """Show who stands in for the person who asks, and for whom they do."""
+    """Request for a person's substitutes and the people whom they substitute."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelegationRequest:
-    """Somebody else decides from the first day to the last; without a delegate the person is back. Days are UTC."""
+    """Request for a substitute from the first day to the last, in UTC; without a delegate it ends the absence."""
 
     delegate: str | None
     first: date | None = None
@@ -44,7 +44,7 @@ class DelegationRequest:
 
 
 def read_delegation(rest: str) -> DelegationsRequest | DelegationRequest | GrammarProblem:
-    """Read what follows the verb."""
+    """Parse the text after the verb."""
     if not rest:
         return DelegationsRequest()
     if rest.casefold() == "off":
@@ -71,7 +71,7 @@ def _read_parts(delegate: str, parts: dict[str, str]) -> DelegationRequest | Gra
 
 
 def delegation_command(asked: DelegationRequest, absent: str, received_at: int) -> DelegateApprovals:
-    """Return the command of somebody's request at a moment (Unix ms)."""
+    """Return the command of a request by `absent`, received at `received_at` (Unix ms)."""
     if asked.delegate is None:
         return DelegateApprovals(absent, None, 0)
     first = datetime.fromtimestamp(received_at / 1000, UTC).date() if asked.first is None else asked.first
@@ -85,7 +85,7 @@ def _midnight(day: date) -> int:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each part by its name, and under "" what belongs to none. A reason goes on to the end."""
+    """Yield each part with its name; text that belongs to no part has the name "". A reason extends to the end."""
     while text:
         found = _PART.match(text)
         if found is None:

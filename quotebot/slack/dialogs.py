@@ -1,4 +1,4 @@
-"""Opening forms, and telling one person something: one direct try each, nothing recorded and nothing owed."""
+"""Forms and private replies to one person: one direct attempt each, without a record or a pending effect."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Dialogs:
-    """Opens forms for the one who clicked or typed."""
+    """Forms and private replies for the person who clicked or typed."""
 
     ledger: Ledger
     slack: SlackApi
     rules: Rules
-    contacts: bool = False  # whether a customer's contacts are offered where something was sent
+    contacts: bool = False  # whether the Send form offers the customer's contacts
 
     async def open_about(self, body: Body, asked: str, value: ButtonValue, viewer: Viewer) -> None:
-        """Open the form of a button, if the quote is still what the card showed and its state allows it; else say why not."""
+        """Open the form of a button if the card's version is current and the state allows it; else reply with the reason."""
         now = self.ledger.clock.now_ms()
         quote, away = await self.ledger.database.read(
             lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, viewer.team_id, now))
@@ -67,7 +67,7 @@ class Dialogs:
             await self.reply_privately(body, messages.form_not_opened())
 
     def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
-        """Return the form, or why there is none now."""
+        """Return the form, or the reason why it cannot be opened now."""
         if asked in _REASONS:
             return self._reason_form(asked, quote, viewer, away)
         verb, legal, form = _ABOUT_QUOTE[asked]
@@ -84,7 +84,7 @@ class Dialogs:
         return _REASONS[asked](quote, quote.approval)
 
     async def open(self, body: Mapping[str, Any], view: Body) -> bool:
-        """Open a form for the gesture of `body`; false when Slack did not."""
+        """Open a form with the trigger of `body`; return false if Slack did not open it within OPEN_SECONDS."""
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self.slack.open_view(trigger_id=body["trigger_id"], view=view)
@@ -94,7 +94,7 @@ class Dialogs:
         return True
 
     async def redraw(self, view: Mapping[str, Any], anew: Body) -> bool:
-        """Draw an open form anew, if nobody did meanwhile; what was typed into fields that stay is kept. False: Slack did not."""
+        """Redraw an open form that did not change meanwhile; input in remaining fields is kept. Return false if Slack did not."""
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=anew)
@@ -104,9 +104,9 @@ class Dialogs:
         return True
 
     async def reply_privately(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
-        """Tell one person something that changes nothing: under their message or, on a Home tab, in a window of its own.
+        """Send one person a reply that changes nothing: ephemeral under their message or, on a Home tab, in a modal.
 
-        `replace` puts it in the place of the private message that they clicked on.
+        `replace` puts it in place of the ephemeral reply that they clicked on.
         """
         who = payloads.gesture(body)
         if who.response_url is None:
@@ -115,7 +115,7 @@ class Dialogs:
         await self.respond(who.response_url, text, blocks, replace=replace)
 
     async def respond(self, response_url: str, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
-        """Tell one person something by the address that came with what they did: one try, nothing owed."""
+        """Send one person a reply through the `response_url` of their request: one attempt, no pending effect."""
         try:
             async with asyncio.timeout(WHISPER_SECONDS):
                 await self.slack.respond(response_url, text=text, blocks=blocks, replace=replace)
@@ -124,7 +124,7 @@ class Dialogs:
 
 
 def window(blocks: list[Body]) -> Body:
-    """Return a window that only says something."""
+    """Return a modal that only shows blocks."""
     return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}
 
 
@@ -137,11 +137,11 @@ _REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
     REQUEST_CHANGES: changes_modal,
     APPROVE_WITH_REASON: approve_modal,
 }
-# what opens it -> the verb, when it is legal, the form
+# action id -> verb, test of the state, form
 _ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
     REVISE: ("edit", may_be_changed, forms.revise_form),
     DISCOUNT: ("edit", may_be_changed, forms.discount_form),
     SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
     LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
 }
-FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # what opens a form
+FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # action ids that open a form

@@ -11,14 +11,15 @@ from quotebot.views.forms import Draft
 if TYPE_CHECKING:
     from quotebot.commands.registry import CreateQuote
 
-# how a message may begin that is a command in all but name
+# optional start of a message that is written like a command
 _ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
 
 
 def draft_of(typed: str) -> Draft:
-    """Return what can be taken over from "for Acme: 10 pro; term 12m", however wrong the rest of it is.
+    """Return a draft from text such as "for Acme: 10 pro; term 12m", even if parts of it are wrong.
 
-    A message that names no customer in that way is taken over whole, as products, for the person to sort out.
+    A clause that is neither term nor discount becomes a product, for the person to correct. Text without a colon becomes the
+    customer's name.
     """
     head, _, body = typed.partition(":")
     account = head.strip()
@@ -36,14 +37,17 @@ def draft_of(typed: str) -> Draft:
 
 
 def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
-    """Return what a form can hold of a whole creation; what it has no field for is not taken over."""
+    """Return a draft of a creation, with the parts that the form has fields for."""
     request = quote.request
     lines = "\n".join(f"{line.quantity} {line.sku}" for line in request.lines)
     return Draft(quote.account, lines, f"{request.term_months}m", f"{request.discount_percent:f}", request.currency, token)
 
 
 def draft_of_message(text: str) -> Draft:
-    """Return what can be taken over from a message that somebody wrote, one product per line."""
+    """Return a draft from a person's message, one product per line.
+
+    A message that does not begin with "for <customer>:" is taken over whole, as products, for the person to correct.
+    """
     plain_text = grammar.normalised(" ; ".join(text.splitlines()))
     command = _ADDRESSED.sub("", plain_text, count=1)
     if command.casefold().startswith("for ") and ":" in command:

@@ -1,4 +1,4 @@
-"""What a submitted form says: a command, or what is wrong with it at the block where it is wrong. Local rules only, no ledger."""
+"""Parser of submitted forms: returns a command, or an error for each invalid block. It uses local rules only, no ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import PriceRequest, dated
 from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.domain.texts import composed
-from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- every reader of payloads asks it
+from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- exported for the users of payloads
 from quotebot.slack import grammar
 from quotebot.slack.payloads import _interactive, gesture, submission
 from quotebot.views import forms, lifecycle_messages, messages
@@ -39,14 +39,14 @@ _CHARACTERS_MAX: Final = {
     forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,
     forms.REASON: REASON_CHARACTERS_MAX,
 }
-_BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # else the products
+_BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # all others: the products
 
-Errors = dict[str, str]  # block_id -> what is wrong, as plain text
+Errors = dict[str, str]  # block_id -> error, as plain text
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What a form asks for, about which quote, and the version that the person saw ("new" and 0: a creation)."""
+    """Content of a submitted form: a payload, its quote, and the version that the person saw ("new" and 0: a creation)."""
 
     payload: CreateByForm | LifecyclePayload
     quote_id: str = "new"
@@ -55,23 +55,23 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A submitted view: its fields as typed, and what prices are made by. `received_at` is Unix milliseconds."""
+    """A submitted view with its fields as typed, and the ruleset that prices them. `received_at` is Unix milliseconds."""
 
     view: Mapping[str, Any]
     ruleset: Ruleset
     received_at: int
 
     def typed(self, block_id: str) -> str:
-        """Return what was typed or chosen in a block, on one line; empty when there is nothing."""
+        """Return the input of a block on one line; empty if there is none."""
         return messages.one_line(composed(self.raw(block_id)))
 
     def lines(self, block_id: str) -> list[str]:
-        """Return what was typed in a large field, line by line, without empty ones."""
+        """Return the non-empty lines of a large field."""
         typed = (messages.one_line(composed(line)) for line in self.raw(block_id).splitlines())
         return [line for line in typed if line]
 
     def raw(self, block_id: str) -> str:
-        """Return what Slack sent for a block."""
+        """Return the input of a block as Slack sent it; empty if there is none."""
         found: Any = self.view.get("state")
         for key in ("values", block_id, block_id):
             found = found.get(key) if isinstance(found, dict) else None
@@ -83,7 +83,7 @@ class Form:
 
 
 def read_form(form: Form) -> Filled | Errors:
-    """Return what the form asks for, or every error by its block."""
+    """Return the content of the form, or every error by its block."""
     too_long = _too_long(form)
     if too_long:
         return too_long
@@ -104,7 +104,7 @@ def last_block(view: Mapping[str, Any]) -> str:
 
 
 def _too_long(form: Form) -> Errors:
-    """Return the fields over their limit. Slack enforces these limits where people type; nothing else is read of such a form."""
+    """Return an error for each field over its limit. Slack's clients enforce these limits, so such a form is not read further."""
     state = form.view.get("state")
     values = state.get("values") if isinstance(state, dict) else None
     over = {}
@@ -140,7 +140,7 @@ def _creation(form: Form) -> Filled | Errors:
 def _opportunity(
     form: Form, offered_for: object, account: str, request: PriceRequest | None, errors: Errors
 ) -> ChosenOpportunity | None:
-    """Return the opportunity that was chosen, if one was; say in `errors` when it does not go with the rest of the form."""
+    """Return the chosen opportunity, if any; add to `errors` if it does not match the rest of the form."""
     block_id = block_of(offered_for) if isinstance(offered_for, str) else ""
     chosen = form.typed(block_id)
     if not chosen:
@@ -159,7 +159,7 @@ def _opportunity(
 
 
 def _request(form: Form, errors: Errors) -> PriceRequest | None:
-    """Return what is to be priced, if it has a price; else say in `errors` what is wrong where."""
+    """Return the price request if it can be priced; else add each problem to `errors` at its block."""
     lines = _products(form, errors)
     term, discount = _term(form, errors), _discount(form, errors)
     if lines is None or term is None or discount is None:
@@ -278,7 +278,7 @@ def _said(problems: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return what the grammar says about typed text, which is mrkdwn, as plain text."""
+    """Return a message of the grammar, which is mrkdwn, as plain text."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").replace("`", "")
 
 

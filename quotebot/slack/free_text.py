@@ -1,4 +1,4 @@
-"""A message that is no command, read as a request for a quote: a proposal when it is clear, a question when it is not."""
+"""Extraction of a quote request from a message that is no command: a proposal if it is clear, otherwise a question."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def read(text: str, catalogue: Catalogue) -> Extraction | None:
-    """Read a message that the grammar refused. None: the grammar's own answer is the better one.
+    """Extract a request from a message that the grammar refused; None if the grammar's own answer is better.
 
-    It is when nothing of a quote was read, when the message is about a quote that exists, and when it was written as a command
-    but not wholly understood.
+    That is the case if the message is too long, yields no line, is about an existing quote, or is written as a command that was
+    not fully understood.
     """
     if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
@@ -33,10 +33,10 @@ def read(text: str, catalogue: Catalogue) -> Extraction | None:
 
 
 def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
-    """Tell whether a model might understand a message, which the grammar refused, better than fixed rules do.
+    """Return whether a model might understand a message that the grammar refused better than fixed rules do.
 
-    Not what they claim whole, what was written as a command, what is about a quote that exists, or what names no number at all:
-    of that no line could be proposed, whatever a model says.
+    False for a message that fixed rules understand fully, that is too long or written as a command, that is about an existing
+    quote, or that contains no number: without a number no line could be proposed, whatever a model returns.
     """
     if len(text) > grammar.MESSAGE_CHARACTERS_MAX or _is_a_command(text):
         return False
@@ -47,7 +47,7 @@ def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
 
 
 def on_one_line(text: str) -> str:
-    """Return a message as it is read: a line's end parts what it parts."""
+    """Return a message in normal form on one line; a line break becomes a semicolon, because both separate clauses."""
     return grammar.normalised(text.replace("\n", " ; "))
 
 
@@ -57,11 +57,11 @@ def _is_a_command(text: str) -> bool:
 
 
 def creation(found: Extraction, channel: str) -> CreateQuote:
-    """Return the quote that was read, of which nothing is in doubt; `channel` is where it would live."""
+    """Return the creation from an extraction without open questions; `channel` is the channel of the new quote."""
     return extraction.creation(found, channel)
 
 
 def asked_back(found: Extraction) -> tuple[str, list[dict[str, Any]] | None]:
-    """Return the question, as text and as blocks with a button to a form that holds what was read."""
+    """Return the question, as text and as blocks with a button to a form that holds the extracted values."""
     said = extraction_messages.question(found)
     return said, problem_blocks(said, extraction_messages.written(found))

@@ -1,8 +1,8 @@
-"""The access gate in front of every Slack listener, and the refusal of people whom it does not admit.
+"""Access gate in front of every Slack listener, and the answers to people whom it refuses.
 
-People whom Slack has excluded before are refused at once, before their text is read. A person whom this process does not know yet
-reaches the listener: a command is recorded, acknowledged and judged at its execution, while a read waits for Slack's answer about
-them. No listener can read a quote without a `Viewer`, and only `Admission.viewer` gives one.
+A person whom this process knows and does not admit is refused at once, before their text is read. The request of a person whom
+it does not know yet reaches the listener: a command is recorded, acknowledged and checked at its execution, while a read waits for
+Slack's answer about the person. No listener can read a quote without a `Viewer`, and only `Admission.viewer` returns one.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class AccessGate:
-    """Judges people by what this process knows of them, and answers the refused."""
+    """Gate that admits or refuses people by Slack's record of them, and answers those whom it refuses."""
 
     ledger: Ledger
     slack: SlackApi
     directory: Directory
     team_id: str  # the bot's own workspace
     guest_reps: Collection[str] = ()
-    visibility: Visibility | None = None  # without one everybody sees the outline of what others made
+    visibility: Visibility | None = None  # without it everybody sees only the outline of others' quotes
     _refused: dict[tuple[str, str], _Refused] = field(default_factory=dict)
     _learning: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def approached(self, body: Body) -> Admission | None:
-        """Return the admission of the person who sent this; None for what nobody asked of the bot. No ledger, no network."""
+        """Return the admission of the sender; None for an event that is no request to the bot. Uses no ledger and no network."""
         approach = approach_of(body)
         if approach is None:
             return None
@@ -74,7 +74,7 @@ class AccessGate:
         return Admission(self, approach, known)
 
     async def learned(self, user: str) -> Viewer | Refusal:
-        """Return the viewer or the refusal, once Slack or the ledger has answered; without an answer the person is unknown."""
+        """Return the viewer or the refusal by Slack's or the ledger's record; after LEARN_SECONDS the person counts as unknown."""
         try:
             async with asyncio.timeout(LEARN_SECONDS):
                 found = await self.directory.learn(self.team_id, user)
@@ -83,20 +83,20 @@ class AccessGate:
         return admit(user, self.team_id, "unknown" if found is None else found.kind, self.guest_reps)
 
     async def near(self, viewer: Viewer, quote_ids: Collection[str]) -> Viewer:
-        """Return the viewer with what lets them see these quotes."""
+        """Return the viewer with the circle that a read of these quotes needs."""
         return viewer if self.visibility is None else await self.visibility.about_quotes(viewer, quote_ids)
 
     def learn_later(self, admission: Admission | None) -> None:
-        """Begin to learn who an unknown person is, whose command was just recorded: the next one is judged at once."""
+        """Start to load the record of an unknown person after their request, so that the next one is decided at once."""
         if admission is not None and admission.known is None:
             learning = asyncio.create_task(self.directory.learn(self.team_id, admission.approach.user))
             self._learning.add(learning)
             learning.add_done_callback(self._learning.discard)
 
     async def turn_away(self, body: Body, admission: Admission) -> Body | None:
-        """Audit a refusal and answer it; returns the content of the acknowledgement. No answer holds a fact about a quote."""
+        """Audit a refusal and answer it; return the acknowledgement's payload. No answer contains a fact about a quote."""
         approach, refusal = admission.approach, admission.known
-        assert isinstance(refusal, Refusal)  # noqa: S101 -- of a refused person
+        assert isinstance(refusal, Refusal)  # noqa: S101 -- called for refused people only
         is_first = await self._audit(approach, refusal)
         text = messages.turned_away(refusal.code)
         match approach.entry:
@@ -111,7 +111,7 @@ class AccessGate:
         return None
 
     async def _tell(self, body: Body, approach: Approach, text: str) -> None:
-        """Answer where an acknowledgement carries no words: one direct try."""
+        """Send the refusal where an acknowledgement carries no text: one direct attempt."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if approach.entry == "home":
@@ -133,7 +133,7 @@ class AccessGate:
             await self.slack.open_view(trigger_id=body["trigger_id"], view=window([section(text)]))
 
     async def _audit(self, approach: Approach, refusal: Refusal) -> bool:
-        """Audit one refusal per minute, person and entry point, with the number of those since the last; true if it did."""
+        """Audit one refusal per QUIET_MS, person and entry point, with the number since the last; return false for the others."""
         now = self.ledger.clock.now_ms()
         place = (approach.user, approach.entry)
         counted = self._refused.get(place)

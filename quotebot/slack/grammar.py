@@ -1,11 +1,11 @@
-"""What a typed request for a quote means: text in, a request or one clear refusal out. It never raises and never guesses.
+"""Grammar of typed quote requests: parses text into a request or one clear refusal. It never raises and never guesses.
 
     help                                      (also empty text)
     new|start|create for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
         [; currency <code>] [; tax <region>|off] [; region <region>] [; terms <name>, ...|none]
     status|show <quote id>
 
-The verbs about quotes that exist are read by verbs.py, which is the door; what they say about products is read here too.
+verbs.py is the entry point and parses the verbs about existing quotes; their changes of products are parsed here.
 
 Verbs and keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside
 the leading number of an item separates thousands; every other comma separates items. Work is linear in the text's length,
@@ -38,9 +38,9 @@ ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
 VERBS = {"help": "help", "new": "new", "start": "new", "create": "new", "status": "status", "show": "status"}
-CHANGING = ("add", "set", "remove", "without")  # what an item of a revision may begin with
+CHANGING = ("add", "set", "remove", "without")  # first words that an item of a revision may have
 KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region")
-VERB_CHARACTERS_MAX = 20  # difflib is quadratic; longer words are near nothing
+VERB_CHARACTERS_MAX = 20  # difflib is quadratic, and longer words match nothing
 
 _QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
 _CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_QUANTITY.pattern}", re.IGNORECASE)
@@ -54,26 +54,26 @@ _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
 
 @dataclass(frozen=True, slots=True)
 class HelpRequest:
-    """Show what can be typed."""
+    """Request for the help text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Show one quote."""
+    """Request to show one quote."""
 
     quote_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarProblem:
-    """Why the text means nothing, and what to type instead: mrkdwn, escaped, ready to be shown."""
+    """Refusal of a text, with what to type instead: escaped mrkdwn, ready to send."""
 
     message: str
 
 
 @dataclass(slots=True)
 class _Draft:
-    """What has been read so far of one creation."""
+    """Parts of one creation or revision parsed so far, and the problems found."""
 
     lines: list[LineRequest] = field(default_factory=list)
     term_months: int | None = None
@@ -112,12 +112,12 @@ def normalised(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return typed text as it is repeated to the person: short, escaped, in quotation marks."""
+    """Return typed text as an answer repeats it: short, escaped, in quotation marks."""
     return f'"{messages.escape(clipped(text))}"'
 
 
 def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:
-    """Refuse a verb that is none of `verbs`, and name the nearest one; it is never run."""
+    """Refuse a verb that is none of `verbs`, and name the nearest one, which is never executed."""
     near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(verbs), n=1, cutoff=0.5)
     meant = f"status {parse_quote_id(verb)}" if parse_quote_id(verb) else next(iter(near), None)
     hint = f" Did you mean `/quote {meant}`?" if meant else ""
@@ -135,7 +135,7 @@ def _status(rest: str) -> StatusRequest | GrammarProblem:
 
 
 def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:
-    """Read what follows `new`, normalised: "for Acme: 150 pro; term 12m"."""
+    """Read the text after `new`, normalised: "for Acme: 150 pro; term 12m"."""
     head, colon, body = rest.partition(":")
     draft = _Draft()
     account = _account(head, colon, draft)
@@ -180,21 +180,21 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
 
 
 def read_term(text: str) -> int | str:
-    """Read "12m", "1y" or "12"; return months, or as mrkdwn what is wrong."""
+    """Read "12m", "1y" or "12"; return months, or the problem as mrkdwn."""
     draft = _Draft()
     _read_term(text, draft)
     return draft.problems[0] if draft.term_months is None else draft.term_months
 
 
 def read_discount(text: str) -> Decimal | str:
-    """Read "15", "15%" or "12.5 %"; return per cent, or as mrkdwn what is wrong."""
+    """Read "15", "15%" or "12.5 %"; return per cent, or the problem as mrkdwn."""
     draft = _Draft()
     _read_discount(text, draft)
     return draft.problems[0] if draft.discount_percent is None else draft.discount_percent
 
 
 def whole(text: str) -> int | None:
-    """Read "1500" or "1,500"; None when it is no whole number."""
+    """Read "1500" or "1,500"; None if it is not a whole number."""
     return int(text.replace(",", "")) if _WHOLE.fullmatch(text) else None
 
 

@@ -1,4 +1,4 @@
-"""What `/quote list ...` means: `[mine|all|@somebody] [open|<status> ...] [<account>] [page <n>]`, in any order."""
+"""Parser for `/quote list ...`: `[mine|all|@somebody] [open|<status> ...] [<account>] [page <n>]`, in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWNER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 
 
 def read_list(rest: str) -> ListRequest | GrammarProblem:
-    """Read what follows `list`: who, which states, a page, and whatever is left is a piece of the customer's name."""
+    """Parse the text after `list`: the owner, the states and the page; the rest is a part of the customer's name."""
     page = _PAGE.search(rest)
     number = 1 if page is None else int(page[1])
     if not 1 <= number <= PAGE_MAX:
@@ -40,6 +40,6 @@ def read_list(rest: str) -> ListRequest | GrammarProblem:
 
 
 def _taken(text: str, name: str) -> tuple[str, bool]:
-    """Return the text without the word `name`, and whether it was there."""
+    """Return the text without the word `name`, and whether it was found."""
     found = re.search(rf"(?<= ){re.escape(name)}(?= )", text, re.IGNORECASE)
     return (text, False) if found is None else (text[: found.start()].rstrip() + text[found.end() :], True)

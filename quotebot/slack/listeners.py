@@ -1,7 +1,7 @@
 """Bolt listeners: one for the command, one for the buttons, one for the forms. Each ends in one acknowledgement.
 
-Bolt runs with process_before_response, so the acknowledgement leaves only when the listener returns, and a listener that raises is
-not acknowledged at all: Slack shows the person an error instead of silence.
+Bolt runs with process_before_response, so the acknowledgement is sent only when the listener returns. If a listener raises,
+nothing is acknowledged: Slack shows the person an error instead of silence.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QuoteListeners:
                 await self._read(ack, body, rules, asked, await viewer_of(context, named(asked)))
 
     async def _read(self, ack: Any, body: Body, rules: Rules, asked: verbs.Meaning, viewer: Viewer) -> None:
-        """Answer what records nothing, inside the acknowledgement."""
+        """Answer a read-only request inside the acknowledgement."""
         match asked:
             case delegation.DelegationsRequest():
                 now = self.surface.ledger.clock.now_ms()
@@ -104,7 +104,7 @@ class QuoteListeners:
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.surface.desk.receive(command, envelope_id=context.get("envelope_id"))
         if self.surface.looked_seconds_ago() >= LOOK_AGAIN_SECONDS:
-            asyncio.get_running_loop().call_soon(self.surface.look)  # once the acknowledgement is on its way
+            asyncio.get_running_loop().call_soon(self.surface.look)  # runs when the acknowledgement is on its way
         await ack(text=answer.text, blocks=list(answer.blocks) or None)
 
     async def on_button(self, ack: Any, body: Body, context: Any) -> None:
@@ -129,19 +129,19 @@ class QuoteListeners:
         await self.surface.click(ack, context, command)
 
     async def on_home(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle somebody opening the bot's Home tab."""
+        """Handle the opening of the bot's Home tab."""
         if body["event"].get("tab") == "home":
             await self.surface.recorded(context, payloads.home_command(body, self.surface.ledger.clock.now_ms()))
         await ack()
 
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "New quote" on a Home tab: the form, which asks for the channel too."""
+        """Handle "New quote" on a Home tab: open the form, which also asks for the channel."""
         if not await self.surface.open_creation(body, None, forms.Draft(), await viewer_of(context)):
             await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
         await ack()
 
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Create a quote" on a message: the form, with what can be taken over from it. Records nothing."""
+        """Handle "Create a quote" on a message: open the form with a draft from the message. Records nothing."""
         viewer = await viewer_of(context)
         draft = draft_of_message((body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX])
         if not await self.surface.open_creation(body, body["channel"]["id"], draft, viewer):
@@ -167,7 +167,7 @@ class QuoteListeners:
             await self.surface.click(ack, context, payloads.refresh_command(body, value, self.surface.ledger.clock.now_ms()))
 
     async def on_create_another(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Create another" under the question that a re-submission was answered with."""
+        """Handle "Create another": confirm the offered creation. In a direct message, open the form, which asks for a channel."""
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         if command is None:
             await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
@@ -181,20 +181,23 @@ class QuoteListeners:
         await self.surface.click(ack, context, command)
 
     async def _proposed(self, command: Command) -> forms.Draft | None:
-        """Return what was proposed to whoever clicks, for the form that asks for a channel; None: it has one, or is not theirs."""
-        assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- of this button
+        """Return a draft of the creation offered to the person who clicked, for the form that asks for a channel.
+
+        None if the creation has a channel already or was not offered to this person.
+        """
+        assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- the payload of this button
         token = command.payload.token
         offer = await self.surface.ledger.database.read(lambda tx: offered(tx, token))
         if offer is None or (offer.actor, offer.team_id) != (command.actor, self.surface.gate.team_id):
             return None
         proposed = parse_stored(offer.action_kind, offer.payload)
         wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
-        if not isinstance(wanted, CreateQuote) or not payloads.is_direct(wanted.channel):  # asked in a channel, answered late
+        if not isinstance(wanted, CreateQuote) or not payloads.is_direct(wanted.channel):  # requested in a channel
             return None
         return draft_of_creation(wanted, token)
 
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Show it": the quote's card as it is now, for the one who clicked. Records nothing."""
+        """Handle "Show it": send the current card of the quote to the person who clicked. Records nothing."""
         _, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
@@ -206,7 +209,7 @@ class QuoteListeners:
         await ack()
 
     async def on_list(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle a button under a list: the list it asks for takes the place of the one it is under. Records nothing."""
+        """Handle a button under a list: replace the list with the requested one. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
             await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
@@ -216,7 +219,7 @@ class QuoteListeners:
         await ack()
 
     async def on_fill_in(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Complete in a form" under what could not be read: the form, with what could be taken over."""
+        """Handle "Complete in a form" under text that could not be read: open the form with the readable parts."""
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
@@ -226,7 +229,7 @@ class QuoteListeners:
         await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the submitted form of a rejection or of a wish for changes; what is wrong with it is shown inside it."""
+        """Handle the submitted form of a decision (reject, request changes or approve); errors are shown in the form."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         if value is None:
             await ack(response_action="errors", errors={REASON: messages.unreadable_button()})
@@ -238,7 +241,7 @@ class QuoteListeners:
         await self.surface.submitted(ack, context, command, REASON)
 
     async def on_form(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle a submitted form about a quote's content or its end; each error is shown at its field."""
+        """Handle a submitted form that creates, revises, sends or loses a quote; each error is shown at its field."""
         received_at = self.surface.ledger.clock.now_ms()
         filled = read_form(Form(body["view"], (await self.surface.rules_now()).ruleset, received_at))
         if not isinstance(filled, Filled):
@@ -248,12 +251,12 @@ class QuoteListeners:
 
 
 async def ignore_event(body: Body) -> None:
-    """Take note of an event and do nothing: talk in a channel is not for the bot. Bolt acknowledges when this returns."""
+    """Log an event that is not for the bot, such as talk in a channel. Bolt acknowledges when this returns."""
     log.debug("event.ignored", event_type=body.get("event", {}).get("type"))
 
 
 def register(app: AsyncApp, surface: Surface) -> None:
-    """Route Slack's requests to their listeners, but for typed commands (see PromptApp)."""
+    """Register all listeners except the one for typed commands (see PromptApp)."""
     quotes = QuoteListeners(surface)
     app.event("app_home_opened")(quotes.on_home)
     register_mentions(app, surface)
@@ -276,12 +279,12 @@ def register(app: AsyncApp, surface: Surface) -> None:
 
 
 def named(asked: verbs.Meaning) -> str | None:
-    """Return the quote that a question is about, if it names one."""
+    """Return the quote id of a request, if it has one."""
     quote_id: str | None = getattr(asked, "quote_id", None)
     return quote_id
 
 
 def _where_others_see(asked: verbs.Meaning, channel: str) -> verbs.Meaning:
-    """Return what was typed, or why no quote is created where it was typed."""
+    """Return the request, or the refusal to create a quote in a direct message."""
     creates = isinstance(asked, CreateQuote | CloneQuote)
     return grammar.GrammarProblem(messages.choose_channel()) if creates and payloads.is_direct(channel) else asked

@@ -1,4 +1,4 @@
-"""Bolt listeners for operators: the buttons of a dead letter's card, and the form that asks why one is discarded."""
+"""Bolt listeners for operators: the buttons of a dead letter's card, and the form that asks for the reason of a discard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Operating:
-    """What operators do in Slack. Looking and opening a form record nothing; deciding is recorded first."""
+    """Listeners for operator actions in Slack. Viewing and opening a form record nothing; decisions are recorded first."""
 
     surface: Surface
 
@@ -53,7 +53,7 @@ class Operating:
             await self.surface.click(ack, context, command)
 
     async def on_form(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the submitted form of a discard; what is wrong with it is shown inside it."""
+        """Handle the submitted form of a discard; errors are shown in the form."""
         seen = parse_dead_letter_value(body["view"].get("private_metadata") or "")
         reason = parse_rejection(body["view"]["state"]["values"])
         if seen is None or reason is None:
@@ -77,7 +77,7 @@ class Operating:
 
 
 def register_operating(app: AsyncApp, surface: Surface) -> None:
-    """Route what operators do."""
+    """Register the listeners for operator actions."""
     operating = Operating(surface)
     app.action(re.compile(r"^letter\."))(operating.on_button)
     app.view(DISCARD_FORM)(operating.on_form)

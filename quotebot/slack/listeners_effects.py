@@ -1,4 +1,4 @@
-"""Bolt listeners for the buttons under what a quote still owes. Looking records nothing; deciding is recorded first."""
+"""Bolt listeners for the buttons of a quote's pending effects. Viewing records nothing; decisions are recorded first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EffectListeners:
-    """What people do about what waits."""
+    """Listeners for the buttons of pending effects."""
 
     surface: Surface
 
@@ -52,5 +52,5 @@ class EffectListeners:
 
 
 def register_effects(app: AsyncApp, surface: Surface) -> None:
-    """Route what people do about what waits."""
+    """Register the listener for the buttons of pending effects."""
     app.action(re.compile(r"^owed\."))(EffectListeners(surface).on_button)

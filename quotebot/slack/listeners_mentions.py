@@ -1,4 +1,4 @@
-"""Bolt listeners for what is said to the bot, in a channel or directly. They propose and answer; they change nothing themselves."""
+"""Bolt listeners for messages to the bot, in a channel or direct. They propose and answer; they change no quote themselves."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Blocks = list[dict[str, Any]] | None
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """Reads a message as a command is read, or else as free text; what it asks for is confirmed by a click."""
+    """Listeners that parse a message as a command or else as free text. A click confirms what the message requests."""
 
     surface: Surface
 
     async def on_message(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle a direct message as a mention. Talk in channels, edits, deletions and the like are none of the bot's business."""
+        """Handle a direct message like a mention. Messages in channels, edits, deletions and other subtypes are ignored."""
         event = body["event"]
         if event.get("channel_type") != "im" or "subtype" in event:
             await ack()
@@ -96,7 +96,7 @@ class Mentions:
         await ack()
 
     async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
-        """Return what to say to anything but a whole creation."""
+        """Return the answer to any request except a whole creation."""
         blocks: Blocks = None
         match asked:
             case grammar.StatusRequest(quote_id):
@@ -119,7 +119,7 @@ class Mentions:
         return said, blocks
 
     async def _quote_of_thread(self, body: Body, context: Any) -> Quote | None:
-        """Return the quote in whose thread the message was written, or None; also when it is out of the author's sight."""
+        """Return the quote whose thread holds the message; None if there is none or its author lacks full sight of it."""
         event = body["event"]
         thread_ts = event.get("thread_ts")
         if thread_ts is None:
@@ -132,7 +132,7 @@ class Mentions:
         return quote if may_see(await viewer_of(context, quote.quote_id), quote) is Sight.FULL else None
 
     async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Make it v2" under a change that was shown."""
+        """Handle "Make it v2" under a proposed change."""
         change = thread_text.parse_applied(body["actions"][0].get("value") or "")
         if change is None:
             await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
@@ -141,7 +141,7 @@ class Mentions:
         await self.surface.click(ack, context, payloads.apply_command(body, change, self.surface.ledger.clock.now_ms()))
 
     async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
-        """Answer the author alone, where they wrote: one direct try, nothing owed."""
+        """Send the author an ephemeral answer where they wrote: one direct attempt, no pending effect."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self.surface.slack.ephemeral(
@@ -152,7 +152,7 @@ class Mentions:
 
 
 def register_mentions(app: AsyncApp, surface: Surface) -> None:
-    """Route messages that are for the bot."""
+    """Register the listeners for messages to the bot."""
     mentions = Mentions(surface)
     app.event("message")(mentions.on_message)
     app.event("app_mention")(mentions.on_mention)

@@ -1,4 +1,4 @@
-"""From a Slack payload to a command: pure reading, no ledger, no network. What cannot be read is answered, never guessed."""
+"""Conversion of Slack payloads to commands, without ledger or network. An unreadable value yields None, never a guess."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, FinalizeQuote,
 from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
 from quotebot.effects import dead_letter_target
-from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- every reader of payloads asks it
+from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- exported for the users of payloads
 from quotebot.views.button_values import ButtonValue, parse_button_value, parse_menu_value
 from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 _AS_TEXT: Final = json.JSONEncoder(sort_keys=True)
-HOME_AFTER_MS: Final = 1_000  # a click on a Home tab is executed before the tab is drawn anew
+HOME_AFTER_MS: Final = 1_000  # delay of the redraw of a Home tab, so that the click on it is executed first
 
 
 @dataclass(frozen=True, slots=True)
 class Gesture:
-    """What every interactive payload carries: who, where, with which request id.
+    """Common fields of interactive payloads: person, place and request id.
 
-    The workspace that it names is not read: see domain/access.py. `response_url` is a secret, never logged.
+    The payload's workspace does not decide access: see domain/access.py. `response_url` is a secret, never logged.
     """
 
     user: str
@@ -48,7 +48,7 @@ class Gesture:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a typed command is about: a quote, and the version that was named, None for whatever its head is; or nothing yet."""
+    """Target of a typed command: a quote and the version named in the text, None for the head. Default: a new quote."""
 
     quote_id: str = "new"
     version: int | None = 0
@@ -60,7 +60,7 @@ def slash_command(
     received_at: int,
     about: About = About(),
 ) -> Command:
-    """Build the command of a typed `/quote ...`. A trigger_id names one gesture and is the same in every redelivery."""
+    """Build the command of a typed `/quote ...`. A trigger_id identifies one gesture and is the same in every redelivery."""
     team_id = body["team_id"]
     return Command(
         source="slack_slash",
@@ -92,13 +92,13 @@ def gesture(body: Mapping[str, Any]) -> Gesture:
 
 
 def button(body: Mapping[str, Any]) -> tuple[str, ButtonValue | None]:
-    """Return the action id of a click and what its button carried; None when another build wrote it."""
+    """Return the action id of a click and its button's value, which is None if another build wrote it."""
     action = body["actions"][0]
     return action["action_id"], parse_button_value(action.get("value") or "")
 
 
 def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, received_at: int) -> Command:
-    """Build the command of a click that needs no form, about the version the button showed."""
+    """Build the command of a click that needs no form, for the version that the button showed."""
     payload: Payload
     if action_id == APPROVE:
         payload = DecideApproval(approval_id=value.approval_id or "", decision="approve")
@@ -111,7 +111,7 @@ def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, r
 
 
 def apply_command(body: Mapping[str, Any], change: Applied, received_at: int) -> Command:
-    """Build the command of the button that makes a change which was asked for in words, about the version that was shown."""
+    """Build the command of the button that applies a change proposed in a thread, for the version that was shown."""
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
     return _interactive(who, who.request_id, change.quote_id, change.version, change.payload, raw, received_at)
@@ -125,13 +125,13 @@ def refresh_command(body: Mapping[str, Any], value: ButtonValue, received_at: in
 
 
 def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
-    """Return what was chosen in a card's menu and about what; None when another build wrote it."""
+    """Return the choice in a card's menu and its value; None if another build wrote it."""
     chosen = body["actions"][0].get("selected_option") or {}
     return parse_menu_value(chosen.get("value") or "")
 
 
 def home_command(body: Mapping[str, Any], received_at: int) -> Command:
-    """Build the command of somebody opening their Home tab: an event, which Slack may deliver again under its id."""
+    """Build the command for the opening of a Home tab: an event, which Slack may deliver again under the same id."""
     event = body["event"]
     payload = ShowHome(event["user"])
     return Command(
@@ -153,13 +153,13 @@ def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: in
 
 
 def reading_command(body: Mapping[str, Any], text: str, received_at: int) -> Command:
-    """Build the command of a message that the model is to read; `text` is the message on one line, without the mention."""
+    """Build the command to extract a message with the model; `text` is the message on one line, without the mention."""
     event = body["event"]
     return _said(body, ReadMessage(text, event["channel"], event.get("thread_ts")), received_at)
 
 
 def _said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Command:
-    """Build the command of a message: an event, which Slack may deliver again under its id."""
+    """Build the command of a message: an event, which Slack may deliver again under the same id."""
     event = body["event"]
     return Command(
         source="slack_event",
@@ -175,26 +175,26 @@ def _said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Comman
 
 
 def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
-    """Build the command that draws a Home tab anew after a click on it."""
+    """Build the command that redraws a Home tab after a click on it."""
     who = gesture(body)
     payload = ShowHome(who.user, HOME_AFTER_MS)
     return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
 
 
 def is_home(body: Mapping[str, Any]) -> bool:
-    """Tell whether a click was made on a Home tab."""
+    """Return whether a click was made on a Home tab."""
     return (body.get("view") or {}).get("type") == "home"
 
 
 def dead_letter_command(body: Mapping[str, Any], payload: RetryDeadLetter, received_at: int) -> Command:
-    """Build the command of Retry on a dead letter's card, about the cycle that the operator saw."""
+    """Build the command of Retry on a dead letter's card, for the cycle that the operator saw."""
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
     return _interactive(who, who.request_id, dead_letter_target(payload.reference), payload.cycle, payload, raw, received_at)
 
 
 def effect_action_command(body: Mapping[str, Any], payload: ActOnEffect, value: PendingEffectValue, received_at: int) -> Command:
-    """Build the command of Retry or Cancel under what a quote owes, about the version that the card showed."""
+    """Build the command of Retry or Cancel of a pending effect, for the version that the card showed."""
     who = gesture(body)
     raw = _clicked(body, body["actions"][0]["action_id"], who)
     return _interactive(who, who.request_id, value.quote_id, value.version, payload, raw, received_at)
@@ -207,9 +207,9 @@ def dead_letter_form_command(body: Mapping[str, Any], payload: DiscardDeadLetter
 
 
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:
-    """Build the command of a "Create another" click, or None when another build wrote the button.
+    """Build the command of a "Create another" click, or None if another build wrote the button.
 
-    Two clicks are two requests; that they make one quote is what the one-time token is for.
+    Two clicks are two requests; the one-time token ensures that they create one quote.
     """
     action = body["actions"][0]
     token = parse_token(action.get("value") or "")
@@ -221,9 +221,9 @@ def create_another_command(body: Mapping[str, Any], received_at: int) -> Command
 
 
 def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command | None:
-    """Build the command of a submitted reject or request-changes form, or None when the reason is missing.
+    """Build the command of a submitted decision form (reject, request changes or approve); None if the reason is missing.
 
-    The view's id and hash survive a person pressing Submit twice; other values are another request.
+    The view's id and hash stay the same if a person presses Submit twice; other values make another request.
     """
     view = body["view"]
     reason = parse_rejection(view["state"]["values"])
@@ -243,14 +243,14 @@ _FORMS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]] = {
 
 
 def submission(body: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return the request id of a submitted form, and what it means, raw."""
+    """Return the request id of a submitted form, and its raw input for the fingerprint."""
     view = body["view"]
     fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], body["user"]["id"]]
     return f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}", fingerprint
 
 
 def _clicked(body: Mapping[str, Any], action_id: str, who: Gesture) -> list[Any]:
-    """What a click means, raw: the button, what it carried, and who pressed it."""
+    """Return the raw input of a click for the fingerprint: action id, button value and user."""
     return [action_id, body["actions"][0].get("value"), who.user]
 
 
@@ -279,7 +279,7 @@ def _interactive(
 
 
 def _fingerprint(raw: Any) -> str:
-    """Hash raw input as Slack sent it. JSON text is ASCII, so that half a character cannot stop a request from being recorded."""
+    """Hash raw input as Slack sent it. The JSON is ASCII, so a lone surrogate cannot prevent its recording."""
     return keys.digest(_AS_TEXT.encode(raw))
 
 

@@ -1,6 +1,6 @@
-"""Answers to the read-only verbs: list, compare, explain, simulate. They record nothing and are shown to the one who asks.
+"""Answers to the read-only verbs: list, compare, explain, simulate. They record nothing, and only the requester sees them.
 
-Each takes the viewer whom the access gate admitted. A quote out of their sight is answered like one that does not exist.
+Each takes the viewer whom the access gate admitted. A quote hidden from the viewer is answered like one that does not exist.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ NO_TOTAL: Final = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Reads the ledger for one person's question."""
+    """Read-only queries of the ledger for one person."""
 
     ledger: Ledger
-    rules: Rules  # with the ruleset that is active as the question is answered
-    visibility: Visibility | None = None  # without one a list outlines what others made
+    rules: Rules  # with the ruleset that is active at the time of the answer
+    visibility: Visibility | None = None  # without it a list shows only the outline of others' quotes
 
-    async def answer(self, asked: Read, viewer: Viewer) -> str:  # noqa: PLR0911 -- one return per question
+    async def answer(self, asked: Read, viewer: Viewer) -> str:  # noqa: PLR0911 -- one return per query
         """Return the answer as mrkdwn."""
         match asked:
             case RefRequest(ref):
@@ -77,7 +77,7 @@ class Reads:
         return await self.listed(asked, viewer) if isinstance(asked, ListRequest) else (await self.answer(asked, viewer), None)
 
     async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
-        """Return the page that was asked for, as text and as blocks with buttons to others."""
+        """Return the requested page, as text and as blocks with buttons to other pages."""
         seen = None if asked.account is None else await self._seen(asked.account, viewer)
         page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer, seen))
         if self.visibility is not None:
@@ -88,7 +88,7 @@ class Reads:
         return text, list_blocks(page, asked, text)
 
     async def _seen(self, account: str, viewer: Viewer) -> frozenset[str] | None:
-        """Return the channels of whose quotes the viewer may know the customer, None for all; a search looks at no others."""
+        """Return the channels whose quotes a search by customer may include for this viewer; None for all channels."""
         circle = viewer.circle
         if self.visibility is not None:
             wanted = await self.ledger.database.read(lambda tx: channels_of_account(tx, viewer.team_id, account, viewer.user))
@@ -124,7 +124,7 @@ class Reads:
 
 
 def preview(decision: PolicyDecision) -> str:
-    """Return in words who would have to approve."""
+    """Return a sentence on the approval that a decision requires."""
     why = messages.escape(clipped("; ".join(decision.hits), 500))
     if decision.blocked:
         return f"Nobody could approve it: {why}"
@@ -134,7 +134,7 @@ def preview(decision: PolicyDecision) -> str:
 
 
 def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
-    """Say what became of somebody's own command."""
+    """Return the result of the viewer's own command."""
     row = tx.one("own_operation_of_ref", prefix=ref.removeprefix("c-"), actor=viewer.user, team_id=viewer.team_id)
     if row is None:
         return messages.unknown_ref(ref)
@@ -199,7 +199,7 @@ def _listed(page: Page, asked: ListRequest) -> str:
 
 
 def _facts(quote: Listed) -> tuple[str, ...]:
-    """Return the total and the customer, which not everybody in the workspace sees of every quote."""
+    """Return the total and the customer, which an outlined quote does not show."""
     if quote.outlined:
         return ()
     account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
@@ -218,7 +218,7 @@ def _not_seen(tx: Tx, quote_id: str, viewer: Viewer) -> str:
 
 
 def _outlined(page: Page, asked: ListRequest, viewer: Viewer) -> Page:
-    """Return a page without customer and total of what the viewer sees the outline of. A search by customer finds none of these."""
+    """Return a page without hidden quotes. Outlined quotes lose customer and total, and a search by customer omits them."""
     shown = [
         quote if may_see(viewer, quote) is Sight.FULL else replace(quote, outlined=True, account="", net_total=NO_TOTAL)
         for quote in page.quotes
@@ -229,7 +229,7 @@ def _outlined(page: Page, asked: ListRequest, viewer: Viewer) -> Page:
 
 
 def _page(tx: Tx, asked: ListRequest, viewer: Viewer, seen: frozenset[str] | None) -> Page:
-    """Return the page that was asked for, with the viewer's own quotes alone if they see no others."""
+    """Return the requested page; only the viewer's own quotes if they see no others."""
     owner = viewer.user if asked.mine else asked.owner
     if viewer.own_only and owner not in (None, viewer.user):
         return Page((), asked.page, more=False)
@@ -246,7 +246,7 @@ def _net(found: Simulation) -> str:
 
 
 def _cut(text: str) -> str:
-    """Keep whole lines up to what one message shows, and the last one, which holds the total."""
+    """Return the text cut to whole lines that fit one message, with the last line, which holds the total."""
     if len(text) <= ANSWER_CHARACTERS_MAX:
         return text
     *lines, last = text.splitlines()

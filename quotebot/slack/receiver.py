@@ -1,8 +1,8 @@
-"""Socket Mode: envelopes in through one door, acknowledgements out through another, and an end that loses neither.
+"""Socket Mode receiver: passes envelopes to Bolt, sends acknowledgements, and loses neither at shutdown.
 
-How connections are kept is the business of links.py. Here it is decided what is read at all, what is still in time, and what is
-said when it is not. A frame that is larger than anything Slack sends is not parsed, but acknowledged by its envelope_id, so that it
-does not come again and again.
+connections.py maintains the connections. This module decides which envelopes are processed, which are too late, and how those are
+refused. A frame that is larger than anything Slack sends is not parsed, but acknowledged by its envelope_id, so that Slack does not
+deliver it again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from quotebot.slack.bolt import Envelopes
     from quotebot.slack.connections import Inbox, Link, Links
 
-AT_ONCE: Final = 32  # begun in one turn of the loop, which then looks at its connections again
-WAITING_MAX: Final = 1_024  # beyond that an envelope is refused at once
-ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # how far from either end of a large frame its envelope_id is looked for
+AT_ONCE: Final = 32  # envelopes started in one turn of the event loop, which then reads its sockets again
+WAITING_MAX: Final = 1_024  # further envelopes are refused at once
+ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # length at either end of a large frame that is searched for its envelope_id
 
 _SCALAR = r'"[a-z_]+"\s*:\s*(?:"[^"\\]*"|[a-z0-9.-]+)'  # one member of the envelope that is neither object nor array
 _ID = r'"envelope_id"\s*:\s*"([^"\\]{1,200})"'
-_AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars before it: it is the envelope's own
+_AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars before it, so it belongs to the envelope itself
 _AT_TAIL = re.compile(rf"{_ID}(?:\s*,\s*{_SCALAR})*\s*\}}\s*$")  # only scalars after it, and one brace
 
 Dropped = Callable[[str | None, int], Awaitable[None]]
@@ -43,9 +43,9 @@ log = structlog.get_logger(__name__)
 
 
 def envelope_id_of(frame: str) -> str | None:
-    """Return the envelope_id of a frame without parsing the rest, or None when it stands at neither end.
+    """Return the envelope_id of a frame without parsing the rest, or None if it is at neither end.
 
-    A quotation mark inside a string is escaped, so nothing that a person typed looks like a member of the envelope.
+    A quotation mark inside a string is escaped, so text typed by a person never matches as a member of the envelope.
     """
     found = _AT_HEAD.match(frame[:ENVELOPE_EDGE_CHARACTERS]) or _AT_TAIL.search(frame[-ENVELOPE_EDGE_CHARACTERS:])
     return None if found is None else found[1]
@@ -60,7 +60,7 @@ class _Arrival:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Where the acknowledgement of one envelope goes."""
+    """Return route for the acknowledgement of one envelope."""
 
     links: Links
     link: Link
@@ -70,11 +70,11 @@ class _Way:
 
 
 class SocketReceiver:
-    """Hands every envelope to Bolt and sends its acknowledgement. `closing` refuses new envelopes: they are never acked.
+    """Receiver that passes every envelope to Bolt and sends its acknowledgement. After `close`, new envelopes are never acked.
 
-    `dropped` is told of an envelope that is too large to be read, before it is acknowledged; `acked` of each acknowledgement: the
-    kind of its envelope, and the seconds since it arrived. `arrivals` holds, while an envelope is worked on, when it arrived:
-    whatever waits on its way to the ledger waits on its budget of `ack_budget_seconds`. `precedence` makes the workers give way.
+    `dropped` is called for an envelope that is too large to be read, before it is acknowledged; `acked` for each acknowledgement,
+    with the type of its envelope and the seconds since it arrived. `arrivals` holds the arrival time of each envelope in progress:
+    all time before the ledger write counts towards `ack_budget_seconds`. `precedence` makes the workers yield.
     """
 
     def __init__(
@@ -99,20 +99,20 @@ class SocketReceiver:
         self._acked = acked
         self._waiting: deque[_Arrival] = deque()
         self._room = AT_ONCE
-        self._turning = False  # whether the next turn of the loop is asked for
+        self._turning = False  # whether `_turn` is scheduled
         self._under_way: set[asyncio.Task[Any]] = set()
         self._closing = False
 
     async def run(self) -> None:
-        """Stay connected until cancelled. Raises what Links.run raises."""
+        """Maintain the connections until cancelled. Raises the errors of Links.run."""
         await self._links.run()
 
     async def is_alive(self) -> bool:
-        """Tell whether there is a connection over which Slack was heard of lately."""
+        """Return whether a connection to Slack is open and not silent."""
         return self._links.alive
 
     async def close(self, seconds: float) -> None:
-        """Take nothing more in, let what is under way be acknowledged, then disconnect."""
+        """Accept no more envelopes, wait up to `seconds` for those in progress, then disconnect. Queued ones are discarded."""
         self._closing = True
         while self._waiting:
             self._waiting.pop()
@@ -122,7 +122,7 @@ class SocketReceiver:
         await self._links.close()
 
     def take(self, envelope: dict[str, Any], link: Link) -> None:
-        """Take an envelope in; a few begin in each turn of the loop, so that a flood does not keep it from reading on."""
+        """Accept an envelope. Only a few start in each turn of the event loop, so that overload does not block reading."""
         request = None if self._closing else SocketModeRequest.from_dict(envelope)
         if request is None:
             return
@@ -135,13 +135,13 @@ class SocketReceiver:
         self._pump()
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
-        """Take what is too large to be read."""
+        """Accept a frame that is too large to be read."""
         if not self._closing:
             self._precedence.begin()
             self._begin(self._drop(envelope_id_of(frame), size, link))
 
     def _pump(self) -> None:
-        """Begin what there is room for in this turn of the loop; the next turn makes room again."""
+        """Start as many envelopes as this turn of the event loop has room for; the next turn starts more."""
         while self._waiting and self._room:
             arrival = self._waiting.popleft()
             late = self._clock.monotonic() - arrival.at >= self._budget
@@ -157,7 +157,7 @@ class SocketReceiver:
         self._pump()
 
     def _begin(self, work: Any) -> None:
-        """Run what became of an arrival as a task that a shutdown waits for."""
+        """Run the handling of an envelope as a task that a shutdown waits for."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
@@ -178,7 +178,7 @@ class SocketReceiver:
             self._arrivals.pop(request.envelope_id, None)
 
     async def _refuse(self, arrival: _Arrival) -> None:
-        """Say that nothing was recorded, where that can be said: it was not even looked at."""
+        """Refuse an unprocessed envelope: reply that nothing was recorded, if its acknowledgement can carry text."""
         payload = refusal(arrival.request)
         log.warning("envelope.refused", type=arrival.request.type, answered=payload is not None)
         if payload is not None:

@@ -1,4 +1,4 @@
-"""The front desk: reserve, then answer. Nothing is acknowledged before it is durable, and nothing untrue is said when it is not."""
+"""Reservation of commands: reserve, then answer. Nothing is confirmed before it is durable, and failures are reported as such."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the acknowledgement says. `recorded` is None when it cannot be known."""
+    """Content of an acknowledgement. `recorded` is None if the outcome is unknown."""
 
     recorded: bool | None
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
-    over_budget: bool = False  # refused for the number of the person's commands: another delivery is of no use
+    over_budget: bool = False  # refused by the person's budget: a redelivery would not help
 
 
 class Reserver:
-    """Reserves commands within the budget of an acknowledgement."""
+    """Recorder of commands within the time budget of an acknowledgement."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Reserver:
     ) -> None:
         """`team_id` is the bot's own workspace.
 
-        `observe` is told how many seconds each reservation took; `arrivals` says when envelopes arrived (monotonic seconds).
-        `commands_per_minute` is the budget of each person; None: there is no limit. `reserving` is called before each reservation,
-        and not for a command that is refused.
+        `observe` is called with the seconds that each reservation took; `arrivals` maps envelope ids to arrival times (monotonic
+        seconds). `commands_per_minute` is the budget of each person; None: there is no limit. `reserving` is called before each
+        reservation, but not for a refused command.
         """
         self._ledger = ledger
         self._team_id = team_id
@@ -69,7 +69,7 @@ class Reserver:
         self._budgets = None if commands_per_minute is None else Budgets(ledger.clock, commands_per_minute)
 
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
-        """Record the command and return the answer of SPEC 3.3 for it, first sight or duplicate."""
+        """Record the command and return its answer (SPEC 3.3), for a first delivery or a duplicate."""
         payload = command.payload.canonical()
         if _too_large(payload):
             log.warning("command.too_large", action_kind=command.payload.kind)
@@ -103,7 +103,7 @@ class Reserver:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
             return Answer(recorded=None, text=messages.maybe_recorded())
         self._observe(self._ledger.clock.monotonic() - began)
-        if reservation.sighting is not DedupeResult.NEW:  # of a new one whoever executes it logs what became of it
+        if reservation.sighting is not DedupeResult.NEW:  # the worker logs the result of a new one
             repeated = partial(
                 log.info,
                 "command.repeated",
@@ -111,11 +111,11 @@ class Reserver:
                 correlation_id=reservation.operation.correlation_id,
                 sighting=reservation.sighting.value,
             )
-            asyncio.get_running_loop().call_soon(repeated)  # once the acknowledgement is on its way
+            asyncio.get_running_loop().call_soon(repeated)  # runs when the acknowledgement is on its way
         return answer_for(reservation)
 
     async def _over_budget(self, request: Request) -> Answer | None:
-        """Return the refusal of a person's command beyond their budget; None for others, and for one that is recorded already."""
+        """Return the refusal of a person's command over their budget; None for others, and for one that is recorded already."""
         if self._budgets is None or request.actor_type != "user":
             return None
         wait_seconds = self._budgets.spend(request.actor)
@@ -131,7 +131,7 @@ class Reserver:
                 )
             )
         except DatabaseError:
-            return None  # the reservation says what is true
+            return None  # the reservation reports the actual state
         if recorded is not None:
             return None
         log.warning("command.over_budget", action_kind=request.action_kind, wait_seconds=wait_seconds)
@@ -139,7 +139,7 @@ class Reserver:
         return Answer(recorded=False, text=text, over_budget=True)
 
     async def drop(self, envelope_id: str | None, size: int) -> None:
-        """Audit an envelope of `size` bytes that is too large to be read. It is dropped whether or not that can be recorded."""
+        """Audit an envelope of `size` bytes that is too large to be read. It is dropped even if the audit fails."""
         now = self._ledger.clock.now_ms()
         after = {"envelope_id": envelope_id, "bytes": size}
 
@@ -154,7 +154,7 @@ class Reserver:
 
 
 def answer_for(reservation: Reservation) -> Answer:
-    """Return what to say to a delivery, by the state of its operation; what was asked back is asked again, with its buttons."""
+    """Return the answer to a delivery, by the state of its operation; an earlier question is repeated with its buttons."""
     operation = reservation.operation
     if reservation.sighting is DedupeResult.CONFLICT:
         return Answer(recorded=True, text=messages.conflict(operation.correlation_id))
@@ -168,7 +168,7 @@ def answer_for(reservation: Reservation) -> Answer:
 
 
 def _too_large(payload: Mapping[str, Any]) -> bool:
-    """Tell whether the canonical form is over the limit. As the ledger stores JSON it is as long, and quicker to make."""
+    """Return whether the canonical form exceeds the limit. The ledger's JSON has the same length and is faster to make."""
     return len(dumps(payload).encode()) > PAYLOAD_BYTES_MAX
 
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from quotebot.store.rulesets import ActiveRuleset
     from quotebot.views.card import Card
 
-LOOK_SECONDS: Final = 0.01  # so long what was read of the active ruleset is taken for what is
-LOOK_AGAIN_SECONDS: Final = 0.25  # how often it is read anew beside commands that do not wait for it
-WORDS_SECONDS: Final = 5.0  # so old words may be by which a command is understood
-RULES_SECONDS: Final = 0.5  # a large ruleset that was just activated may take longer
+LOOK_SECONDS: Final = 0.01  # TTL of the cached active ruleset
+LOOK_AGAIN_SECONDS: Final = 0.25  # age after which a recorded command starts a background read of it
+WORDS_SECONDS: Final = 5.0  # maximum age of the catalogue by which a command is parsed without a new read
+RULES_SECONDS: Final = 0.5  # longest wait for a read; a large ruleset that was just activated may take longer
 
 RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.DelegationRequest)
 
@@ -51,15 +51,15 @@ class NotAcknowledgedError(Exception):
 
 @dataclass(slots=True)
 class Looked:
-    """When the active ruleset was looked at last, in monotonic seconds."""
+    """Time of the last check of the active ruleset, in monotonic seconds."""
 
     at: float = float("-inf")
-    reading: asyncio.Future[Any] | None = None  # nobody else may keep it
+    reading: asyncio.Future[Any] | None = None  # the event loop keeps no strong reference to it
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What the listeners work with. `status` renders a quote's card from its current state."""
+    """Dependencies of the listeners. `status` renders a quote's card from its current state."""
 
     desk: Reserver
     ledger: Ledger
@@ -69,33 +69,33 @@ class Surface:
     status: Callable[[str, Viewer], Awaitable[Card | None]]
     gate: AccessGate
     looked: Looked = field(default_factory=Looked)
-    lookup: AccountLookup | None = None  # names of accounts in the CRM, where that is wanted
-    opportunities: OpportunityLookup | None = None  # and their open opportunities
-    contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, as far as a copy of them is kept
+    lookup: AccountLookup | None = None  # account names in the CRM, if enabled
+    opportunities: OpportunityLookup | None = None  # open opportunities of an account
+    contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, if the CRM mirror is kept
 
     @property
     def dialogs(self) -> Dialogs:
-        """Return what opens forms and whispers."""
+        """Return the forms and ephemeral replies of this surface."""
         return Dialogs(self.ledger, self.slack, self.rules, contacts=self.contacts is not None)
 
     def reads(self, rules: Rules) -> Reads:
-        """Return what answers questions by these rules."""
+        """Return the queries that use these rules."""
         return Reads(self.ledger, rules, self.gate.visibility)
 
     async def rules_now(self) -> Rules:
-        """Return the rules with the active ruleset. It only gives words their meaning: a command is decided by its own look.
+        """Return the rules with the active ruleset. It is used only to parse text: each command reads the ruleset itself.
 
-        Who types within a moment of somebody else shares their look.
+        A read younger than LOOK_SECONDS is shared instead of repeated.
         """
         if self.looked_seconds_ago() >= LOOK_SECONDS:
-            await asyncio.wait({self.look()}, timeout=RULES_SECONDS)  # it goes on: the next command finds what was read
+            await asyncio.wait({self.look()}, timeout=RULES_SECONDS)  # after the timeout it continues, for the next command
         return replace(self.rules, ruleset=self.active.known)
 
     async def understood(self, text: str, channel: str) -> tuple[verbs.Meaning, Rules]:
-        """Return what was typed, and the rules it was read by.
+        """Return the meaning of typed text, and the rules by which it was parsed.
 
-        A command that is understood by the words of a moment ago is not kept waiting for a look at the ledger; what is not
-        understood, and what is only answered, is read by those of now.
+        A command that parses with a ruleset younger than WORDS_SECONDS does not wait for a read of the ledger. Text that does not
+        parse, and read-only requests, use the current ruleset.
         """
         if len(text) > grammar.TEXT_CHARACTERS_MAX:
             return grammar.GrammarProblem(messages.too_long(grammar.TEXT_CHARACTERS_MAX)), self.rules
@@ -112,14 +112,14 @@ class Surface:
         return self.ledger.clock.monotonic() - self.looked.at
 
     def look(self) -> asyncio.Future[Any]:
-        """Begin to read the active ruleset."""
+        """Start a read of the active ruleset."""
         self.looked.at = self.ledger.clock.monotonic()
         self.looked.reading = reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
         reading.add_done_callback(_noticed)
         return reading
 
     async def open_creation(self, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> bool:
-        """Open the form of a new quote; false when Slack did not open it. Without a channel the form asks for one."""
+        """Open the form of a new quote; return false if Slack did not open it. Without a channel the form asks for one."""
         channel = None if payloads.is_direct(channel) else channel  # the form asks for one
         looks_up = self.lookup is not None and may_look_up(viewer)
         return await self.dialogs.open(
@@ -141,9 +141,10 @@ class Surface:
         await ack()
 
     async def recorded(self, context: Any, command: Command) -> str | None:
-        """Record what has no text to answer with; it raises when that failed, so that nothing is acknowledged.
+        """Record a command whose acknowledgement carries no text. Raises NotAcknowledgedError if that failed, to withhold it.
 
-        A command over the person's budget is acknowledged without a record, as Slack would deliver an event again; returns why.
+        A command over the person's budget is acknowledged without a record, because Slack would redeliver an event; in that case
+        the refusal is returned, otherwise None.
         """
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.over_budget:
@@ -153,7 +154,7 @@ class Surface:
         return None
 
     async def submitted(self, ack: Any, context: Any, command: Command, block_id: str) -> None:
-        """Record the command of a form and close it; when it was not recorded, say so in the form, at `block_id`."""
+        """Record the command of a form and close the form; if it was not recorded, show the reason at `block_id`."""
         answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
         if answer.recorded is True:
             await ack()
@@ -162,6 +163,6 @@ class Surface:
 
 
 def _noticed(reading: asyncio.Future[Any]) -> None:
-    """Leave what went wrong with the read to the command's own answer."""
+    """Log a failed read; parsing continues with the last known ruleset."""
     if not reading.cancelled() and reading.exception() is not None:
         log.warning("ruleset.unread", error=repr(reading.exception()))

@@ -1,10 +1,10 @@
-"""What is said to the bot in a quote's own thread is about that quote. A change is shown, to be confirmed by a click. Pure reading.
+"""Messages to the bot in a quote's own thread are about that quote. A click confirms each proposed change. No side effects.
 
     @Quotebot status                          a verb without a number means the thread's quote
-    @Quotebot revise: 200 pro                 shown as what it would come to, with a button that makes it
-    @Quotebot make it 200 pro, 12% discount   read by the fixed rules of domain/extraction.py, likewise
+    @Quotebot revise: 200 pro                 shown as a simulation, with a button that applies it
+    @Quotebot make it 200 pro, 12% discount   parsed by the fixed rules of domain/extraction, likewise
 
-Words that say how a number is meant ("20 more", "without") are never guessed at: the message is asked back.
+Words that qualify a number ("20 more", "without") are never interpreted: the bot asks what is meant.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from quotebot.domain.rules import Rules
 
 APPLY: Final = "quote.apply_change"  # action_id
-SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; what is to be checked has as much, and a section holds 3,000
+SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; the remarks have as much, and a section holds 3,000
 _ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {
     "help",
     "new",
@@ -59,7 +59,7 @@ Answer = tuple[str, list[Json] | None]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The change that a button makes: of which quote, as which version it was shown."""
+    """Change that a button applies, with the quote and the version for which it was shown."""
 
     quote_id: str
     version: int
@@ -67,7 +67,7 @@ class Applied:
 
 
 def with_number(text: str, quote: Quote) -> str:
-    """Return the message with the quote's number after a verb that needs one and got none; otherwise as it is."""
+    """Return the message with the quote's number inserted after a verb that lacks one; otherwise unchanged."""
     verb, _, rest = grammar.normalised(text).partition(" ")
     bare = verb.removesuffix(":")
     if bare.casefold() not in _ABOUT_A_QUOTE or parse_quote_id(rest.partition(" ")[0].partition(":")[0]) is not None:
@@ -76,7 +76,7 @@ def with_number(text: str, quote: Quote) -> str:
 
 
 def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
-    """Return what a change would come to, with a button that makes it, or why there is none; None: the message asks for no change.
+    """Return the simulated change with a button that applies it, or why there is none; None if no change is requested.
 
     `now` is Unix milliseconds.
     """
@@ -95,7 +95,7 @@ def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
 
 
 def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now: int) -> Answer:
-    """Return what was read in free words, or what has to be said first."""
+    """Return the change extracted from free text, or the question that must be answered first."""
     unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
     if unsure:
         return lifecycle_messages.how_is_it_meant(tuple(unsure)), None
@@ -105,7 +105,7 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
 
 
 def parse_applied(text: str) -> Applied | None:
-    """Return what a button carried, or None when it is not a value this build wrote."""
+    """Return the value of a button, or None if this build did not write it."""
     fields = read(text, {"q", "n", "c"})
     about = None if fields is None else named_version(fields["q"], fields["n"])
     if fields is None or about is None or not isinstance(fields["c"], dict):
@@ -117,12 +117,12 @@ def parse_applied(text: str) -> Applied | None:
 
 
 def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction | None:
-    """Return what was read as a change of the thread's quote; None: nothing was, or it is about another quote or customer."""
+    """Return the extracted change of the thread's quote; None if there is none, or for another quote or customer."""
     found = extract(plain.replace(quote.quote_id, "").replace(quote.quote_id.lower(), ""), catalogue)
     another = found.account is not None and found.account.casefold() != quote.account.casefold()
     if another or any(remark.code == EXISTING for remark in found.remarks):
         return None
-    needless = {NO_ACCOUNT, NO_LINES, TERM, ACCOUNT}  # a change leaves alone what it does not name
+    needless = {NO_ACCOUNT, NO_LINES, TERM, ACCOUNT}  # a change keeps what it does not name
     found = replace(found, remarks=tuple(remark for remark in found.remarks if remark.code not in needless))
     said = (found.term_months, found.discount_percent, found.currency) != (None, None, None)
     return found if found.lines or said or found.open_questions else None
@@ -134,7 +134,7 @@ def _changes(found: Extraction) -> Changes:
 
 
 def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: int) -> Answer:
-    """Return what the change would come to, or why it cannot be made."""
+    """Return the simulated change, or why it cannot be made."""
     if not may_be_changed(quote.state):
         return lifecycle_messages.wrong_state(quote, "revise"), None
     request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
@@ -154,7 +154,7 @@ def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: i
 
 
 def _cut(differences: str) -> str:
-    """Keep whole lines, and the last one, which is the total."""
+    """Return the whole lines that fit, and the last one, which is the total."""
     *lines, last = differences.splitlines()
     kept: list[str] = []
     room = SHOWN_CHARACTERS_MAX - len(last)

@@ -1,7 +1,7 @@
-"""The door of `/quote ...`: which verb was typed, and what it says about a quote that exists. It never raises and never guesses.
+"""Entry point of the `/quote` grammar, with the verbs about existing quotes. It never raises and never guesses.
 
-    help, new, status                         as grammar.py reads them; a bare `new` opens a form
-    status <ref>                              what became of a command, by the reference it was answered with
+    help, new, status                         parsed by grammar.py; a bare `new` opens a form
+    status <ref>                              result of a command, by the reference in its answer
     submit|finalize|accept <quote id> [v<n>]
     cancel <quote id> [v<n>] [: reason]       lost <quote id> [v<n>]: <reason>
     sent <quote id> [v<n>] to <recipient>
@@ -13,9 +13,9 @@
     compare <quote id> [v<n> [v<n>]]          explain <quote id> [v<n>] [line <n>]
     simulate <quote id>: <changes>            simulate: <a whole request>
     audit <quote id>                          ops
-    delegate ...                              as delegating.py reads it
+    delegate ...                              parsed by delegation.py
 
-A version names what the person saw: the command is refused when the quote has moved on. Without one the head is meant.
+A version states what the person saw: the command is refused if the quote has a newer one. Without one the head is meant.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _LINE = re.compile(r"line ([0-9]{1,4})", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """A recorded command about one quote, as the version it was typed about, or None for whatever the head is."""
+    """A command about one quote that is to be recorded. `version` is the one named in the text, None for the head."""
 
     quote_id: str
     version: int | None
@@ -90,19 +90,19 @@ class ChangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class FormRequest:
-    """Open the form that makes a quote."""
+    """Request to open the form of a new quote."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefRequest:
-    """Show what became of one's own command; `ref` is the reference ("c-7f91ab12") it was answered with."""
+    """Request for the result of one's own command; `ref` is the reference ("c-7f91ab12") in its answer."""
 
     ref: str
 
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Show what differs between two versions; None: the head and the one before it."""
+    """Request for the differences between two versions; None: the head and the one before it."""
 
     quote_id: str
     before: int | None = None
@@ -111,7 +111,7 @@ class CompareRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """Show how the figures of a quote come about, all of them or those of one line (1-based)."""
+    """Request to explain the prices of a quote: all of them, or those of one line (1-based)."""
 
     quote_id: str
     version: int | None = None
@@ -120,7 +120,7 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class SimulateRequest:
-    """Show what a whole request, or a quote with some changes, would cost and who would have to approve. Writes nothing."""
+    """Request to simulate a price request, or changes of a quote: cost and required approvals. Writes nothing."""
 
     quote_id: str | None
     changes: Changes | None
@@ -134,7 +134,7 @@ Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote |
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """The quote that a verb is about, the version if one was named, and what follows."""
+    """The quote that a verb is about, the version if one was named, and the text that follows."""
 
     quote_id: str
     version: int | None
@@ -143,7 +143,7 @@ class _About:
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """The channel that the command was typed in, and what can be sold."""
+    """The channel that the command was typed in, and the catalogue."""
 
     channel: str
     catalogue: Catalogue
@@ -171,7 +171,7 @@ def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEX
 
 
 def typed_creation(text: str) -> str | None:
-    """Return what follows `new` in a typed command, or None when it is another command or too long to be one."""
+    """Return the text after `new` in a typed command, or None for another command or a text that is too long."""
     if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
     verb, _, rest = grammar.normalised(text).partition(" ")
@@ -179,7 +179,7 @@ def typed_creation(text: str) -> str | None:
 
 
 def begins_with_verb(text: str) -> bool:
-    """Tell whether a message begins as a command does."""
+    """Return whether a message begins with a verb, as a command does."""
     return grammar.normalised(text[: grammar.MESSAGE_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
 
 
@@ -258,7 +258,7 @@ def _revise(about: _About, where: _Where) -> Meaning:
 
 
 def _add_line(about: _About, where: _Where) -> Meaning:
-    """Read "10 sso, 5 pro": each is added to what is there."""
+    """Read "10 sso, 5 pro": each is added to the existing lines."""
     example = f"/quote add-line {about.quote_id}: 10 sso"
     read = grammar.read_changes(about.rest.removeprefix(":").strip(), where.catalogue)
     if isinstance(read, tuple):
