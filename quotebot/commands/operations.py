@@ -1,4 +1,4 @@
-"""Payloads of commands that change no quote: the App Home, dead letters, and operator actions on effects."""
+"""Payloads of commands that change no quote: the App Home, dead letters, and retry or cancellation of an effect."""
 
 from __future__ import annotations
 
