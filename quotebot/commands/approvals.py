@@ -1,4 +1,4 @@
-"""What can be asked about an approval beyond its decision: who stands in for whom, and the scheduler's steps about one slot."""
+"""Payloads of approval commands other than the decision: delegations, and the scheduler's steps for one slot."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DelegateApprovals:
-    """Let `delegate` decide instead of `absent` before `until` (Unix ms); without a delegate the absent person is back.
+    """Delegation of decisions from `absent` to `delegate` before `until` (Unix ms); a delegate of None ends it.
 
-    `since` (Unix ms) is when the absence begins, None: when the command came.
+    `since` (Unix ms) is the start of the absence; None is the time when the command was received.
     """
 
     kind: ClassVar[str] = "approval.delegate"
@@ -46,7 +46,7 @@ class DelegateApprovals:
 
 @dataclass(frozen=True, slots=True)
 class _SlotCommand:
-    """A command of the scheduler about one slot of one approval request."""
+    """Command of the scheduler about one slot of one approval request."""
 
     kind: ClassVar[str]
     schema: ClassVar[int] = 1
@@ -65,21 +65,21 @@ class _SlotCommand:
 
 @dataclass(frozen=True, slots=True)
 class RemindApprover(_SlotCommand):
-    """Remind whom a slot asks."""
+    """Reminder to the approvers that a slot asks."""
 
     kind: ClassVar[str] = "approval.remind"
 
 
 @dataclass(frozen=True, slots=True)
 class EscalateApproval(_SlotCommand):
-    """Ask an equal or higher authority too."""
+    """Escalation of a slot: also ask an equal or higher authority."""
 
     kind: ClassVar[str] = "approval.escalate"
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireApproval(_SlotCommand):
-    """End a request that nobody decided in time."""
+    """Expiry of a request that no one decided in time."""
 
     kind: ClassVar[str] = "approval.expire"
 

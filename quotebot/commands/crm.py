@@ -1,4 +1,4 @@
-"""What can be asked about Salesforce itself: to see what changed there, and to settle a difference. Neither changes a quote."""
+"""Payloads of commands about Salesforce: sync its changes, and settle a difference. Neither changes a quote."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ REASON_CHARACTERS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class SyncCrm:
-    """Read what changed in Salesforce since it was read last. The scheduler asks for it, and operators.
+    """Sync of the changes in Salesforce since the last sync. The scheduler and operators send it.
 
-    `mirrors` are the kinds that this installation keeps a copy of; any other copy is forgotten.
+    `mirrors` are the kinds that this installation keeps a local copy of; copies of other kinds are deleted.
     """
 
     kind: ClassVar[str] = "crm.sync"
@@ -37,7 +37,7 @@ class SyncCrm:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileCrm:
-    """Settle a difference as the operator saw it: with `theirs` in the field. `take` says whose value it shall have."""
+    """Decision on a difference as the operator saw it, with the value `theirs` in the field. `take` names the value to keep."""
 
     kind: ClassVar[str] = "crm.reconcile"
     schema: ClassVar[int] = 1
@@ -53,7 +53,7 @@ class ReconcileCrm:
 
     @classmethod
     def parse(cls, stored: Stored) -> ReconcileCrm:
-        """Rebuild from the canonical form of this schema version. Raises ValueError for a choice that is none."""
+        """Rebuild from the canonical form of this schema version. Raises ValueError for an unknown `take`."""
         take = stored["take"]
         if take not in ("ours", "theirs"):
             raise ValueError(f"unknown choice {take!r}")

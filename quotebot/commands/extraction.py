@@ -1,4 +1,4 @@
-"""What can be asked of a model: to read one message. Its answer is a command of its own, which nobody but the bot gives."""
+"""Payloads of extraction commands: send one message to the model, and answer its author. Only the bot sends the latter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ if TYPE_CHECKING:
 
     Stored = Mapping[str, Any]
 
-ANSWER_MS: Final = 45_000  # after so long fixed rules answer, and the model's answer is not waited for any more
+ANSWER_MS: Final = 45_000  # time limit of the model, after which fixed rules answer
 
 
 @dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """Let the model read a message that fixed rules do not understand wholly, and answer its author. It creates nothing."""
+    """Extraction by the model of a message that fixed rules do not understand completely, to answer its author.
+
+    It creates no quote.
+    """
 
     kind: ClassVar[str] = "message.read"
     schema: ClassVar[int] = 1
@@ -36,7 +39,7 @@ class ReadMessage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerMessage:
-    """Answer the author of a message, by the model's reading where there is one, else by fixed rules. The first one counts.
+    """Answer to the author of a message, from the model's extraction or else from fixed rules. Only the first answer counts.
 
     `reading` is the operation key of the `ReadMessage`.
     """

@@ -1,6 +1,6 @@
-"""What can be asked about a quote that exists, beyond its approval: one frozen payload per kind, as in commands.py.
+"""Payloads of commands about an existing quote, other than its approval: one frozen payload per kind, as in registry.py.
 
-All but `quote.clone` are about the head version of the quote that the command names.
+All but `quote.clone` concern the head version of the quote that the command names.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ REASON_CHARACTERS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class CloneQuote:
-    """Create a new quote in `channel` with the content of another one. `version` None is its head when the clone is made.
+    """Clone: a new quote in `channel` with the content of another one.
 
-    `account` None is the customer of the original.
+    `version` None is the head at the time of execution; `account` None is the original's customer.
     """
 
     kind: ClassVar[str] = "quote.clone"
@@ -53,7 +53,7 @@ class CloneQuote:
 
 @dataclass(frozen=True, slots=True)
 class CancelQuote:
-    """End a quote that is no longer wanted."""
+    """Cancellation of a quote that is no longer wanted."""
 
     kind: ClassVar[str] = "quote.cancel"
     schema: ClassVar[int] = 1
@@ -71,7 +71,7 @@ class CancelQuote:
 
 @dataclass(frozen=True, slots=True)
 class FinalizeQuote:
-    """Freeze an approved version: it may now be sent."""
+    """Finalization: freeze an approved version, so that it may be sent."""
 
     kind: ClassVar[str] = "quote.finalize"
     schema: ClassVar[int] = 1
@@ -89,7 +89,7 @@ class FinalizeQuote:
 
 @dataclass(frozen=True, slots=True)
 class MarkSent:
-    """Record that a finalized version was sent, and to whom, as the person writes it."""
+    """Record that a finalized version was sent; `recipient` is the user's own text."""
 
     kind: ClassVar[str] = "quote.mark_sent"
     schema: ClassVar[int] = 1
@@ -107,7 +107,7 @@ class MarkSent:
 
 @dataclass(frozen=True, slots=True)
 class AcceptQuote:
-    """Record that the customer said yes."""
+    """Record that the customer accepted."""
 
     kind: ClassVar[str] = "quote.accept"
     schema: ClassVar[int] = 1
@@ -125,7 +125,7 @@ class AcceptQuote:
 
 @dataclass(frozen=True, slots=True)
 class LoseQuote:
-    """Record that the customer said no, and why."""
+    """Record that the customer refused, with the reason."""
 
     kind: ClassVar[str] = "quote.lose"
     schema: ClassVar[int] = 1
@@ -143,7 +143,7 @@ class LoseQuote:
 
 @dataclass(frozen=True, slots=True)
 class RefreshCard:
-    """Draw a quote's card anew. It changes nothing about the quote."""
+    """Redraw of a quote's card. It does not change the quote."""
 
     kind: ClassVar[str] = "quote.refresh"
     schema: ClassVar[int] = 1
@@ -161,7 +161,7 @@ class RefreshCard:
 
 @dataclass(frozen=True, slots=True)
 class ExpireQuote:
-    """Close a quote that was valid until `valid_until` (Unix ms) and was not accepted. The scheduler asks for it."""
+    """Expiry of a quote that was valid until `valid_until` (Unix ms) and was not accepted. The scheduler sends it."""
 
     kind: ClassVar[str] = "quote.expire"
     schema: ClassVar[int] = 1
@@ -179,7 +179,7 @@ class ExpireQuote:
 
 @dataclass(frozen=True, slots=True)
 class NoteStaleDraft:
-    """Remind the requester of a quote that nobody touched since `untouched_since` (Unix ms). The scheduler asks for it."""
+    """Reminder to the requester of a quote unchanged since `untouched_since` (Unix ms). The scheduler sends it."""
 
     kind: ClassVar[str] = "quote.note_stale"
     schema: ClassVar[int] = 1

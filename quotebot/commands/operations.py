@@ -1,4 +1,4 @@
-"""What can be asked of the bot's own surface in Slack: to show somebody their home. It changes nothing about any quote."""
+"""Payloads of commands that change no quote: the App Home, dead letters, and retry or cancellation of an effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShowHome:
-    """Publish `user`'s App Home as it is `after_ms` milliseconds later: a click on it first has to come true."""
+    """Update of `user`'s App Home after `after_ms` milliseconds, so that a click on it is executed before the tab is drawn."""
 
     kind: ClassVar[str] = "home.show"
     schema: ClassVar[int] = 1
@@ -31,13 +31,13 @@ class ShowHome:
 
     @property
     def aggregate_id(self) -> str:
-        """Return what it is about: one home per person."""
+        """Return the aggregate: one App Home per user."""
         return f"home:{self.user}"
 
 
 @dataclass(frozen=True, slots=True)
 class AnnounceDeadLetter:
-    """Post the card of a dead letter into the operators' channel. The bot asks for it itself, once per letter."""
+    """Card of a dead letter in the operators' channel. The bot itself sends this command, once per dead letter."""
 
     kind: ClassVar[str] = "letter.announce"
     schema: ClassVar[int] = 1
@@ -56,7 +56,7 @@ class AnnounceDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class RetryDeadLetter:
-    """Put a dead letter back to work, as it was when the operator looked: in that `cycle`."""
+    """Retry of a dead letter, valid only in the `cycle` that the operator saw."""
 
     kind: ClassVar[str] = "letter.retry"
     schema: ClassVar[int] = 1
@@ -75,7 +75,7 @@ class RetryDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DiscardDeadLetter:
-    """Close a dead letter for good, as it was when the operator looked: in that `cycle`."""
+    """Permanent discard of a dead letter, valid only in the `cycle` that the operator saw."""
 
     kind: ClassVar[str] = "letter.discard"
     schema: ClassVar[int] = 1
@@ -101,7 +101,7 @@ _DEEDS: Mapping[str, Deed] = {"retry": "retry", "cancel": "cancel"}
 
 @dataclass(frozen=True, slots=True)
 class ActOnEffect:
-    """Try what waits for its next try at once, or cancel it, as the card showed it: in that `cycle`."""
+    """Immediate retry or cancellation of a pending effect, valid only in the `cycle` that the card showed."""
 
     kind: ClassVar[str] = "effect.steer"
     schema: ClassVar[int] = 1
@@ -115,5 +115,5 @@ class ActOnEffect:
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> ActOnEffect:
-        """Rebuild from the canonical form of this schema version. Raises KeyError for a deed it does not have."""
+        """Rebuild from the canonical form of this schema version. Raises KeyError for an unknown `deed`."""
         return cls(_DEEDS[stored["deed"]], int(stored["effect"]), int(stored["cycle"]))

@@ -14,7 +14,7 @@ OPEN: Final = frozenset(state for state in QuoteState if not is_final(state))
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Show quotes, the newest first. `owner` None with `mine` false: everybody's. An empty set of states leaves them open."""
+    """Query for a list of quotes, newest first. `owner` None without `mine` selects every owner, an empty `states` every state."""
 
     mine: bool = True
     owner: str | None = None

@@ -1,10 +1,10 @@
-"""What can be asked: one frozen payload per command kind, what identifies it, and its canonical form.
+"""Registry of commands: one frozen payload per kind, with its schema version and canonical form.
 
 A payload's canonical form is JSON-ready (strings, whole numbers, lists, no floats) and carries its schema version `v`, so that the
 hash of a command never depends on key order, whitespace, aliases or transport.
 
 A stored payload is never rewritten. `parse_stored` reads the current schema and, through one pure upcaster per step, older ones: a
-command reserved before a deploy is executed after it. What a newer build wrote waits for that build.
+command reserved before a deploy is executed after it. A command that a newer build recorded waits for that build.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from quotebot.domain.quotes.quote import ChosenOpportunity
 if TYPE_CHECKING:
     from quotebot.domain.pricing.price_requests import PriceRequest
 
-PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table refuses more
+PAYLOAD_BYTES_MAX: Final = 64 * 1024  # of the canonical form; the ledger's table rejects larger ones
 
 Stored = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateQuote:
-    """Create, price and show a quote in `channel`, for an opportunity in Salesforce when one was chosen."""
+    """Creation of a quote with its price and card in `channel`, for an opportunity in Salesforce if one was chosen."""
 
     kind: ClassVar[str] = "quote.create"
     schema: ClassVar[int] = 5
@@ -82,7 +82,10 @@ class CreateQuote:
 
 @dataclass(frozen=True, slots=True)
 class CreateAnother:
-    """Create, after all, the quote whose command was refused as a re-submission. `token`, that operation's key, works once."""
+    """Confirmed creation of a quote refused as a re-submission, or of a proposed one.
+
+    `token` is the key of that operation; it works once.
+    """
 
     kind: ClassVar[str] = "quote.create_another"
     schema: ClassVar[int] = 1
@@ -100,7 +103,10 @@ class CreateAnother:
 
 @dataclass(frozen=True, slots=True)
 class CreateByForm:
-    """Create the quote that a form asks for. `token`, the id of the form's first view, makes one quote, whatever is sent of it."""
+    """Creation of a quote by a form.
+
+    `token`, the id of the form's first view, creates at most one quote, even if the form is sent again with other content.
+    """
 
     kind: ClassVar[str] = "quote.create_by_form"
     schema: ClassVar[int] = 1
@@ -121,9 +127,9 @@ class CreateByForm:
 
 @dataclass(frozen=True, slots=True)
 class ProposeQuote:
-    """Show what a quote that was asked for in a message would be, for its author to confirm. It creates nothing by itself.
+    """Proposal of a quote requested in a message, for its author to confirm. It creates no quote by itself.
 
-    `remarks` say what was inferred where it was read from free text.
+    `remarks` list what was inferred if the quote was extracted from free text.
     """
 
     kind: ClassVar[str] = "quote.propose"
@@ -148,7 +154,7 @@ class ProposeQuote:
 
 @dataclass(frozen=True, slots=True)
 class SubmitQuote:
-    """Ask for whatever approval the policy wants."""
+    """Submission: request the approval that the policy requires."""
 
     kind: ClassVar[str] = "quote.submit"
     schema: ClassVar[int] = 1
@@ -166,7 +172,10 @@ class SubmitQuote:
 
 @dataclass(frozen=True, slots=True)
 class DecideApproval:
-    """Approve, reject or send back one approval request; the latter two need a reason, as an approval under dual control does."""
+    """Decision on one approval request: approve, reject or send back.
+
+    The latter two need a reason, and so does an approval under dual control.
+    """
 
     kind: ClassVar[str] = "approval.decide"
     schema: ClassVar[int] = 2
@@ -201,7 +210,7 @@ _DECISIONS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]]
 
 @dataclass(frozen=True, slots=True)
 class ReviseQuote:
-    """Give a quote other content, as a new version: either changes of what it asks for now, or a whole new request."""
+    """Revision: new content as a new version, either as changes to the current request or as a complete new request."""
 
     kind: ClassVar[str] = "quote.revise"
     schema: ClassVar[int] = 2
@@ -249,11 +258,11 @@ def _changes(stored: Stored) -> Changes:
     )
 
 
-Creation = CreateQuote | CloneQuote  # what makes a quote of its own content
+Creation = CreateQuote | CloneQuote  # create a quote whose content the command determines
 LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | AcceptQuote | LoseQuote
-ScheduledPayload = ExpireQuote | NoteStaleDraft  # what the scheduler asks for
+ScheduledPayload = ExpireQuote | NoteStaleDraft  # sent by the scheduler
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
-QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | ActOnEffect  # about a quote that exists
+QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | ActOnEffect  # about an existing quote
 ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload | CrmPayload  # about no quote
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
@@ -273,28 +282,28 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
 
 
 def _create_2_from_1(stored: Stored) -> Stored:
-    """2 says whose discount it is: the one asked for, beside the one that approvers may authorise."""
+    """Upgrade to schema 2, which names the discount as the requested one, apart from the one that approvers may authorise."""
     same = {name: value for name, value in stored.items() if name != "discount_percent"}
     return {**same, "v": 2, "requested_discount_percent": stored["discount_percent"]}
 
 
 def _create_3_from_2(stored: Stored) -> Stored:
-    """3 may say more of what is asked for: currency, segment, region, day, billing, tax, each line's own discount and choices."""
+    """Upgrade to schema 3, with optional fields: currency, segment, region, day, billing, tax, discount and choices per line."""
     return {**stored, "v": 3}
 
 
 def _create_4_from_3(stored: Stored) -> Stored:
-    """4 may name special terms of the contract, which a build that only reads 3 would leave out."""
+    """Upgrade to schema 4, which may name special terms of the contract; a build that only reads 3 would drop them."""
     return {**stored, "v": 4}
 
 
 def _create_5_from_4(stored: Stored) -> Stored:
-    """5 may name an opportunity in Salesforce, which a build that only reads 4 would leave out."""
+    """Upgrade to schema 5, which may name an opportunity in Salesforce; a build that only reads 4 would drop it."""
     return {**stored, "v": 5}
 
 
 def _revise_2_from_1(stored: Stored) -> Stored:
-    """2 may change more: currency, region, tax and special terms."""
+    """Upgrade to schema 2, which can also change currency, region, tax and special terms."""
     changes = stored["changes"]
     if changes is None:
         return {**stored, "v": 2}
@@ -303,17 +312,17 @@ def _revise_2_from_1(stored: Stored) -> Stored:
 
 
 def _decide_2_from_1(stored: Stored) -> Stored:
-    """2 knows a third decision, which a build that only reads 1 must leave alone; the others are as they were."""
+    """Upgrade to schema 2, which adds a third decision; a build that only reads 1 must not execute it. The others are unchanged."""
     return {**stored, "v": 2}
 
 
 def _delegate_2_from_1(stored: Stored) -> Stored:
-    """2 may say when an absence begins, and why."""
+    """Upgrade to schema 2, which adds the start of the absence and its reason."""
     return {**stored, "v": 2, "since": None, "reason": None}
 
 
 def _propose_2_from_1(stored: Stored) -> Stored:
-    """2 says what was inferred from free text, of which 1 knew nothing; the creation in it becomes one of today's."""
+    """Upgrade to schema 2, which adds remarks about free text; also upgrades the contained creation to its current schema."""
     quote = stored["quote"]
     while quote["v"] < CreateQuote.schema:
         quote = UPCASTERS[(CreateQuote.kind, quote["v"])](quote)
@@ -321,7 +330,7 @@ def _propose_2_from_1(stored: Stored) -> Stored:
 
 
 def _sync_2_from_1(stored: Stored) -> Stored:
-    """2 names the objects that are mirrored, of which 1 knew nothing."""
+    """Upgrade to schema 2, which adds the kinds of mirrored objects."""
     return {**stored, "v": 2, "mirrors": []}
 
 
@@ -338,8 +347,8 @@ UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Stored], Stored]]] = {
 }
 
 
-class NeedsNewerBuild(Exception):  # noqa: N818 -- the fact: nothing is wrong with the command
-    """A newer build recorded this command. This one must leave it as it is and let it wait."""
+class NeedsNewerBuild(Exception):  # noqa: N818 -- the command itself is not in error
+    """Exception for a command that a newer build recorded. This build must leave it unchanged, so that it waits for that build."""
 
     def __init__(self, kind: str, version: object) -> None:
         super().__init__(f"{kind} with payload schema {version} was recorded by a newer build; it waits for that build.")
@@ -348,9 +357,9 @@ class NeedsNewerBuild(Exception):  # noqa: N818 -- the fact: nothing is wrong wi
 
 
 def parse_stored(kind: str, stored: Stored) -> Payload:
-    """Rebuild a command from what the ledger kept of it. Pure.
+    """Rebuild a command from its stored payload. Pure.
 
-    Raises NeedsNewerBuild for a kind or a schema this build does not know, ValueError for a schema that no upcaster starts from.
+    Raises NeedsNewerBuild for a kind or a schema unknown to this build, ValueError for a schema without an upcaster.
     """
     known = REGISTRY.get(kind)
     version = stored.get("v")
@@ -367,9 +376,9 @@ def parse_stored(kind: str, stored: Stored) -> Payload:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A normalised command: who asks what of which aggregate, seen at which version, in which request.
+    """Normalised command: author, payload, aggregate with the version seen, and the source's request id.
 
-    `aggregate_version` is the version the person saw (0 for a creation, None for a typed command, which names none).
+    `aggregate_version` is the version that the user saw (0 for a creation, None for a typed command, which names none).
     `fingerprint` covers the raw semantic input, independent of any payload schema. `received_at` is Unix milliseconds.
     """
 

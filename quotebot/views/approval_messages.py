@@ -1,4 +1,4 @@
-"""What the bot says while an approval is under way: progress, reminders, escalations, stand-ins. Text is Slack mrkdwn."""
+"""Messages about an open approval: progress, reminders, escalations, delegations. Text is Slack mrkdwn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INCIDENT_EXAMPLE = "INC-4711"
 
 
 def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
-    """Tell, in the thread, which yes was given, and ask for those that are missing."""
+    """Notice in the thread: list the approvals given so far, and ask for the missing ones."""
     given = "; ".join(slot_words(slot) for slot in approval.slots if slot.state is SlotState.APPROVED)
     missing = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open))
     if not approvers:
@@ -31,13 +31,13 @@ def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> st
 
 
 def changes_requested(quote: Quote, approval: Approval) -> str:
-    """Tell the requester, in the thread, who wants what changed."""
+    """Notify the requester, in the thread, of the changes requested and of the approver who requests them."""
     head = f"{messages.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}. It is a draft again."
     return head if approval.decision_reason is None else f"{head}\n{messages.quoted(approval.decision_reason)}"
 
 
 def acted_for_others(quote_id: str) -> str:
-    """Refuse the decision of a person who acted on the quote in another person's name."""
+    """Refuse the decision of a person who acted on the quote at a terminal in another person's name."""
     return (
         f"You acted on {quote_id} at a terminal in another person's name, so somebody else has to decide about it. "
         "Nothing was changed."
@@ -45,7 +45,7 @@ def acted_for_others(quote_id: str) -> str:
 
 
 def misnamed(terminal_user: str | None, person: str) -> str:
-    """Refuse a decision from a terminal whose user is somebody else in Slack, or nobody, by the settings of who executes it."""
+    """Refuse a decision from a terminal whose user is not `person` in Slack by the executing process's settings."""
     return (
         f"By the bot's own settings {messages.escape(terminal_user or 'this user')} is not {messages.mention(person)} in Slack: "
         "nothing was decided or changed. QUOTEBOT_CLI_USERS of the bot says who is who; it reads it when it starts."
@@ -53,13 +53,13 @@ def misnamed(terminal_user: str | None, person: str) -> str:
 
 
 def reused(quote: Quote, approval: Approval) -> str:
-    """Tell, in the thread, that nobody was asked again."""
+    """Notify the requester, in the thread, that an earlier approval still holds and no one was asked again."""
     head = f"{messages.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}"
     return f"{head}: nothing that was approved got worse. The PDF follows in this thread."
 
 
 def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
-    """Remind, in the thread, whom a slot asks."""
+    """Remind, in the thread, the approvers that a slot asks. `now` is Unix ms."""
     who = messages.mentions(approvers) if approvers else "No approver is known yet"
     waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
     until = "" if slot.expires_at is None else f" The request expires on {utc_text(slot.expires_at)}."
@@ -67,7 +67,7 @@ def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> 
 
 
 def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
-    """Ask a wider circle, in the thread; or say that there is nobody else to ask."""
+    """Ask more approvers, in the thread, or state that there is no one else to ask. `now` is Unix ms."""
     waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
     head = f"⏫ {title(quote)} has waited{waited} for {slot.role}."
     if not approvers:
@@ -76,7 +76,7 @@ def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -
 
 
 def request_expired(quote: Quote, approval: Approval) -> str:
-    """Tell, in the thread, that nobody decided in time, and how to ask again."""
+    """Notify the requester, in the thread, that no one decided in time, and explain how to ask again."""
     open_roles = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED))
     return (
         f"⌛ {messages.mention(approval.requested_by)}: nobody decided about {title(quote)} in time ({open_roles}). "
@@ -85,31 +85,31 @@ def request_expired(quote: Quote, approval: Approval) -> str:
 
 
 def not_due(quote: Quote) -> str:
-    """Answer to a scheduled step whose slot was decided, escalated or not yet due: kept with the command, said to nobody."""
+    """Result of a scheduled step whose slot is decided, escalated or not yet due. It is stored with the command, never posted."""
     return f"{title(quote)}: the slot is decided, or this is not due. Nothing was changed."
 
 
 def scheduled_only() -> str:
-    """Refuse a person who sends what only the scheduler does."""
+    """Refuse a person who sends a command that only the scheduler may send."""
     return "Reminders, escalations and expiries come by themselves. Nothing was changed."
 
 
 def incident_needed() -> str:
-    """Refuse an approval under dual control without its reason."""
+    """Refuse an approval under dual control that lacks a reason with an incident number."""
     return (
         f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
     )
 
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
-    """Answer to a delegation that is in force now, or will be from `since` (Unix ms)."""
+    """Reply to a delegation that is in force until `until`, from now or from `since` (both Unix ms)."""
     begin = "" if since is None else f"From {utc_text(since)} "
     until_words = f"{'until' if begin else 'Until'} {utc_text(until)}"
     return f"{begin}{until_words} {messages.mention(delegate)} is asked instead of you. Decisions name both of you."
 
 
 def standing(delegations: tuple[Delegation, ...], user: str) -> str:
-    """Answer the question who stands in for a person, and for whom they do."""
+    """Reply with the delegations from and to a person, or state that there are none."""
     lines = [f"• {_absence(each, user)}" for each in delegations]
     if not lines:
         lines = ["Nobody stands in for you, and you stand in for nobody."]
@@ -118,7 +118,7 @@ def standing(delegations: tuple[Delegation, ...], user: str) -> str:
 
 
 def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:
-    """Name whom an open request asks, and for whom those who stand in do: "<@U1>, <@U2> (for <@U3>)"."""
+    """Return the mentions of an open request's approvers; a delegate's names the absent person: "<@U1>, <@U2> (for <@U3>)"."""
     absent = {each.delegate: each.absent for each in delegations}
     named = [messages.mention(user) + (f" (for {messages.mention(absent[user])})" if user in absent else "") for user in approvers]
     more = len(named) - messages.NAMED_MAX
@@ -134,12 +134,12 @@ def _absence(delegation: Delegation, user: str) -> str:
 
 
 def back_in_office() -> str:
-    """Answer to the end of a delegation."""
+    """Reply to the end of a delegation."""
     return "You are asked yourself again. Nobody stands in for you."
 
 
 def delegation_refused(code: str, delegate: str | None) -> str:
-    """Say why a delegation was not set."""
+    """Refuse a delegation, with the reason for this `code`."""
     who = "that person" if delegate is None else messages.mention(delegate)
     return {
         "not_yours": "Only you yourself can say who stands in for you. Nothing was changed.",

@@ -1,4 +1,4 @@
-"""The small parts every card and form is made of, as Block Kit JSON. Nothing here knows what a quote is."""
+"""Basic parts of every card and form, as Block Kit JSON. This module does not depend on quotes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Json = dict[str, Any]
 
 
 def plain(text: str) -> Json:
-    """Return a plain_text object. It is shown as it is, entities included, so brackets become look-alikes rather than entities."""
+    """Return a plain_text object. Slack shows it literally, entities included, so `<` and `>` become similar characters instead."""
     return {"type": "plain_text", "text": text.replace("<", "\u2039").replace(">", "\u203a"), "emoji": True}
 
 
 def mrkdwn(text: str) -> Json:
-    """Return a mrkdwn object of escaped text. Verbatim: Slack must not turn typed names into mentions or links by itself."""
+    """Return a mrkdwn object of escaped text. It is verbatim, so that Slack does not turn typed names into mentions or links."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
@@ -54,7 +54,7 @@ def text_input(
     multiline: bool = False,
     optional: bool = False,
 ) -> Json:
-    """Return a field for typed text; its block and its action have the same name."""
+    """Return a text input; its block_id and action_id are the same."""
     element: Json = {"type": "plain_text_input", "action_id": block_id, "multiline": multiline, "max_length": length_max}
     if not optional:
         element["min_length"] = 1

@@ -1,4 +1,4 @@
-"""What buttons, menus and forms carry: versioned, compact JSON, read back without trust. Another version reads as None."""
+"""Values of buttons, menus and forms: versioned, compact JSON, validated when read. A value of another version reads as None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MENU_CHARACTERS_MAX: Final = 150  # of one entry
 
 @dataclass(frozen=True, slots=True)
 class ButtonValue:
-    """What a button was about when it was drawn: the version is the one the person saw."""
+    """Subject of a button when it was drawn; `version` is the version that the user saw."""
 
     quote_id: str
     version: int
@@ -23,22 +23,22 @@ class ButtonValue:
 
 
 def value_text(value: ButtonValue) -> str:
-    """Return what a button carries, as text; `parse_button_value` reads it."""
+    """Return a button's value as text; `parse_button_value` reads it."""
     return written({"q": value.quote_id, "n": value.version, "a": value.approval_id})
 
 
 def parse_button_value(text: str) -> ButtonValue | None:
-    """Return what a button carried, or None when it is not a value this build wrote."""
+    """Return the value of a button, or None if this build did not write it."""
     return _button_value(read(text, {"q", "n", "a"}))
 
 
 def menu_text(deed: str, value: ButtonValue) -> str:
-    """Return what an entry of a card's menu carries: what to do, and about what. It names no approval: an entry decides nothing."""
+    """Return the value of a card's menu entry: its action and subject. It names no approval, because no entry decides one."""
     return written({"d": deed, "q": value.quote_id, "n": value.version})
 
 
 def parse_menu_value(text: str) -> tuple[str, ButtonValue] | None:
-    """Return what a menu's entry asked for and about what, or None when it is not a value this build wrote."""
+    """Return the action and the subject of a menu entry, or None if this build did not write its value."""
     fields = read(text, {"d", "q", "n"})
     value = None if fields is None else _button_value({**fields, "a": None})
     if fields is None or value is None or not isinstance(fields["d"], str):
@@ -47,12 +47,12 @@ def parse_menu_value(text: str) -> tuple[str, ButtonValue] | None:
 
 
 def written(fields: dict[str, Any]) -> str:
-    """Return the fields as text, with the schema's version first."""
+    """Return the fields as compact JSON, with the schema version first."""
     return json.dumps({"v": BUTTON_SCHEMA, **fields}, separators=(",", ":"))
 
 
 def read(text: str, names: set[str]) -> dict[str, Any] | None:
-    """Return the fields of what `written` wrote, or None when the version or the names are others."""
+    """Return the fields of a text that `written` wrote, or None if its schema version or field names differ."""
     if len(text) > BUTTON_CHARACTERS_MAX:
         return None
     try:
@@ -65,7 +65,7 @@ def read(text: str, names: set[str]) -> dict[str, Any] | None:
 
 
 def named_version(quote_id: object, version: object) -> tuple[str, int] | None:
-    """Return a quote's number and version as read from a value, or None when they are none."""
+    """Return the quote id and version that a value holds, or None if either is invalid."""
     numbered = type(version) is int and version >= 1
     named = isinstance(quote_id, str) and parse_quote_id(quote_id) == quote_id
     return (str(quote_id), int(str(version))) if numbered and named else None

@@ -1,6 +1,6 @@
-"""The buttons under a card: exactly what the table of transitions allows from the quote's state, so that none is dead.
+"""Buttons of a card: exactly the transitions that the table allows from the quote's state, so that every button works.
 
-At most five are visible; what changes nothing, and what another form does better, is in the menu beside them.
+At most five are visible. The menu beside them holds the entries that change nothing, and those that another form does better.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"
-APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control wants a written reason
+APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control requires a written reason
 REVISE, FINALIZE, SEND = "quote.revise", "quote.finalize", "quote.send"
 ACCEPT, LOSE, CANCEL = "quote.accept", "quote.lose", "quote.cancel"
 MORE = "quote.more"  # the menu
 
-REFRESH, EXPLAIN, DISCOUNT = "refresh", "explain", "discount"  # its entries
+REFRESH, EXPLAIN, DISCOUNT = "refresh", "explain", "discount"  # entries of the menu
 
 VISIBLE_MAX: Final = 5
 NAME_CHARACTERS_MAX: Final = 60  # at most 300 when every character is escaped
@@ -35,7 +35,7 @@ NAME_CHARACTERS_MAX: Final = 60  # at most 300 when every character is escaped
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A button that takes a quote to `target`: it is there when the table draws that arrow."""
+    """Button that moves a quote to `target`. It is shown if the table allows that transition."""
 
     action_id: str
     label: str
@@ -52,12 +52,12 @@ _MOVES: Final = (
 
 
 def button_value(quote: Quote, approval: Approval | None = None) -> str:
-    """Return the compact JSON carried by the buttons and forms of `quote` as it is now."""
+    """Return the compact JSON value of the buttons and forms of `quote` in its current state."""
     return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
 
 
 def actions(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
-    """Return the elements of the card's row of buttons; `decision` hides a Submit that would be refused."""
+    """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
     after = allowed(quote.state)
     made = [*_asking(quote, decision), *deciding(quote)]
     made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
@@ -65,12 +65,12 @@ def actions(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
         made.append(button(REVISE, "Edit", button_value(quote)))
     if QuoteState.CANCELLED in after:
         made.append({**button(CANCEL, "Cancel quote", button_value(quote)), "confirm": _cancelling(quote)})
-    assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test goes through every state
+    assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test covers every state
     return [*made, _menu(quote)]
 
 
 def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
-    """Return Submit where an approval can be asked for, or asked for again after nobody decided in time."""
+    """Return Submit if an approval can be requested, or requested again after the last request expired undecided."""
     lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
     again = lapsed and quote.state is QuoteState.PENDING_APPROVAL
     first = QuoteState.PENDING_APPROVAL in allowed(quote.state) and (decision is None or not decision.blocked)

@@ -1,6 +1,6 @@
-"""The status card of a quote: one message, rendered whole from the current state, so that rendering twice changes nothing.
+"""Status card of a quote: one message, rendered completely from the current state, so that rendering it twice changes nothing.
 
-Its buttons are exactly what the quote's state allows now. Block Kit limits hold by construction: every text is cut to its
+Its buttons are exactly those that the quote's state allows now. Block Kit limits hold by construction: every text is cut to its
 limit and long quotes are summarised. Text from people and vendors is escaped.
 """
 
@@ -59,7 +59,7 @@ _DECIDED_ICONS = {
     ApprovalState.EXPIRED: "⌛",
     ApprovalState.INVALIDATED: "🚫",
 }
-_LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # nothing in it that ends a link early
+_LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # contains no character that would end a Slack link early
 _OWED_ICONS = {"pending": "⏳", "retrying": "⏳", "in doubt": "❔", "failed": "⚠️", "cancelled": "🚫"}
 _OWED_WORDS = {"retrying": "pending retry", "in doubt": "in doubt, it is being looked for"}
 _AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over", "PDF": "its PDF follows when the pause is over"}
@@ -67,10 +67,11 @@ _AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over",
 
 @dataclass(frozen=True, slots=True)
 class PendingEffect:
-    """Something owed to the outside for this quote. `detail` says why it failed or pauses, or the id it got when delivered.
+    """Pending, delivered or ended effect of this quote on an external service.
 
-    `link` is where people see what was delivered, as the other side says it; `since` (Unix ms) is when a pause began. `offers` are
-    the action_ids of what people can do about it, about the effect with this id in this cycle.
+    `detail` is the reason of a failure or a pause, or the external id after delivery. `link` is the URL of the delivered item, as
+    returned by the service. `since` (Unix ms) is the start of a pause. `offers` are the action_ids of the buttons shown; they act
+    on the effect `effect_id` in this `cycle`.
     """
 
     label: Literal["PDF", "CRM"]
@@ -86,7 +87,7 @@ class PendingEffect:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A message: `text` for notifications and screen readers, `blocks` as Block Kit JSON."""
+    """Message: `text` for notifications and screen readers, `blocks` as Block Kit JSON."""
 
     text: str
     blocks: list[dict[str, Any]]
@@ -104,11 +105,12 @@ def status_card(
     easier: tuple[Row, ...] = (),
     pending: tuple[str, ...] = (),
 ) -> Card:
-    """Render the card. `approvers` are user ids to name while approval is pending, `away` for whom they may stand in.
+    """Render the card.
 
-    `decision` previews it before submission; `free_discount` is the largest discount in per cent at which nobody would have to
-    approve. `figures` are rows to say beside the lines: what, and how much; `easier` are rows beneath who has to approve: with what
-    it would need fewer. `pending` is mrkdwn about commands that wait.
+    `approvers` are the user ids to name while approval is pending; `away` are the delegations that may apply to them. `decision`
+    is the policy's preview before submission; `free_discount` is the largest discount in per cent that needs no approval.
+    `figures` are (name, value) rows below the lines; `easier` are rows below the required approvers, with changes that would need
+    fewer approvals. `pending` are mrkdwn lines about commands that wait for a retry.
     """
     pricing = quote.pricing
     net = money.format_amount(pricing.net_total, pricing.currency)
@@ -133,7 +135,7 @@ def status_card(
 
 
 def state_icon(state: QuoteState) -> str:
-    """Return the sign of a state; its word always stands beside it."""
+    """Return the emoji of a state; the state's name is always shown beside it."""
     return _ICONS[state]
 
 
@@ -240,7 +242,7 @@ def _decided_context(quote: Quote) -> list[dict[str, Any]]:
 
 
 def _end_context(quote: Quote) -> list[dict[str, Any]]:
-    """Say who finalized it, to whom it was sent and how it ended."""
+    """Return the lines on the quote's finalization, its recipient and its end."""
     lines = []
     if quote.frozen is not None:
         frozen = quote.frozen
@@ -269,7 +271,7 @@ def _delivered(effect: PendingEffect) -> str:
 
 
 def _linked(text: str, link: str | None) -> str:
-    """Return the text as a link, if it is one that can be written as such."""
+    """Return the text as a Slack link, or unchanged if `link` is None or cannot be written as one."""
     return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
 
 
@@ -296,7 +298,7 @@ _NOT_DONE: Final = {"PDF": "The PDF is not made and not shared here.", "CRM": "T
 
 @dataclass(frozen=True, slots=True)
 class PendingEffectValue:
-    """What such a button was about when it was drawn: the effect, and in which of its cycles the person saw it."""
+    """Subject of such a button when it was drawn: the effect, and the cycle that the user saw."""
 
     quote_id: str
     version: int
@@ -305,7 +307,7 @@ class PendingEffectValue:
 
 
 def pending_effect_blocks(quote: Quote, owed: tuple[PendingEffect, ...]) -> list[Json]:
-    """Return one row of buttons per thing that people can do something about."""
+    """Return one row of buttons per effect that offers any."""
     return [
         {
             "type": "actions",
@@ -318,12 +320,12 @@ def pending_effect_blocks(quote: Quote, owed: tuple[PendingEffect, ...]) -> list
 
 
 def pending_effect_value(value: PendingEffectValue) -> str:
-    """Return what a button carries, as text; `parse_pending_effect_value` reads it."""
+    """Return a button's value as text; `parse_pending_effect_value` reads it."""
     return written({"q": value.quote_id, "n": value.version, "e": value.effect_id, "c": value.cycle})
 
 
 def parse_pending_effect_value(text: str) -> PendingEffectValue | None:
-    """Return what a button carried, or None when it is not a value this build wrote."""
+    """Return the value of a button, or None if this build did not write it."""
     fields = read(text, {"q", "n", "e", "c"})
     about = None if fields is None else named_version(fields["q"], fields["n"])
     if fields is None or about is None or not (_is_id(fields["e"]) and _is_id(fields["c"])):
@@ -332,7 +334,7 @@ def parse_pending_effect_value(text: str) -> PendingEffectValue | None:
 
 
 def _button(quote: Quote, effect: PendingEffect, action_id: str) -> Json:
-    assert effect.effect_id is not None  # noqa: S101 -- what is offered is about something
+    assert effect.effect_id is not None  # noqa: S101 -- an effect that offers buttons has an id
     value = pending_effect_value(PendingEffectValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
     made = button(action_id, _LABELS[action_id].format(effect.label), value, style="danger" if action_id == CANCEL else None)
     if action_id != CANCEL:

@@ -1,6 +1,6 @@
-"""What is asked back in private: whether the same quote is wanted once more, or whether a form would help.
+"""Ephemeral questions: confirm a second identical quote, create a proposed one, or complete a request in a form.
 
-"Create another" carries the key of the refused operation as a one-time token; "Show it" carries the quote it is about.
+The value of "Create another" is the key of the refused operation, a one-time token; that of "Show it" is the existing quote.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key
 
 
 def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the question as Block Kit. `offer`: {"token": operation key, "quote_id", "version"} of the quote that is there.
+    """Return the question as Block Kit. `offer` is {"token": operation key, "quote_id", "version"}, with the existing quote.
 
-    Without a quote it asks whether to create what was proposed.
+    An offer without a quote asks for confirmation of the proposed quote.
     """
     token = written({"t": offer["token"]})
     if "quote_id" not in offer:
@@ -42,14 +42,17 @@ def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def parse_token(text: str) -> str | None:
-    """Return the token a "Create another" button carried, or None when it is not a value this build wrote."""
+    """Return the token of a "Create another" button, or None if this build did not write its value."""
     fields = read(text, {"t"})
     token = None if fields is None else fields["t"]
     return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
 
 
 def problem_blocks(message: str, typed: str | None) -> list[dict[str, Any]] | None:
-    """Return the answer to a creation that could not be read, with a button to the form; None when there is nothing to fill in."""
+    """Return the reply to a creation that could not be parsed, with a button that opens the form.
+
+    None if no text was typed, or if the text or the message is too long for Slack.
+    """
     value = "" if typed is None else written({"w": typed})
     if typed is None or len(value) > BUTTON_CHARACTERS_MAX or len(message) > SECTION_CHARACTERS_MAX:
         return None
@@ -58,6 +61,6 @@ def problem_blocks(message: str, typed: str | None) -> list[dict[str, Any]] | No
 
 
 def parse_typed(text: str) -> str | None:
-    """Return the typed words a "Complete in a form" button carried, or None when it is not a value this build wrote."""
+    """Return the typed text of a "Complete in a form" button, or None if this build did not write its value."""
     fields = read(text, {"w"})
     return fields["w"] if fields is not None and isinstance(fields["w"], str) else None

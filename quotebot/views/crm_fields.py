@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from adapters.salesforce.records import OpenOpportunity
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
-OPPORTUNITY: Final = "quote.opportunity"  # and a mark of the account it is about: another account's menu starts empty
+OPPORTUNITY: Final = "quote.opportunity"  # prefix; a hash of the account follows, so that another account's menu starts empty
 CONTACT: Final = "quote.contact_found"  # block_id and action_id of the menu of contacts
 OFFERED: Final = re.compile(r"^quote\.opportunity\.")
 ACCOUNT_CHARACTERS_MAX: Final = 100
 OPTION_CHARACTERS_MAX: Final = 75
 VALUE_CHARACTERS_MAX: Final = 150
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
-_KEPT: Final = ("type", "callback_id", "private_metadata", "title", "submit", "close", "blocks")  # of a view, when it is drawn anew
+_KEPT: Final = ("type", "callback_id", "private_metadata", "title", "submit", "close", "blocks")  # copied to a redrawn view
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An opportunity as it was chosen in a form. `currency` is empty where nobody said."""
+    """Opportunity chosen in a form. `currency` is empty if Salesforce returned none."""
 
     opportunity: ChosenOpportunity
     currency: str
 
 
 def account_input(*, with_more: bool) -> Json:
-    """Return the menu of accounts; `with_more`: choosing one is told at once, because more is offered then."""
+    """Return the menu of accounts. `with_more`: Slack reports the choice at once, so that the opportunities can be offered."""
     element = {"type": "external_select", "action_id": FOUND, "min_query_length": 2, "placeholder": plain("Type the beginning")}
     block = {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
     return {**block, "dispatch_action": True} if with_more else block
@@ -55,12 +55,12 @@ def contact_input() -> Json:
 
 
 def account_options(names: Sequence[str]) -> list[Json]:
-    """Return what the menu of accounts offers; a name that no option can carry is left to be typed."""
+    """Return the options of the menu of accounts. It omits names longer than 100 characters."""
     return [option(clipped(name, OPTION_CHARACTERS_MAX), name) for name in names if len(name) <= ACCOUNT_CHARACTERS_MAX]
 
 
 def opportunity_options(found: Sequence[OpenOpportunity]) -> list[Json]:
-    """Return what the menu of opportunities offers: the name, then when and where it is."""
+    """Return the options of the menu of opportunities: each name with its closing date and stage."""
     options = []
     for each in found:
         tail = "".join(f" · {part}" for part in (each.closes, clipped(each.stage, 20)) if part)
@@ -70,7 +70,10 @@ def opportunity_options(found: Sequence[OpenOpportunity]) -> list[Json]:
 
 
 def with_opportunities(view: Mapping[str, Any], account: str | None) -> Json | None:
-    """Return the form with the menu of that account's opportunities, or without one; None when another build drew it."""
+    """Return the form with the menu of the account's opportunities; without an account, remove the menu.
+
+    None if another build drew the form.
+    """
     carried = remembered(view.get("private_metadata") or "")
     if carried is None:
         return None
@@ -85,13 +88,16 @@ def with_opportunities(view: Mapping[str, Any], account: str | None) -> Json | N
 
 
 def remembered(text: str) -> dict[str, Any] | None:
-    """Return what a form for a new quote carries: c, the channel; t, a token; a, the account whose opportunities it offers."""
+    """Return the stored fields of a creation form: c, the channel; t, a token; a, the account whose opportunities it offers.
+
+    None if this build did not write them.
+    """
     kinds = ({"c"}, {"c", "t"}, {"c", "a"}, {"c", "t", "a"})
     return next((found for found in (read(text, names) for names in kinds) if found is not None), None)
 
 
 def account_of(view: Mapping[str, Any]) -> str | None:
-    """Return the account whose opportunities a form offers; None: it offers none."""
+    """Return the account whose opportunities a form offers, or None if it offers none."""
     carried = remembered(view.get("private_metadata") or "")
     account = None if carried is None else carried.get("a")
     return account if isinstance(account, str) else None
@@ -103,7 +109,7 @@ def block_of(account: str) -> str:
 
 
 def read_choice(value: str) -> Choice | None:
-    """Return the opportunity that an option stood for; None when it is not one that this build offers."""
+    """Return the opportunity of an option's value, or None if this build does not write such a value."""
     record_id, _, rest = value.partition(" ")
     account_id, _, currency = rest.partition(" ")
     if (

@@ -1,4 +1,4 @@
-"""The sentences about Salesforce's own changes, for the quote's thread and for operators."""
+"""Messages about changes made in Salesforce, for the quote's thread and for operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def found(conflict: Conflict) -> str:
-    """Say in the thread that somebody changed a field in Salesforce."""
+    """Notice in the thread: a user changed a field in Salesforce, and an operator has to decide."""
     told = conflict.difference
     return (
         f"In Salesforce somebody changed {told.field} of {told.quote_id} v{told.version} to {quoted(told.theirs)}; the bot would "
@@ -21,13 +21,13 @@ def found(conflict: Conflict) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return a value of theirs, shortened, as text that cannot do anything in Slack."""
+    """Return a value in quotation marks, at most 60 characters, escaped so that Slack interprets nothing in it."""
     shown = one_line(value)
-    return f'"{escape(shown if len(shown) <= 60 else shown[:59] + "…")}"'  # noqa: PLR2004 -- a line's worth
+    return f'"{escape(shown if len(shown) <= 60 else shown[:59] + "…")}"'  # noqa: PLR2004 -- fits one line
 
 
 def taken(difference: CrmDifference, take: str) -> str:
-    """Answer what was decided."""
+    """Reply to a decision; `take` names the chosen value."""
     place = f"{difference.field} of {difference.quote_id} v{difference.version}"
     if take == "theirs":
         return f"{place} stays {quoted(difference.theirs)}."
@@ -35,27 +35,27 @@ def taken(difference: CrmDifference, take: str) -> str:
 
 
 def unknown(conflict_id: int) -> str:
-    """Refuse what is not in the queue."""
+    """Refuse a decision on a difference that does not exist."""
     return f"There is no difference {conflict_id}. Nothing was changed. See: quotebot crm reconcile list"
 
 
 def too_late(conflict: Conflict) -> str:
-    """Refuse what was settled before."""
+    """Refuse a decision on a difference that is already settled."""
     if conflict.state == "over":
         return f"Difference {conflict.id} is gone by itself: Salesforce and the quote agree. Nothing was changed."
     return f"Difference {conflict.id} was settled by {conflict.decided_by}, who took {conflict.state}. Nothing was changed."
 
 
 def moved(conflict: Conflict) -> str:
-    """Refuse a decision about a value that is not there any more."""
+    """Refuse a decision on a value that has changed since the operator read it."""
     return f"Difference {conflict.id} changed meanwhile: it holds {quoted(conflict.difference.theirs)} now. Nothing was changed."
 
 
 def reason_needed(characters_max: int) -> str:
-    """Refuse a decision without words."""
+    """Refuse a decision without a reason, or with one over `characters_max`."""
     return f"A decision needs a reason of at most {characters_max} characters: it is what the audit will say. Nothing was changed."
 
 
 def sync_follows() -> str:
-    """Answer the scheduler."""
+    """Reply to a sync command."""
     return "What changed in Salesforce is being read."

@@ -1,4 +1,4 @@
-"""The card of a dead letter for operators, what Details shows, and the form that asks why one is discarded."""
+"""Card of a dead letter for operators, its Details view, and the form that asks for the reason of a discard."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _STANDING: Final = {
 
 
 def dead_letter_value(letter: DeadLetter) -> str:
-    """Return what the buttons of a letter carry: which one, and the cycle the operator saw."""
+    """Return the value of a dead letter's buttons: its reference and the cycle that the operator saw."""
     return written({"l": letter.reference, "c": letter.cycle})
 
 
 def parse_dead_letter_value(text: str) -> tuple[str, int] | None:
-    """Return the letter's reference and the cycle that was seen, or None when it is not a value this build wrote."""
+    """Return the dead letter's reference and the cycle that the operator saw, or None if this build did not write the value."""
     fields = read(text, {"l", "c"})
     if fields is None or not isinstance(fields["l"], str) or type(fields["c"]) is not int:
         return None
@@ -49,9 +49,9 @@ def parse_dead_letter_value(text: str) -> tuple[str, int] | None:
 
 
 def dead_letter_card(letter: DeadLetter, card: DeadLetterCard | None) -> Card:
-    """Render the card from the letter as it is now; buttons only while it waits for somebody."""
+    """Render the card from the dead letter's current state. Retry and Discard are shown only while it waits for an operator."""
     head = f"Dead letter {letter.reference}: {_what(letter)}"
-    gone_on = letter.status in ("replaying", "replayed")  # why it failed before is in Details
+    gone_on = letter.status in ("replaying", "replayed")  # Details shows the earlier error
     facts = _standing(letter) if gone_on else _facts(letter)
     blocks: list[Json] = [
         {"type": "header", "text": plain(clipped(head, HEADER_CHARACTERS_MAX))},
@@ -64,7 +64,7 @@ def dead_letter_card(letter: DeadLetter, card: DeadLetterCard | None) -> Card:
 
 
 def details_view(letter: DeadLetter) -> Json:
-    """Return the window with everything an operator may need but the payload, which may name customers."""
+    """Return the Details view: everything an operator may need except the payload, which may name customers."""
     lines = [
         f"*{name}*: {fact}"
         for name, fact in {
@@ -86,7 +86,7 @@ def details_view(letter: DeadLetter) -> Json:
 
 
 def discard_form(letter: DeadLetter) -> Json:
-    """Return the form that asks why a letter is discarded."""
+    """Return the form that asks for the reason of a discard."""
     text = f"*{letter.reference}*: {_what(letter)}. What waits for it will not happen either. Nothing is deleted."
     field = text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True)
     return modal(DISCARD_FORM, "Discard dead letter", "Discard", dead_letter_value(letter), [section(text), field])
@@ -119,9 +119,9 @@ def _facts(letter: DeadLetter) -> dict[str, str]:
 
 
 def _decided(card: DeadLetterCard) -> str:
-    assert card.decision is not None  # noqa: S101 -- asked for a decided one
-    assert card.decided_by is not None  # noqa: S101 -- the table's check
-    assert card.decided_at is not None  # noqa: S101 -- the table's check
+    assert card.decision is not None  # noqa: S101 -- called only for a decided dead letter
+    assert card.decided_by is not None  # noqa: S101 -- CHECK constraint of the table
+    assert card.decided_at is not None  # noqa: S101 -- CHECK constraint of the table
     said = operator_messages.decided(card.decision, card.decided_by, card.decided_at)
     reason = "" if card.reason is None else f"\n{messages.quoted(clipped(card.reason, REASON_CHARACTERS_MAX))}"
     return f"{said[:1].upper()}{said[1:]}{reason}"

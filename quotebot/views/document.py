@@ -1,4 +1,4 @@
-"""A quote as the customer's document: every value already text. Never cost, margin or a Slack id."""
+"""Customer document of a quote: every value is already text. It never contains a cost, a margin or a Slack id."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TERMS = (
 
 @dataclass(frozen=True, slots=True)
 class Seller:
-    """Who sends the quote, and how their documents look."""
+    """Seller of the quote, with the layout of their documents."""
 
     name: str
     lines: tuple[str, ...]
@@ -47,7 +47,7 @@ class Seller:
 
 
 def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocument:
-    """Return the document of an approved quote. Its dates come from the quote, so that rendering twice gives the same bytes."""
+    """Return the document of an approved quote. Its dates come from the quote, so that rendering it twice gives the same bytes."""
     pricing = quote.pricing
     currency = pricing.currency
     sections = _sections(pricing)
@@ -91,12 +91,12 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
 
 
 def file_title(quote: Quote) -> str:
-    """Return what a quote's file is called where it is listed: "Q-2026-0042 v1 - Acme", the version always said."""
+    """Return the title of a quote's file, always with its version: "Q-2026-0042 v1 - Acme"; at most 200 characters."""
     return f"{quote.quote_id} v{quote.version} - {quote.account}"[:TITLE_CHARACTERS_MAX]
 
 
 def _sections(pricing: Pricing) -> tuple[tuple[str, str], ...]:
-    """Return the sections with their subtotals, none when all lines are billed alike."""
+    """Return the sections with their subtotals; none if all lines have the same billing."""
     if len({line.billing for line in pricing.lines}) == 1:
         return ()
     subtotals = {
@@ -107,7 +107,7 @@ def _sections(pricing: Pricing) -> tuple[tuple[str, str], ...]:
 
 
 def _key_figures(pricing: Pricing) -> tuple[tuple[str, str], ...]:
-    """Return what a reader looks for first; figures that a snapshot of an older schema lacks are left out."""
+    """Return the total and the other main amounts; omits those that are zero or that a snapshot of an older schema lacks."""
     figures_by_name = {
         "Total before tax": pricing.net_total,
         "Per month": pricing.monthly_recurring_revenue,

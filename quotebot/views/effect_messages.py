@@ -1,4 +1,4 @@
-"""What the bot says to people about what a quote still owes to the outside. Slack mrkdwn."""
+"""Messages about a quote's pending effects on external services. Text is Slack mrkdwn."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DEEDS: Final = {"PDF": "The PDF", "CRM": "The write to Salesforce"}
 
 
 def tried(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
-    """Answer to a Retry that was carried out."""
+    """Reply to a Retry that took effect."""
     return f"{_named(label, quote, effect)}: {_plain(sentence)} The card shows what comes of it."
 
 
 def cancelled(label: str, quote: Quote, effect: Effect, by: str) -> str:
-    """Tell the quote's thread that something will not be done, and how to have it after all."""
+    """Notice in the thread: the effect is cancelled, and a revision of the quote enqueues it again."""
     unsure = " An earlier try may have reached the other side all the same." if effect.maybe_sent else ""
     after_all = "Who wants it after all revises the quote: what is approved next owes it anew"
     return (
@@ -33,29 +33,29 @@ def cancelled(label: str, quote: Quote, effect: Effect, by: str) -> str:
 
 
 def too_late(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
-    """Answer to a press that nothing could be done about; `sentence` says what it is now."""
+    """Reply to a click that came too late; `sentence` is the effect's current state."""
     return f"{_named(label, quote, effect)}: {_plain(sentence)} Your click changed nothing."
 
 
 def not_yours(label: str, quote: Quote) -> str:
-    """Refuse somebody who may not cancel what a quote owes."""
+    """Refuse a user who may not cancel a pending effect of the quote."""
     makers = messages.mentions(quote.authors)
     return f"{_DEEDS[label]} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
 
 
 def unknown(quote_id: str) -> str:
-    """Answer to a press about something that is not owed by this quote."""
+    """Reply to a click on an effect that this quote does not have."""
     return f"{messages.escape(quote_id)} owes nothing like that. Nothing was changed; refresh its card."
 
 
 def standing(label: str, quote: Quote, effect: Effect, sentence: str, remedy: str | None) -> str:
-    """Answer to "status": what it waits for. `remedy` is a command at a terminal, for operators."""
+    """Reply to a status check of an effect. `remedy` is a terminal command for operators."""
     todo = "" if remedy is None else f"\nAn operator can do something about it: `{messages.escape(clipped(remedy, 200))}`"
     return f"{_named(label, quote, effect)}: {_plain(sentence)} You need not do anything.{todo}"
 
 
 def _named(label: str, quote: Quote, effect: Effect) -> str:
-    of_version = replace(quote, version=effect.payload.get("version", quote.version))  # which may not be the newest any more
+    of_version = replace(quote, version=effect.payload.get("version", quote.version))  # the effect's version, possibly not the head
     return f"{_DEEDS[label]} of {title(of_version)}, ref {messages.escape(effect.correlation_id)}"
 
 

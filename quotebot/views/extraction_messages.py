@@ -1,4 +1,4 @@
-"""What a person is told about a request that was read from free text: what was inferred, left unread, or has to be said."""
+"""Messages about a request extracted from free text: inferred facts, words not understood, missing facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CHARACTERS_MAX: Final = 1_400  # of all remarks together: a Slack section holds 3,000 characters, and the proposal comes first
 
-# {0} is what they wrote, {1} what was made of it; both escaped.
+# {0} is the author's wording, {1} its interpretation; both escaped.
 _SAID: Final[Mapping[str, str]] = {
     reasons.NEAR_NAME: '"{0}" is read as {1}.',
     reasons.ONE: '"{0}" is read as 1 {1}.',
@@ -50,7 +50,7 @@ _SAID: Final[Mapping[str, str]] = {
 }
 CODES: Final = frozenset(_SAID)
 
-# Why the model's reading is not shown.
+# Reasons why the model's extraction is not used.
 WITHOUT_MODEL: Final[Mapping[str, str]] = {
     "held": "The language model cannot be asked now.",
     "late": "The language model did not answer in time.",
@@ -62,35 +62,35 @@ WITHOUT_MODEL: Final[Mapping[str, str]] = {
 
 
 def budget_spent(readings: int) -> str:
-    """Say that the model reads nothing more of this person today."""
+    """Reply to a user whose daily budget of model extractions is spent."""
     return f"You have used today's {readings} readings by the language model; it reads again tomorrow (UTC)."
 
 
 def remark(found: Remark) -> str:
-    """Say one remark: mrkdwn, escaped."""
+    """Return the sentence of one remark as escaped mrkdwn."""
     excerpt, meaning = (messages.escape(messages.one_line(part)) for part in (found.excerpt, found.meaning))
     return _SAID[found.code].format(excerpt, meaning)
 
 
 def beside(remarks: Sequence[Remark]) -> str:
-    """Return what is shown beside a proposal; empty when everything was said plainly."""
+    """Return the remarks shown beside a proposal; empty if there are none."""
     return "" if not remarks else "\n".join(("Please check:", *_listed(remarks)))
 
 
 def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
-    """Say what was read and ask for the rest. Nothing was recorded."""
+    """Return the extracted facts and ask for the missing ones. `end` is the last sentence."""
     asked = _listed(extraction.open_questions)
     return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, end))
 
 
 def question_after_reading(extraction: Extraction) -> str:
-    """Ask for the rest of a message that a model was to read; first, who read it."""
+    """Ask for the missing facts of a message sent to the model; first state whether the model or fixed rules extracted it."""
     told = [remark(found) for found in extraction.remarks if found.code in (reasons.MODEL, reasons.RULES)]
     return "\n".join((*told, question(extraction, "Nothing was created.")))
 
 
 def written(extraction: Extraction) -> str:
-    """Return what was read as a command says it after `new`, to fill a form with."""
+    """Return the extraction in the syntax of a command after `new`, to prefill the form."""
     account = extraction.account or ""
     lines = ", ".join(f"{line.quantity} {line.sku}" for line in extraction.lines)
     term = f"; term {extraction.term_months}m" if extraction.term_months is not None else ""
@@ -113,7 +113,7 @@ def _read(extraction: Extraction) -> str:
 
 
 def _listed(remarks: Sequence[Remark]) -> list[str]:
-    """Return the remarks as a list that fits into a message; what does not fit is said to be there."""
+    """Return the remarks as list items within 1,400 characters; a last item counts those that do not fit."""
     said: list[str] = []
     room = CHARACTERS_MAX
     for found in remarks:

@@ -1,6 +1,6 @@
-"""The forms about a quote's content and its end, as Block Kit views. What is filled in is read by filled.py.
+"""Forms about a quote's content and its end, as Block Kit views. slack/form_input.py parses their input.
 
-A form carries in private_metadata, versioned, what it is about as it was when it was opened.
+A form's private_metadata holds, versioned, its subject as it was when the form was opened.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on mes
 
 ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
 CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
-ROW = "row"  # and its number
+ROW = "row"  # prefix; the row's number follows
 
-LINES_CHARACTERS_MAX: Final = 2_900  # a field takes 3,000
+LINES_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
 ROWS_MAX: Final = 20
-ROWS_CHARACTERS_MAX: Final = 2_400  # of what the form remembers about its rows
+ROWS_CHARACTERS_MAX: Final = 2_400  # of the rows in private_metadata
 CURRENCIES_MAX: Final = 100
 LABEL_CHARACTERS_MAX: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is known before a creation's form is filled in, as typed text. Forms with one `token` make one quote between them."""
+    """Initial content of a creation form, as typed text. All forms with the same `token` create one quote together."""
 
     account: str = ""
     lines: str = ""
@@ -54,10 +54,10 @@ class Draft:
 def create_form(
     channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *, lookup: bool = False, opportunities: bool = False
 ) -> Json:
-    """Return the form that makes a quote in `channel`; without one the form asks for it.
+    """Return the form that creates a quote in `channel`; if `channel` is None, the form asks for it.
 
-    With `lookup` the customer may be chosen among Salesforce's accounts instead of typed, with `opportunities` one of its
-    opportunities then.
+    With `lookup`, the user may choose the customer from the accounts in Salesforce instead of typing it; with `opportunities`,
+    also one of the account's opportunities.
     """
     sold_in = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
     options = [option(code, code) for code in (ruleset.currency, *sorted(sold_in - {ruleset.currency}))][:CURRENCIES_MAX]
@@ -101,7 +101,7 @@ def create_form(
 
 
 def revise_form(quote: Quote) -> Json:
-    """Return the form that edits the lines, the term and the discount of a quote: its next version."""
+    """Return the form that edits a quote's lines, term and discount as its next version."""
     request = request_of(quote.pricing)
     names = {line.sku: line for line in quote.pricing.lines}
     rows: list[list[str | int]] = []
@@ -131,15 +131,15 @@ def revise_form(quote: Quote) -> Json:
 
 
 def discount_form(quote: Quote) -> Json:
-    """Return the form that changes the discount alone."""
+    """Return the form that changes only the discount."""
     blocks = [section(_about(quote)), _discount_input(quote)]
     return modal(REVISE_FORM, "Change discount", "Make new version", _remembered(quote, [], with_term=False), blocks)
 
 
 def send_form(quote: Quote, *, contacts: bool = False) -> Json:
-    """Return the form that asks to whom a finalized quote was sent. The bot mails nobody.
+    """Return the form that asks for the recipient of a finalized quote. The bot itself sends no mail.
 
-    With `contacts` one of the customer's in Salesforce may be chosen instead of typed.
+    With `contacts`, the user may choose one of the customer's contacts in Salesforce instead of typing the recipient.
     """
     field = text_input(
         RECIPIENT,
@@ -184,7 +184,7 @@ def _discount_input(quote: Quote) -> Json:
 
 
 def _remembered(quote: Quote, rows: list[list[str | int]], *, with_term: bool) -> str:
-    """Return what the form was opened with, so that only what differs is changed."""
+    """Return the form's initial values for private_metadata, so that only edited values are changed."""
     term = request_of(quote.pricing).term_months if with_term else None
     return written({"q": quote.quote_id, "n": quote.version, "l": rows, "t": term, "d": _percent(quote)})
 

@@ -1,4 +1,4 @@
-"""App Home: what waits for this person, their open quotes, what ended lately, and a way to a new one. Rendered whole, each time."""
+"""App Home of one user: approvals to decide, open quotes, recently ended quotes, a button for a new one. Always drawn in full."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEW_QUOTE: Final = "home.new"  # action_id
 WAITING_MAX: Final = 10  # two blocks each
 OPEN_MAX: Final = 20
 ENDED_MAX: Final = 10
-LOOKED_AT_MAX: Final = 60  # requests of the workspace that are looked at for those that wait for this person
+LOOKED_AT_MAX: Final = 60  # the workspace's requests that are searched for those this user may decide
 ACCOUNT_CHARACTERS_MAX: Final = 60
 REASONS_CHARACTERS_MAX: Final = 300
 
@@ -44,18 +44,18 @@ CLOSED: Final = frozenset(state for state in QuoteState if is_final(state))
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What one person's home shows; each `more` says that there is more than is shown."""
+    """Content of one user's App Home. `more_waiting` and `more_open` are true if there are more quotes than it shows."""
 
     waiting: tuple[Quote, ...] = ()
     more_waiting: bool = False
     open: tuple[Listed, ...] = ()
     more_open: bool = False
     ended: tuple[Listed, ...] = ()
-    margins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of those that wait: the margins under their floors
+    margins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of the waiting quotes, by id: margins below their floors
 
 
 def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
-    """Read one person's home. `now` is Unix milliseconds. A listed guest is asked for no approval."""
+    """Read one user's App Home. `now` is Unix milliseconds. A listed guest is never asked for an approval."""
     user, team_id = viewer.user, viewer.team_id
     chosen = Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL}))
     pending = list_quotes(tx, chosen, rows=LOOKED_AT_MAX)
@@ -96,7 +96,7 @@ def home_view(home: Home) -> Json:
 
 
 def refused_view(text: str) -> Json:
-    """Return the Home tab of somebody whom the gate does not admit."""
+    """Return the Home tab of a user whom the access gate does not admit."""
     return {"type": "home", "blocks": [{"type": "header", "text": plain("Quotebot")}, section(messages.escape(text))]}
 
 
@@ -121,7 +121,7 @@ def _waiting(home: Home) -> list[Json]:
 
 
 def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
-    """Say what the discount does. Only who may decide reads this: a margin is not for everybody in the channel."""
+    """Return the effect of the discount on the price and margin. Only approvers see it: a margin is not for the whole channel."""
     pricing = quote.pricing
     amount = money.format_amount(pricing.discount_total, pricing.currency)
     discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"

@@ -1,4 +1,4 @@
-"""What the bot says about versions and about how quotes end: notices, answers, refusals. Slack mrkdwn, as in words.py."""
+"""Messages about versions and the end of quotes: notices, replies, refusals. Text is Slack mrkdwn, as in messages.py."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WITH_DOCUMENT: Final = frozenset({QuoteState.APPROVED, QuoteState.FINALIZED, Quo
 
 
 def version_name(quote: Quote) -> str:
-    """Return "Q-2026-0042 v1": where versions are compared, the first has its number too."""
+    """Return "Q-2026-0042 v1". Unlike `title`, it also numbers the first version, for comparisons."""
     return f"{quote.quote_id} v{quote.version}"
 
 
 def differences(before: Pricing, after: Pricing) -> str:
-    """Return the differences as lines of a list, at most 15 and how many more there are."""
+    """Return the differences as list items: at most 15, and a count of the others."""
     found = difference_words(before, after)
     shown = [
         f"• {messages.escape(clipped(messages.one_line(part), DETAIL_CHARACTERS_MAX))}" for part in found[:DIFFERENCES_SHOWN_MAX]
@@ -41,7 +41,7 @@ def differences(before: Pricing, after: Pricing) -> str:
 
 
 def revised(before: Quote, after: Quote, actor: str) -> str:
-    """Tell what the new version changes and what became of the one before it."""
+    """Notice of a new version: its changes, and the end of the previous version."""
     document = " So is its PDF, whose file stays as it is." if before.state in WITH_DOCUMENT else ""
     lapsed = "" if before.approval is None else f" Its approval does not carry over by itself: submit v{after.version} again."
     return (
@@ -51,12 +51,12 @@ def revised(before: Quote, after: Quote, actor: str) -> str:
 
 
 def cancelled(quote: Quote, actor: str) -> str:
-    """Tell that the quote is no longer wanted."""
+    """Notice of a cancellation, with its reason."""
     return _with_reason(f"{title(quote)} was cancelled by {messages.mention(actor)}. Nothing more will happen to it.", quote)
 
 
 def finalized(quote: Quote, actor: str) -> str:
-    """Tell that the version is frozen."""
+    """Notice that the version is frozen."""
     return (
         f"{title(quote)}, {_net(quote)}, was finalized by {messages.mention(actor)}: it can be sent. "
         "A change from here on is a new version."
@@ -64,32 +64,32 @@ def finalized(quote: Quote, actor: str) -> str:
 
 
 def sent(quote: Quote, actor: str) -> str:
-    """Tell to whom the version was sent, as a person says; the bot mails nobody."""
+    """Notice of the recipient that the user recorded; the bot itself sends no mail."""
     assert quote.sent is not None  # noqa: S101 -- it was just sent
     recipient = messages.escape(messages.one_line(quote.sent.recipient))
     return f"{title(quote)}, {_net(quote)}, was sent to {recipient}, says {messages.mention(actor)}. Valid until {_until(quote)}."
 
 
 def accepted(quote: Quote, actor: str) -> str:
-    """Tell that the customer said yes."""
+    """Notice that the customer accepted."""
     return f"{messages.mention(quote.requester)}: {title(quote)}, {_net(quote)}, was accepted, says {messages.mention(actor)}."
 
 
 def lost(quote: Quote, actor: str) -> str:
-    """Tell that the customer said no, and why."""
+    """Notice that the customer refused, with the reason."""
     return _with_reason(f"{messages.mention(quote.requester)}: {title(quote)} was lost, says {messages.mention(actor)}.", quote)
 
 
-# answers to the person who asked
+# replies to the author of the command
 
 
 def now(quote: Quote) -> str:
-    """Answer a change that succeeded."""
+    """Reply to a change that succeeded."""
     return f"{title(quote)} is now {state_words(quote.state)}: {_net(quote)}."
 
 
 def cloned(quote: Quote, original: Quote) -> str:
-    """Answer a clone that succeeded."""
+    """Reply to a clone that succeeded."""
     return (
         f"Created {title(quote)} as a copy of {version_name(original)}: {_net(quote)}. Its card is in the channel; submit it there."
     )
@@ -99,7 +99,7 @@ def cloned(quote: Quote, original: Quote) -> str:
 
 
 def superseded(seen_version: int, quote: Quote) -> str:
-    """Refuse what was asked about another version than the head."""
+    """Refuse a command about a version other than the head."""
     if seen_version > quote.version:
         return f"There is no v{seen_version} of {quote.quote_id}: it is at v{quote.version}. Nothing was changed."
     return (
@@ -109,13 +109,13 @@ def superseded(seen_version: int, quote: Quote) -> str:
 
 
 def wrong_state(quote: Quote, verb: str) -> str:
-    """Refuse what the state of the quote does not allow; `verb` is "finalize" or the like."""
+    """Refuse a command that the quote's state does not allow; `verb` names it, e.g. "finalize"."""
     instead = _INSTEAD[quote.state].format(quote_id=quote.quote_id, revision=revision_example(quote.quote_id))
     return f"You cannot {verb} {title(quote)}: it is {messages.standing(quote)}. Nothing was changed. {instead}"
 
 
 def lapsed(quote: Quote, verb: str) -> str:
-    """Refuse what comes after the quote's last day, whether or not its state says so already."""
+    """Refuse a command after the quote's last day, even if its state is not yet expired."""
     return (
         f"You cannot {verb} {title(quote)}: it was valid until {_until(quote)} and has expired. Nothing was changed. "
         f"`/quote clone {quote.quote_id}` makes a new quote of it."
@@ -123,29 +123,29 @@ def lapsed(quote: Quote, verb: str) -> str:
 
 
 def nothing_to_change(quote: Quote) -> str:
-    """Refuse a revision that leaves everything as it is."""
+    """Refuse a revision that changes nothing."""
     return f"That is what {title(quote)} already says. Nothing was changed, and there is no new version."
 
 
 def not_revisable(quote: Quote, problems: tuple[PricingProblem, ...]) -> str:
-    """Refuse a revision for all its problems at once."""
+    """Refuse a revision, listing all its problems."""
     said = tuple(messages.pricing_problem(problem) for problem in problems)
     return _listed(f"{title(quote)} cannot be changed like that:", said, "Nothing was changed", revision_example(quote.quote_id))
 
 
 def unreadable_changes(problems: tuple[str, ...], example: str) -> str:
-    """Refuse a typed revision or simulation for all its problems at once; `problems` are escaped."""
+    """Refuse a typed revision or simulation, listing all its problems; `problems` are escaped."""
     return _listed("I cannot read that:", problems, "Nothing was recorded", example)
 
 
 def change_proposed(quote: Quote, differences: str, preview: str) -> str:
-    """Show what a change that was asked for in the thread would come to; `differences` and `preview` are mrkdwn."""
+    """Ask for confirmation of a change requested in the thread, with its result; `differences` and `preview` are mrkdwn."""
     head = f"I understood a change of {title(quote)}:"
     return f"{head}\n{differences}\n{preview}. Nothing was changed yet. Make it v{quote.version + 1}?"
 
 
 def how_is_it_meant(unsure: tuple[str, ...]) -> str:
-    """Ask back when a word may say how a number is meant."""
+    """Ask for a clearer wording if words may change the meaning of a number; `unsure` are those words."""
     named = ", ".join(f'"{messages.escape(word)}"' for word in unsure[:5])
     return (
         f"I am not sure how the numbers are meant: {named}. Nothing was changed. Say it as `200 pro` (the new quantity), "
@@ -154,32 +154,32 @@ def how_is_it_meant(unsure: tuple[str, ...]) -> str:
 
 
 def too_long_for_a_button(quote_id: str) -> str:
-    """Say how to make a change that no button can carry."""
+    """Explain how to type a change that is too long for a button's value."""
     return f"That is too much for a button: type it as `{revision_example(quote_id)}`."
 
 
 def reason_needed(quote_id: str) -> str:
-    """Refuse to lose a quote without a word."""
+    """Refuse to mark a quote as lost without a reason."""
     return f"Say why {quote_id} was lost: `/quote lost {quote_id}: too expensive`. Nothing was changed."
 
 
 def recipient_needed(quote_id: str) -> str:
-    """Refuse to send a quote to nobody."""
+    """Refuse to mark a quote as sent without a recipient."""
     return f"Say to whom {quote_id} was sent: `/quote sent {quote_id} to buyer@acme.example`. Nothing was changed."
 
 
 def too_long(what: str, limit: int) -> str:
-    """Refuse a reason or a recipient over its limit (characters)."""
+    """Refuse a reason or a recipient that exceeds `limit` characters."""
     return f"The {what} is longer than {limit} characters. Nothing was changed. Shorten it."
 
 
 def nothing_to_clone(quote_id: str) -> str:
-    """Answer when there is no such quote, or no such version of it, that the person can see."""
+    """Refuse to clone a quote or a version that does not exist or that the user may not see."""
     return f"There is no such version of {quote_id} to copy. Nothing was created. Check the number; it looks like Q-2026-0042."
 
 
 def revision_example(quote_id: str) -> str:
-    """Return how a revision is typed."""
+    """Return an example of a typed revision."""
     return f"/quote revise {quote_id}: 200 pro, add 10 sso, remove support; term 24m; discount 12%"
 
 

@@ -1,6 +1,6 @@
-"""The answer to `/quote list`: a row per quote with a button to its card, and buttons to turn the page and to ask for others.
+"""Reply to `/quote list`: a row per quote with a button to its card, and buttons for other pages and other filters.
 
-A button carries the whole question it asks, so that nothing is kept for it. A click replaces the answer.
+A button's value holds the complete query, so that the bot stores nothing for it. A click replaces the reply.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FIELDS: Final = {"m", "o", "s", "a", "p"}
 
 
 def list_blocks(page: Page, asked: ListRequest, text: str) -> list[Json]:
-    """Return the answer as Block Kit; `text` says the same without buttons, and all there is to say when nothing was found."""
+    """Return the reply as Block Kit. `text` is its version without buttons, which is also shown if no quote was found."""
     rows = [_row(quote) for quote in page.quotes] or [section(text)]
     return [section(f"*{heading(asked)}*"), *rows, {"type": "actions", "block_id": "list.actions", "elements": _turns(page, asked)}]
 
 
 def heading(asked: ListRequest) -> str:
-    """Say in words what was asked for: whose, in which states, which page."""
+    """Return the query in words: owner, states, customer and page."""
     whose = (
         "Your quotes"
         if asked.mine
@@ -47,13 +47,13 @@ def heading(asked: ListRequest) -> str:
 
 
 def question_text(asked: ListRequest) -> str:
-    """Return what a button carries; `parse_question` reads it."""
+    """Return a button's value; `parse_question` reads it."""
     states = sorted(state.value for state in asked.states)
     return written({"m": asked.mine, "o": asked.owner, "s": states, "a": asked.account, "p": asked.page})
 
 
 def parse_question(text: str) -> ListRequest | None:
-    """Return the question of a button, or None when it is not a value this build wrote."""
+    """Return the query of a button, or None if this build did not write its value."""
     fields = read(text, _FIELDS)
     if fields is None or not isinstance(fields["m"], bool) or not isinstance(fields["s"], list):
         return None

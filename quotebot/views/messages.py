@@ -1,6 +1,6 @@
-"""Every sentence the bot says outside its cards: acknowledgements, notices, refusals, help. Text is Slack mrkdwn.
+"""Messages of the bot outside its cards: acknowledgements, notices, refusals, help. Text is Slack mrkdwn.
 
-Each says what happened, what state that leaves and what to do next. Text that people typed goes through `escape`.
+Each message states the event, the resulting state and the next step. Text typed by users passes through `escape`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
 PROPOSED_LINES_MAX = 10
 DETAIL_CHARACTERS_MAX = 300
-AGO_SECONDS_MAX = 600  # after that a time of day says more
+AGO_SECONDS_MAX = 600  # beyond this, a message gives the date and time instead
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, without control characters, lone surrogates and what is not seen (format marks, blanks)."""
-    if text.isascii() and text.isprintable():  # nothing in it can be unfit, and almost everything that is typed is like that
+    """Return `text` on one line, without control characters, lone surrogates and invisible characters (format marks, blanks)."""
+    if text.isascii() and text.isprintable():  # fast path: most typed text is printable ASCII
         return " ".join(text.split())
     return " ".join("".join(letter for letter in text if letter.isspace() or _is_printable(letter)).split())
 
 
 def escape(text: str) -> str:
-    """Return text for mrkdwn: `& < >` as entities, so that no mention, channel call or link can be typed into a message."""
+    """Return text for mrkdwn: `& < >` become entities, so that typed text cannot create a mention, channel alert or link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -49,13 +49,13 @@ def mention(user: str) -> str:
 
 
 def mentions(users: tuple[str, ...]) -> str:
-    """Return up to 10 mentions and how many more there are."""
+    """Return up to 10 mentions, and a count of the others."""
     named = ", ".join(mention(user) for user in users[:NAMED_MAX])
     return named if len(users) <= NAMED_MAX else f"{named} and {len(users) - NAMED_MAX} more"
 
 
 def approver_words(roles: tuple[str, ...]) -> str:
-    """Return "sales_manager", "deal_desk and legal"."""
+    """Return the roles in words: "sales_manager", "deal_desk and legal"."""
     return " and ".join(roles)
 
 
@@ -63,53 +63,53 @@ def approver_words(roles: tuple[str, ...]) -> str:
 
 
 def working(ref: str) -> str:
-    """Answer of a recorded creation that is still running."""
+    """Acknowledgement of a recorded creation that is still running."""
     return f"On it: the quote's card follows in this channel. Ref {ref}"
 
 
 def being_read() -> str:
-    """Answer of a recorded message that the model is asked to read."""
+    """Acknowledgement of a recorded message that the model is asked to extract."""
     return "On it: I read your message and answer you here."
 
 
 def message_answered() -> str:
-    """Answer of a second answer to one message, which nobody sees."""
+    """Result of a second answer to the same message; it is stored with the command and never posted."""
     return "This message was answered before."
 
 
 def changing(quote_id: str, ref: str) -> str:
-    """Answer of a recorded command about a quote that is still running."""
+    """Acknowledgement of a recorded command about a quote; the command is still running."""
     return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"
 
 
 def noted(ref: str) -> str:
-    """Answer of a recorded command about no quote that is still running."""
+    """Acknowledgement of a recorded command about no quote; the command is still running."""
     return f"On it: the answer follows here. Ref {ref}"
 
 
 def home_follows() -> str:
-    """Answer of a recorded look at the App Home: kept with the command, said to nobody."""
+    """Result of a recorded visit to the App Home; it is stored with the command and never posted."""
     return "The Home tab is drawn anew."
 
 
 def operation_pending(ref: str) -> str:
-    """Answer to a repeated delivery, or to a wait, while the first one is still running."""
+    """Reply to a repeated delivery, or at the end of a wait, while the operation is still running."""
     return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."
 
 
 def retry_pending(ref: str, due_at: int | None = None) -> str:
-    """Answer when an operation waits for its next try at `due_at` (Unix ms)."""
+    """Reply while an operation waits for its next attempt at `due_at` (Unix ms)."""
     when = "" if due_at is None else f", next try {utc_text(due_at)}"
     return f"Operation pending retry, ref {ref}{when}. It is recorded; you need not send it again."
 
 
 def nothing_recorded() -> str:
-    """Answer when the command provably was not recorded."""
+    """Reply if the command was certainly not recorded."""
     return "Nothing was recorded and nothing was done. Try again."
 
 
 def over_budget(per_minute: int, wait_seconds: int) -> str:
-    """Answer to a command beyond what one person may give within a minute."""
+    """Reply to a command over the user's budget of `per_minute` commands."""
     return (
         f"You gave more than {per_minute} commands within a minute. Nothing was recorded and nothing was done. "
         f"Try again in {wait_seconds} s."
@@ -117,49 +117,49 @@ def over_budget(per_minute: int, wait_seconds: int) -> str:
 
 
 def maybe_recorded() -> str:
-    """Answer when it cannot be known whether the command was recorded."""
+    """Reply if it is uncertain whether the command was recorded."""
     return "Not sure it was recorded. Look for its card in this channel before you send it again."
 
 
 def discarded(ref: str) -> str:
-    """Answer to a repeated delivery of a command that an operator discarded."""
+    """Reply to a repeated delivery of a command that an operator discarded."""
     return f"An operator discarded this command, ref {ref}. Nothing more will happen. If it is still wanted, send it again."
 
 
 def unknown_ref(ref: str) -> str:
-    """Answer to a reference that names no command of the one who asks."""
+    """Reply to a reference that matches no command of this user."""
     return f"I know no command of yours with the ref {escape(clipped(ref))}. Nothing was changed. `/quote list` shows your quotes."
 
 
 def conflict(ref: str) -> str:
-    """Answer when a request id came back with other content."""
+    """Reply to a request id that was already used with different content."""
     return f"Refused, ref {ref}: this request was already used for something else. Nothing was done. Send it as a new command."
 
 
 def too_long(limit: int) -> str:
-    """Answer to slash text over the limit (characters)."""
+    """Reply to slash command text of more than `limit` characters."""
     return f"That is longer than {limit:,} characters. Nothing was recorded. Shorten it, or split it into several quotes."
 
 
 def message_too_long(limit: int) -> str:
-    """Answer to a message over the limit (characters). Nothing of it was read."""
+    """Reply to a message of more than `limit` characters, which the bot does not parse at all."""
     return f"That message is longer than {limit:,} characters, so I did not read it. Nothing was recorded. Send a shorter one."
 
 
 def command_too_large(bytes_max: int) -> str:
-    """Answer to a command whose recorded form would be over the limit."""
+    """Reply to a command whose stored payload would exceed `bytes_max`."""
     return f"That command is larger than {bytes_max // 1024} KiB. Nothing was recorded. Split it into several quotes."
 
 
 def finished_long_ago(outcome: str | None, finished_at: int) -> str:
-    """Answer to a delivery of a command that was purged since: applied, refused or (None) given up at `finished_at` (Unix ms)."""
+    """Reply to a delivery of a purged command, which ended at `finished_at` (Unix ms): applied, refused or (None) abandoned."""
     end = {"applied": "done", "refused": "refused"}.get(outcome or "", "given up")
     day = datetime.fromtimestamp(finished_at / 1000, tz=UTC)
     return f"This was {end} on {day.day} {day:%B %Y}; its details are no longer kept. Nothing was done now."
 
 
 def help_text() -> str:
-    """What can be typed."""
+    """Return the help text: the commands and their syntax."""
     return "\n".join(
         (
             "*Quotebot prices, approves and sends quotes.*",
@@ -185,19 +185,19 @@ def help_text() -> str:
 
 
 def created(quote: Quote) -> str:
-    """Answer to a creation that succeeded."""
+    """Reply to a creation that succeeded."""
     return f"Created {title(quote)} for {_account(quote)}: {_net(quote)}. Its card is in the channel; submit it there."
 
 
 def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
-    """Ask whether the same quote is wanted once more; it was recorded at `recorded_at` (both Unix ms)."""
+    """Ask for confirmation of a second identical quote; the first was recorded at `recorded_at` (both times Unix ms)."""
     seconds = (now - recorded_at) // 1000
     when = f"on {utc_text(recorded_at)}" if seconds > AGO_SECONDS_MAX else f"{seconds} s ago" if seconds >= 1 else "just now"
     return f"You created {quote_id} {when}. Nothing was created now. Create another?"
 
 
 def proposal(account: str, pricing: Pricing) -> str:
-    """Ask whether to create what was understood: who for, each line, the figures."""
+    """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount and total."""
     lines = [
         f"• {line.quantity:,} {escape(clipped(one_line(line.name), 60))}: {money.format_amount(line.net_amount, pricing.currency)}"
         for line in pricing.lines[:PROPOSED_LINES_MAX]
@@ -211,7 +211,7 @@ def proposal(account: str, pricing: Pricing) -> str:
 
 
 def choose_channel() -> str:
-    """Answer to a creation in a conversation of two."""
+    """Refuse a creation in a direct message."""
     return (
         "Nobody who approves would see a quote in here. Nothing was recorded. "
         "Create it where the deal is discussed, or choose the channel in the form."
@@ -219,33 +219,33 @@ def choose_channel() -> str:
 
 
 def by_form() -> str:
-    """Offer the form to somebody who asks for a quote and says nothing of it."""
+    """Offer the form to a user who asks for a quote without any content."""
     return "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
 
 
 def by_command_only(quote_id: str | None) -> str:
-    """Answer to a mention that asks for a change: those are made by buttons and commands."""
+    """Reply to a mention that asks for a change: only buttons and commands change a quote."""
     card = "" if quote_id is None else f" `/quote status {quote_id}` shows its card with its buttons."
     return f"In a message I only propose new quotes. Nothing was changed. Use a button of the quote's card, or `/quote`.{card}"
 
 
 def already_created(quote_id: str) -> str:
-    """Answer to a second use of a button that creates one quote."""
+    """Reply to a second use of a button or form that creates one quote."""
     return f"Already created: {quote_id}. Nothing was created now. See `/quote status {quote_id}`"
 
 
 def offer_gone() -> str:
-    """Answer when the command behind a "Create another" button is no longer kept."""
+    """Reply if the command behind a "Create another" button has been purged."""
     return "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
 
 
 def not_your_offer() -> str:
-    """Answer to a "Create another" button that was shown to somebody else."""
+    """Refuse a "Create another" button that was shown to another user."""
     return "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
 
 
 def submitted(quote: Quote, approval: Approval) -> str:
-    """Answer to a submission that now waits for approval."""
+    """Reply to a submission that now waits for approval."""
     return f"{title(quote)} now waits for approval by {approver_words(approval.required_roles)}; they were asked in its thread."
 
 
@@ -253,7 +253,7 @@ def submitted(quote: Quote, approval: Approval) -> str:
 
 
 def problem_list(problems: tuple[str, ...]) -> str:
-    """Refuse a typed command for all its problems at once; `problems` are escaped."""
+    """Refuse a typed command, listing all its problems; `problems` are escaped."""
     shown = [f"• {problem}" for problem in problems[:PROBLEMS_SHOWN_MAX]]
     if len(problems) > PROBLEMS_SHOWN_MAX:
         shown.append(f"• and {len(problems) - PROBLEMS_SHOWN_MAX} more like these")
@@ -262,17 +262,17 @@ def problem_list(problems: tuple[str, ...]) -> str:
 
 
 def pricing_problem(problem: PricingProblem) -> str:
-    """One reason why a request has no price, with what to write instead."""
+    """Return one reason why a request has no price, with the suggested correction; escaped."""
     return escape(f"{problem.message}: {problem.suggestion}")
 
 
 def refusal(refused: DecisionRefusal) -> str:
-    """Tell the person who clicked why nothing happened. The domain's sentence already says what to do."""
+    """Return the reason why a click had no effect. The domain's sentence already states the next step."""
     return refused.sentence
 
 
 def stale(seen_version: int, quote: Quote) -> str:
-    """Answer to a click on a card that shows an older version."""
+    """Reply to a click on a card that shows an older version."""
     return (
         f"This card shows {quote.quote_id} v{seen_version}; it is now v{quote.version} ({state_words(quote.state)}). "
         "Nothing was changed. Use the buttons of the refreshed card."
@@ -280,12 +280,12 @@ def stale(seen_version: int, quote: Quote) -> str:
 
 
 def foreign_team(quote: Quote) -> str:
-    """Answer to somebody from another workspace; it tells them nothing about the quote."""
+    """Refuse a user of another workspace; the text reveals nothing about the quote but its id."""
     return f"Only members of the workspace that owns {quote.quote_id} can change it. Nothing was changed."
 
 
 def turned_away(code: str) -> str:
-    """Refuse a person whom the access gate does not admit; the same words whatever they asked about."""
+    """Refuse a user whom the access gate does not admit; the text does not depend on the command."""
     if code == "not_known":
         return (
             "Slack did not answer who you are, and only members of this workspace can use Quotebot. "
@@ -297,17 +297,17 @@ def turned_away(code: str) -> str:
 
 
 def not_seen(quote_id: str, quote: Quote | None, sight: Sight) -> str:
-    """Answer a question about a quote that the one who asks does not see in full."""
+    """Reply to a query about a quote that the user may not see in full."""
     return unknown_quote(quote_id) if quote is None or sight is Sight.NOTHING else outline(quote)
 
 
 def outline(quote: Quote) -> str:
-    """Say what is shown of a quote to a member who may not see the rest."""
+    """Return the part of a quote shown to a member who may not see the rest."""
     return f"{title(quote)} is {state_words(quote.state)}. Only some people may see more of it; ask {mention(quote.requester)}."
 
 
 def standing(quote: Quote) -> str:
-    """Return where a quote stands, and who brought it there when, as far as that is a person's deed."""
+    """Return the state of a quote; if a person set it, also that person and the time."""
     if quote.closing is not None:
         return f"{state_words(quote.state)} by {mention(quote.closing.closed_by)} on {utc_text(quote.closing.closed_at)}"
     if quote.sent is not None and quote.state is QuoteState.SENT:
@@ -321,12 +321,12 @@ def standing(quote: Quote) -> str:
 
 
 def wrong_state(quote: Quote, verb: str) -> str:
-    """Answer to a button that the quote's state no longer offers; `verb` is the button's word, e.g. "submit"."""
+    """Reply to a button that the quote's state no longer offers; `verb` names its action, e.g. "submit"."""
     return f"You cannot {verb} {title(quote)}: it is {standing(quote)}. Nothing was changed. Its card shows what is possible now."
 
 
 def expired(quote: Quote, verb: str) -> str:
-    """Refuse what came after the quote's last day; `verb` is the button's word."""
+    """Refuse a button after the quote's last day; `verb` names its action."""
     return (
         f"You cannot {verb} {title(quote)}: it was valid until {utc_text(quote.valid_until)}. Nothing was changed. "
         "If it is still wanted, create a new quote."
@@ -334,7 +334,7 @@ def expired(quote: Quote, verb: str) -> str:
 
 
 def blocked(quote: Quote, decision: PolicyDecision) -> str:
-    """Refuse to submit what no one may approve."""
+    """Refuse to submit a quote that the policy blocks: no one may approve it."""
     return (
         f"{title(quote)} cannot be submitted: {escape('; '.join(decision.hits))}. It stays {state_words(quote.state)}. "
         "Create a quote that keeps to the limit."
@@ -342,12 +342,12 @@ def blocked(quote: Quote, decision: PolicyDecision) -> str:
 
 
 def unknown_quote(quote_id: str) -> str:
-    """Answer when a quote id names nothing the person can see."""
+    """Reply to the id of a quote that does not exist or that the user may not see."""
     return f"There is no quote {escape(clipped(quote_id))}. Nothing was changed. Check the number; it looks like Q-2026-0042."
 
 
 def history_broken(ref: str) -> str:
-    """Answer to a command about rows that somebody changed in the ledger's file."""
+    """Reply to a command about rows that were changed in the ledger's file from outside the bot."""
     return (
         f"Something wrote to the ledger beside the bot, so nothing is decided about this any more. Nothing was changed ({ref}). "
         "Tell an operator: `quotebot audit verify` names the row."
@@ -355,7 +355,7 @@ def history_broken(ref: str) -> str:
 
 
 def unreadable_button() -> str:
-    """Answer to a button written by another build."""
+    """Reply to a button that another build wrote."""
     return "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
 
 
@@ -365,7 +365,7 @@ def unreadable_form() -> str:
 
 
 def form_not_opened() -> str:
-    """Tell that Slack did not open a form."""
+    """Reply if Slack did not open a form."""
     return "Slack did not open the form. Nothing was changed. Click again."
 
 
@@ -375,7 +375,7 @@ def reason_needed() -> str:
 
 
 def terminal(reason: str, ref: str, quote_id: str | None) -> str:
-    """Tell that an operation failed for good: the reason and where to look."""
+    """Reply to an operation that failed permanently: the reason and the place to check."""
     where = f"See `/quote status {quote_id}`" if quote_id else "Send the command again"
     return f"That failed, ref {ref}: {_detail(reason)}. No quote was changed. {where}, or give the ref to your deal desk."
 
@@ -384,7 +384,7 @@ def terminal(reason: str, ref: str, quote_id: str | None) -> str:
 
 
 def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
-    """Ask the approvers, in the thread. Nobody is asked about their own request."""
+    """Ask the approvers, in the thread. It omits the requesters of the approval and of the quote."""
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     who = mentions(asked) if asked else "No approver is known yet"
     return (
@@ -395,7 +395,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
 
 
 def decided_notice(quote: Quote, approval: Approval) -> str:
-    """Tell the requester, in the thread, who decided what and when."""
+    """Notify the requester, in the thread, of the decision, its author and its time."""
     words = f"{mention(approval.requested_by)}: {title(quote)}, {_net(quote)}, was {decided_words(approval)}."
     if approval.state is ApprovalState.APPROVED:
         return f"{words} The PDF follows in this thread."
@@ -405,7 +405,7 @@ def decided_notice(quote: Quote, approval: Approval) -> str:
 
 
 def expired_notice(quote: Quote) -> str:
-    """Tell the requester, in the thread, that the quote is over."""
+    """Notify the requester, in the thread, that the quote expired."""
     return (
         f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, expired: it was valid until "
         f"{utc_text(quote.valid_until)}. It can no longer be submitted, approved or accepted. If it is still wanted, create a new "
@@ -414,7 +414,7 @@ def expired_notice(quote: Quote) -> str:
 
 
 def stale_notice(quote: Quote, touched_at: int) -> str:
-    """Remind the requester, in the thread, of a quote that nobody touched since `touched_at` (Unix ms)."""
+    """Remind the requester, in the thread, of a quote that was last changed at `touched_at` (Unix ms)."""
     return (
         f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, is {state_words(quote.state)} and was "
         f"not touched since {utc_text(touched_at)}. It expires on {utc_text(quote.valid_until)}. Submit it on the card above, or "
@@ -423,22 +423,22 @@ def stale_notice(quote: Quote, touched_at: int) -> str:
 
 
 def not_expired(quote: Quote, reason: str) -> str:
-    """Say why the scheduler left a quote as it is."""
+    """Return the reason why the scheduler did not expire a quote."""
     return f"{title(quote)} was not expired: {reason}. Nothing was changed and nothing is needed."
 
 
 def not_reminded(quote: Quote, reason: str) -> str:
-    """Say why the scheduler sent no reminder."""
+    """Return the reason why the scheduler sent no reminder."""
     return f"Nobody was reminded of {title(quote)}: {reason}. Nothing was changed and nothing is needed."
 
 
 def pdf_comment(quote: Quote) -> str:
-    """Comment beside the uploaded PDF. It names the version, for the next one may be there by the time this one is uploaded."""
+    """Comment of the uploaded PDF. It names the version, because a newer one may exist by the time of the upload."""
     return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
-    """Tell that something owed for a quote was given up; the quote itself stands."""
+    """Notice that an effect of a quote became a dead letter; the quote itself is unchanged."""
     return (
         f"⚠️ {label} for {title(quote)} failed for good, ref {ref}: {_detail(reason)}. "
         f"The quote is still {state_words(quote.state)} and nothing is needed from you; an operator can repeat it under this ref."
@@ -446,7 +446,7 @@ def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
 
 
 def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
-    """Tell the requester, privately, that the quote exists but its card could not be posted."""
+    """Notify the requester, privately, that the quote was created but its card could not be posted."""
     return (
         f"{title(quote)} was created ({_net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
         f"Invite the bot to this channel and give the ref to an operator, or see `/quote status {quote.quote_id}`."
@@ -454,7 +454,7 @@ def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
 
 
 def card_in_direct_message(quote: Quote) -> str:
-    """Tell the requester, alone, where the card of their quote is. It holds no fact of the quote but its number."""
+    """Notify the requester, privately, that the card is in their direct messages. The text holds no fact but the quote's number."""
     return (
         f"The card of {quote.quote_id} is in your direct messages with me, with its thread and its PDF: this channel is shared "
         "with another organization, or I cannot see whether it is. Approvers are told directly. To have quotes posted here, ask "
@@ -463,28 +463,28 @@ def card_in_direct_message(quote: Quote) -> str:
 
 
 def card_withdrawn() -> str:
-    """Stand in for a card in a channel that another organization reads: no fact, not even the number."""
+    """Placeholder for a card in a channel that another organization may read: no fact, not even the quote's number."""
     return "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
 
 
 def sent_directly(quote: Quote, text: str) -> str:
-    """Return a notice of a quote's thread for somebody who cannot read that thread."""
+    """Return a notice of a quote's thread for a user who cannot read that thread."""
     where = f"My Home tab shows what waits for you; so does `/quote show {quote.quote_id}`."
     return f"{text}\nThe card of {quote.quote_id} is not in a channel. {where}"
 
 
 def mentioned(text: str) -> list[str]:
-    """Return the user ids that a text of ours mentions. What people wrote is escaped and mentions nobody."""
+    """Return the user ids mentioned in the bot's own text. Typed text in it is escaped and mentions no one."""
     return _MENTIONED.findall(text)
 
 
 def asked_in(channel: str, answer: str) -> str:
-    """Return an answer that is given elsewhere than where it was asked for."""
+    """Return a reply that is sent in another conversation than `channel`, where the user asked."""
     return f"You asked in <#{channel}>: {answer}"
 
 
 def quoted(text: str) -> str:
-    """Return typed text as an mrkdwn quotation, so that none of its lines can pass for the bot's own."""
+    """Return typed text as an mrkdwn quotation, so that no line of it can be mistaken for the bot's text."""
     lines = (one_line(line) for line in text.splitlines())
     return "\n".join(f"> {escape(line)}" for line in lines if line)
 
@@ -505,5 +505,5 @@ def _detail(reason: str) -> str:
     return escape(clipped(one_line(reason), DETAIL_CHARACTERS_MAX)).rstrip(".")
 
 
-_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and signs that show nothing
+_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # invisible letters and signs
 _DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})

@@ -1,4 +1,4 @@
-"""The forms people fill in. A form carries what it is about in private_metadata, as the button that opened it did."""
+"""Forms about an approval decision. A form's private_metadata holds the value of the button that opened it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ACCOUNT_CHARACTERS_MAX = 100
 
 
 def reject_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
-    """Return the view that asks why an approval is rejected."""
+    """Return the view that asks for the reason of a rejection."""
     return _reason_modal(REJECT_CALLBACK, "Reject quote", "Reject", "Why? The requester reads this.", quote, approval)
 
 
 def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
-    """Return the view that asks what has to change before the quote can be approved."""
+    """Return the view that asks for the changes required for approval."""
     return _reason_modal(
         CHANGES_CALLBACK, "Request changes", "Send back", "What should change? The requester reads this.", quote, approval
     )
@@ -50,13 +50,13 @@ def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote
 
 
 def parse_rejection(view_state_values: Any) -> str | None:
-    """Return the reason from a submitted view's `state.values`, or None when there is none or it is over 500 characters."""
+    """Return the reason from a submitted view's `state.values`, or None if it is empty or longer than 500 characters."""
     found = view_state_values
     for key in (REASON, REASON, "value"):
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, str) or len(found) > REASON_CHARACTERS_MAX:
         return None
-    whole = found.encode("utf-8", "ignore").decode()  # without halves of characters
+    whole = found.encode("utf-8", "ignore").decode()  # drops lone surrogates
     lines = (messages.one_line(line) for line in whole.splitlines())
     reason = "\n".join(line for line in lines if line)
     return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None

@@ -1,4 +1,4 @@
-"""What the bot says to operators about dead letters, and in a quote's thread when one came true after all. Slack mrkdwn."""
+"""Messages to operators about dead letters, and the notice in a quote's thread after a successful retry. Slack mrkdwn."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ def decided(decision: str, decided_by: str, decided_at: int) -> str:
 
 
 def queued(reference: str) -> str:
-    """Answer to a retry that was carried out."""
+    """Reply to a retry that took effect."""
     return f"Dead letter {reference} is on its way again, under the same key: what is there already is not done again."
 
 
 def discarded(reference: str) -> str:
-    """Answer to a discard that was carried out."""
+    """Reply to a discard that took effect."""
     return f"Dead letter {reference} is discarded. It will not be done."
 
 
 def too_late(reference: str, standing: str, earlier: str | None) -> str:
-    """Answer to the second of two operators: `earlier` says who did what when, `standing` what it is now."""
+    """Reply to the later of two operators: `earlier` is the first one's action and time, `standing` the current state."""
     who = f"it was {earlier}" if earlier else f"it is {standing}"
     return f"Dead letter {reference}: {who}. Your click changed nothing."
 
 
 def not_operator() -> str:
-    """Refuse somebody who may not work dead letters."""
+    """Refuse a user who may not act on dead letters."""
     return "Only operators work dead letters (QUOTEBOT_OPERATORS names them). Nothing was changed."
 
 
 def unknown(reference: str) -> str:
-    """Answer when there is no such dead letter any more."""
+    """Reply if the dead letter no longer exists."""
     return f"There is no dead letter {messages.escape(reference)} any more. Nothing was changed."
 
 
@@ -48,10 +48,10 @@ def reason_needed() -> str:
 
 
 def announced(reference: str) -> str:
-    """Answer of the bot to itself: kept with the command, said to nobody."""
+    """Result of the bot's own command; it is stored with the command and never posted."""
     return f"The card of dead letter {reference} follows in the operators' channel."
 
 
 def recovered(label: str, quote: Quote, ref: str) -> str:
-    """Tell, in the quote's thread, that what "failed for good" came true after all."""
+    """Notice in the quote's thread: an effect that had failed permanently succeeded after a retry."""
     return f"✅ {label} for {title(quote)}, ref {ref}, came true after all: it was repeated. Nothing is missing now."

@@ -1,6 +1,6 @@
-"""Figures beside the lines of a price, as every surface says them: tax, the total with it, another currency, special terms.
+"""Price rows beside the lines, the same on every surface: tax, total with tax, policy currency, special terms.
 
-Plain text: whoever puts it into a message escapes it.
+The values are plain text: the caller escapes them for a message.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.pricing.engine import Pricing
 
-Row = tuple[str, str]  # what, and how much
+Row = tuple[str, str]  # name and value
 
 
 def tax_rows(pricing: Pricing) -> tuple[Row, ...]:
-    """Return one row per rate of tax and one for the total with it; none when the price was asked for without tax."""
+    """Return one row per tax rate and one for the total with tax; none if the price was requested without tax."""
     rows = [
         (f"Tax {money.format_percent(line.percent)}{' (estimated)' if line.estimated else ''}", _amount(pricing, line.amount))
         for line in tax_lines(pricing)
@@ -33,27 +33,27 @@ def tax_rows(pricing: Pricing) -> tuple[Row, ...]:
 
 
 def policy_row(pricing: Pricing, policy_currency: str) -> tuple[Row, ...]:
-    """Return the total in the policy's currency with the rate it was converted by; nothing when it is the quote's own."""
+    """Return the total in the policy's currency with the conversion rate; none if the quote has the same currency."""
     found = converted(pricing, policy_currency)
     return () if found is None else (("For the policy", found.words),)
 
 
 def terms_row(pricing: Pricing) -> tuple[Row, ...]:
-    """Return the special terms of the contract; nothing when there are none."""
+    """Return the special terms of the contract; no row if there are none."""
     names = ", ".join(term_words(term) for term in pricing.terms)
     return (("Special terms", names),) if names else ()
 
 
 def rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[Row, ...]:
-    """Return all of them; with the policy also what it compares with its limits, which is nothing for the customer."""
+    """Return all price rows. With `policy`, also the total that it compares with its limits, which is not for the customer."""
     foreign = () if policy is None else policy_row(pricing, policy.currency)
     return (*tax_rows(pricing), *foreign, *terms_row(pricing))
 
 
 def avoidance_rows(changes: tuple[Avoidance, ...], *, approver: bool = False) -> tuple[Row, ...]:
-    """Return the changes that avoid an approval: one row when they need nobody then, else one that says who is still needed.
+    """Return one row with the changes that avoid an approval; if any change still needs approvers, the row names their roles.
 
-    Only an approver reads those that a margin decides.
+    Changes that a margin decides are shown only to an approver.
     """
     changes = tuple(change for change in changes if approver or not change.by_margin)
     if not changes:
@@ -64,13 +64,13 @@ def avoidance_rows(changes: tuple[Avoidance, ...], *, approver: bool = False) ->
 
 
 def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[Row, ...]:
-    """Return the margins that are under their floors, with figures. For approvers alone."""
+    """Return the margins below their floors, with figures. For approvers only."""
     found = margin_figures(pricing, policy)
     return (("For approvers alone", "; ".join(found)),) if found else ()
 
 
 def summary_row(summary: str | None) -> tuple[Row, ...]:
-    """Return what a model said of the quote, which says so; nothing when it said nothing that may be shown."""
+    """Return the model's summary of the quote, labelled as such; no row if there is none that may be shown."""
     return () if summary is None else (("Summary (by the model)", summary),)
 
 
