@@ -126,7 +126,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     salesforce = outside.adapters.salesforce
     if salesforce is not None:
         metrics.watch_crm(lambda: salesforce.usage)
-    stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # the page of an earlier bot
+    stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # a stopped bot leaves no outdated page
     directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
     sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.documents.restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)

@@ -84,7 +84,7 @@ class Executor:
         self._precedence = precedence or Precedence(ledger.clock)
         self._looked_at = float("-inf")
         self._claimed_at = 0  # time of the last claim (Unix ms); the next due time is searched after it
-        # The last claim returned fewer rows than its limit, so none is left; a new one triggers a wake-up.
+        # The last claim returned fewer rows than its limit, so no claimable row is left; the next one triggers a wake-up.
         self._took_all = False
 
     async def run(self) -> None:

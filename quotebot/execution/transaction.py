@@ -180,7 +180,10 @@ class Decider:
         return replace(refusal, events=(AuditEvent("access.refused", operation.aggregate_id, after=facts),))
 
     def _kind(self, tx: Tx, operation: Operation) -> str:
-        """Return the actor's kind from Slack's last answer. Without one that counts, `vouched` decides by the command's source."""
+        """Return the actor's kind from Slack's last answer. Without one that counts, `vouched` decides by the source.
+
+        Without a bot, the command line vouches for the users of its terminal.
+        """
         return self._kind_of(tx, operation.team_id, operation.actor, operation.source)
 
     def _kind_of(self, tx: Tx, team_id: str, user: str, source: str) -> str:

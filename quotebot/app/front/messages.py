@@ -1,6 +1,7 @@
 """Messages between the two processes of a bot: one JSON array per line, over a private socket pair.
 
-Messages may be lost: they only wake the other process or update its counters. Both processes rely on the ledger alone.
+A lost message loses no command, because commands are in the ledger. Messages start and stop the acknowledging process, wake the bot
+for new commands, and carry its counters.
 """
 
 from __future__ import annotations

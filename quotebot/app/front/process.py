@@ -51,7 +51,7 @@ END_SECONDS: Final = 2.0  # allowed beyond the time for its last acknowledgement
 
 # Messages to the ingress:
 OPEN: Final = "open"  # the bot's identity; the ingress connects now
-CLOSE: Final = "close"  # accept nothing more; acknowledge the envelopes in progress within so many seconds
+CLOSE: Final = "close"  # accept nothing more; the value is the time for envelopes in progress, in seconds
 # Messages from the ingress:
 RESERVED: Final = "reserved"  # the ledger has new commands
 ALIVE: Final = "alive"  # true if a connection to Slack is alive; also the keep-alive of the ingress
@@ -77,7 +77,7 @@ class Ingress:
         self._heard = 0  # number of received messages
 
     async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: SurfaceObserver) -> None:
-        """Make the process connect to Slack. It calls `reserved` for new commands and `observer` for durations and connections."""
+        """Make the process connect to Slack. `reserved` is called for new commands, `observer` for durations and connections."""
         self._wire = await Wire.over(self._end)
         self._wire.tell(OPEN, asdict(identity))
         words: dict[str, Callable[[Any], object]] = {
@@ -175,11 +175,11 @@ def _reap(pid: int) -> None:
 def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.AbstractContextManager[None]]) -> Ingress:
     """Fork the acknowledging process. Call it while there is one thread and no loop; the process does not connect until `open`.
 
-    `watched` returns the context in which the process writes its log and reports to its observers.
+    `watched` returns the context in which the process writes its log and notifies its observers.
     """
     ours, theirs = socket.socketpair()
     board = shared_board()
-    # Imported objects are permanent: a collection need not scan them, which would delay acknowledgements and unshare their memory.
+    # Imported objects are permanent. A collection must not scan them: that would delay acknowledgements and unshare their memory.
     gc.freeze()
     pid = os.fork()
     if pid:
