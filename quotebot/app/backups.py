@@ -1,4 +1,4 @@
-"""Backups of an installation: where they go, when one is due, how many are kept. The work itself is ledger/operator/backup.py's."""
+"""Backups of an installation: folder, schedule and number kept. ledger/operator/backup.py makes and verifies them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ log = structlog.get_logger(__name__)
 
 
 def folder_of(settings: Settings) -> Path:
-    """Return where backups go."""
+    """Return the folder of the backups."""
     return settings.backup_folder or settings.data_dir / FOLDER
 
 
 def make_backup(
     settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress | None = None
 ) -> Backup:
-    """Make a proven backup and return it; blocks. In the configured folder (not in a `folder` that is given) old ones go.
+    """Make a verified backup and return it; blocks. Old backups are deleted in the configured folder, but not in a given `folder`.
 
-    Raises DatabaseError: then there is no new backup, and the earlier ones are as they were.
+    Raises DatabaseError; then there is no new backup, and the earlier ones are unchanged.
     """
     keyring = keyring_of(settings)
     source = Source(settings.ledger_path, proof_by(keyring), keyring, __version__)
@@ -57,15 +57,15 @@ def make_backup(
 
 
 def keyring_of(settings: Settings) -> Keyring:
-    """Return all the audit keys. Raises DatabaseError where one is missing: verifying must never make one."""
+    """Return all audit keys. Raises DatabaseError if one is missing: a verification must never create one."""
     require_keys(settings.data_dir)
     return load_keyring(settings.data_dir, may_create=False)
 
 
 def authentic_backup(settings: Settings, path: Path, *, unauthenticated: bool = False) -> Backup:
-    """Return the backup at `path` once its manifest is known to be ours. Raises DatabaseError.
+    """Return the backup at `path` after its manifest is authenticated. Raises DatabaseError.
 
-    `unauthenticated` takes one of 0.1.0, which could not be signed.
+    `unauthenticated` accepts a backup of 0.1.0, which did not sign manifests.
     """
     backup = backup_at(path)
     if not (unauthenticated and backup.manifest.schema == UNAUTHENTICATED):
@@ -76,14 +76,14 @@ def authentic_backup(settings: Settings, path: Path, *, unauthenticated: bool = 
 def prove_backup(
     settings: Settings, backup: Backup, *, unauthenticated: bool = False, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Prove that a backup is ours and whole; return its numbers of rows. Raises DatabaseError with what is wrong."""
+    """Verify that a backup is ours and complete; return its row counts by table. Raises DatabaseError with the defect."""
     keyring = keyring_of(settings)
     verify(backup, proof_by(keyring), keyring, unauthenticated=unauthenticated, progress=progress)
     return backup.manifest.tables
 
 
 def is_due(settings: Settings, now_ms: int) -> bool:
-    """Tell whether it is time for the next backup: by this ledger's newest one, so a restart makes none too many."""
+    """Return true if the next backup is due, by the age of this ledger's newest one: a restart makes no extra backup."""
     if not settings.backup_hours:
         return False
     own = own_backups(folder_of(settings), ledger_id_of(settings.ledger_path), keyring_of(settings))
@@ -92,7 +92,7 @@ def is_due(settings: Settings, now_ms: int) -> bool:
 
 
 async def keep_backups(settings: Settings, clock: Clock) -> Backup | None:
-    """Make a backup when one is due. One step of the bot's housekeeping, on a thread of its own. Raises as make_backup does."""
+    """Make a backup if one is due, on a separate thread; a housekeeping job of the bot. Raises as make_backup does."""
     now = clock.now_ms()
     if not await asyncio.to_thread(is_due, settings, now):
         return None

@@ -1,4 +1,4 @@
-"""The composition root of the running bot: the core, then the surface on Slack's socket."""
+"""Composition root of the running bot: the workers, then the surface on Slack's socket."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ async def run_bot(
     supervisor: Supervisor | None = None,
     ingress: Ingress | None = None,
 ) -> None:
-    """Run until `stop` is set: recover, start the workers, open the socket last; drain in the opposite order.
+    """Run until `stop` is set: recover, start the workers, open the socket last; drain in reverse order.
 
-    `standby`: while another bot is active, wait for its end. `ack` is the door every acknowledgement leaves by. `supervisor` is
-    told when the bot works: once it delivers, whether or not Slack can be reached. `ingress` is the process that holds the socket;
-    without one this process does.
-    Raises ConfigurationError, LedgerInUseError or DatabaseError before anything was done, IngressEndedError when that died.
+    `standby`: while another bot is active, wait for its end. `ack` sends every acknowledgement. `supervisor` is notified that the
+    bot is ready once the workers deliver, even if Slack cannot be reached. `ingress` is the process that holds the socket; without
+    it this process does.
+    Raises ConfigurationError, LedgerInUseError or DatabaseError before any change, IngressEndedError if `ingress` has ended.
     """
     ports = ports or Ports()
     supervisor = supervisor or Supervisor()
     slack_tokens(settings)
     async with supervisor.notifying(stop), contextlib.AsyncExitStack() as stack:
-        if standby:  # to wait is what was asked for
+        if standby:  # a waiting standby is ready for its service manager
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
@@ -81,7 +81,7 @@ async def run_bot(
 
 
 def front_of(core: Core) -> Front:
-    """Return what the surface works with, in the process of the core itself."""
+    """Return the dependencies of the surface, for the process of the workers."""
     return Front(core.ledger, core.outside, core.rules, core.performer, core.metrics, core.precedence)
 
 
@@ -96,7 +96,7 @@ async def _receiver(
 
 
 def _say_why(receiving: asyncio.Task[None]) -> None:
-    """Raise, in words for people, what ended the connection for good."""
+    """Raise the error that ended the connection for good, with a message for operators."""
     try:
         receiving.result()
     except TokenRefusedError as error:

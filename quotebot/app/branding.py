@@ -1,4 +1,4 @@
-"""How the seller appears on documents: settings and a logo file, read once, bounded, from this machine alone."""
+"""Seller data on documents: settings and a logo file of bounded size, read once from this machine only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_seller(settings: Settings) -> Seller:
-    """Return the seller with everything that documents show of them. Raises ConfigurationError for a logo that cannot be used."""
+    """Return the seller data that documents show. Raises ConfigurationError for an unusable logo."""
     return Seller(
         settings.seller_name,
         settings.seller_lines,
@@ -29,7 +29,7 @@ def load_seller(settings: Settings) -> Seller:
 
 def _logo(path: Path) -> bytes:
     try:
-        if not path.is_file():  # nor a pipe, which would never end
+        if not path.is_file():  # rejects a pipe too: a read from it would never end
             raise ConfigurationError(_refused(path, "there is no such file"))
         with path.open("rb") as file:
             content = file.read(LOGO_BYTES_MAX + 1)

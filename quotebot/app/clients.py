@@ -1,4 +1,4 @@
-"""Builds what talks to the outside: the only module that chooses concrete adapters."""
+"""Construction of the clients of external services: the only module that chooses concrete adapters."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
-NO_KEY: Final = "none"  # the library insists on one; a server that wants none does not look at it
-# A connection idle for longer is closed: one that the other side closes just as it is used again leaves an unknown outcome behind.
-# Longer than a channel's pacing (a message a second), so that a thread's messages share one.
+NO_KEY: Final = "none"  # the library requires a key; a server without keys ignores it
+# Idle connections are closed after this time: if the server closes one just as it is reused, the call's outcome is uncertain.
+# It is longer than a channel's pacing (one message per second), so that the messages of a thread share a connection.
 IDLE_SECONDS: Final = 1.5
 
 
@@ -45,14 +45,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the bot talks to: Slack's client, for the socket and the surface, and the adapters, for its effects."""
+    """Clients of the external services: Slack's client for the socket and the surface, and the adapters for effects."""
 
     client: AsyncWebClient
     adapters: Adapters
 
 
 async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
-    """Return the outside over real connections; `stack` closes them. Raises ConfigurationError without a Slack token."""
+    """Return the clients with real connections; `stack` closes them. Raises ConfigurationError without a Slack token."""
     bot_token, _ = slack_tokens(settings)
     session = await stack.enter_async_context(closed_session(connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_SECONDS)))
     client = web_client(bot_token, settings, session)
@@ -61,20 +61,20 @@ async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) 
 
 def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:
     """Return Slack's client without its own retries and redirects."""
-    from adapters.slack.client import BoundedWebClient  # noqa: PLC0415 -- a start pays for Slack when it needs it
+    from adapters.slack.client import BoundedWebClient  # noqa: PLC0415 -- the start imports Slack only when it needs it
 
     return BoundedWebClient(
         token=bot_token,
         base_url=str(settings.slack_api_url),
         session=session,
-        retry_handlers=[],  # the ledger is the only retrier: the SDK's own would post twice
+        retry_handlers=[],  # only the ledger retries: a retry by the SDK would post twice
     )
 
 
 def build_adapters(
     stack: contextlib.AsyncExitStack, client: AsyncWebClient, session: aiohttp.ClientSession, settings: Settings
 ) -> Adapters:
-    """Return the adapters, each with the deadline of its class; `stack` closes what has to be closed."""
+    """Return the adapters, each with the timeout of its effect class; `stack` closes those that need it."""
     from adapters.slack.api import SlackApi  # noqa: PLC0415 -- as above
 
     lines = matrix(settings)
@@ -94,7 +94,7 @@ def build_adapters(
 
 @contextlib.asynccontextmanager
 async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[EffectHandlers | None]:
-    """Give what can ask the outside whether something was done, for a command line beside the bot; None without a Slack token."""
+    """Yield the effect handlers for the command line, to reconcile uncertain effects beside the bot; None without a Slack token."""
     if settings.slack_bot_token is None:
         yield None
         return
@@ -105,7 +105,7 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Ef
 
 
 def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> EffectHandlers:
-    """Return what performs effects with these adapters."""
+    """Return the effect handlers over these adapters."""
     pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
     rules, seller = load_rules(settings), load_seller(settings)
     channels = Channels(ledger.clock, adapters.slack, settings.shared_channels)
@@ -114,7 +114,7 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> E
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:
-    """Return Salesforce's client alone, or None when it is not configured; `stack` closes it."""
+    """Return only the Salesforce client, or None if it is not configured; `stack` closes it."""
     salesforce = _salesforce(settings, matrix(settings).of("crm.create"))
     if salesforce is not None:
         stack.push_async_callback(salesforce.close)
@@ -122,7 +122,7 @@ def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> 
 
 
 def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_client: Any = None) -> Model | None:
-    """Return the model, or None when none is configured; `stack` closes it. `http_client` is the library's own unless given."""
+    """Return the model, or None if none is configured; `stack` closes it. `http_client` replaces the library's own client."""
     if settings.llm_base_url is None or settings.llm_model is None:
         return None
     from adapters.llm.api import Llm  # noqa: PLC0415 -- as above
@@ -161,13 +161,13 @@ def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:
 
 
 class AllowanceWatch:
-    """Says once in the log when the org's allowance of calls runs short, and again when it has recovered and runs short again."""
+    """Log warning for a nearly used-up allowance of API calls: once, and again only after the allowance has recovered."""
 
     def __init__(self) -> None:
         self._warned = False
 
     def __call__(self, usage: ApiUsage) -> None:
-        """Look at what an answer said; called in a worker thread."""
+        """Check the usage that a response reported; called in a worker thread."""
         if usage.warns and not self._warned:
             what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
             log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
@@ -175,7 +175,7 @@ class AllowanceWatch:
 
 
 def crm_mapping(settings: Settings) -> CrmMapping:
-    """Return which field of the org holds what: the installation's own table, or the one that comes with this build."""
+    """Return the mapping of our data to the org's fields: the installation's own, or the default of this build."""
     from adapters.salesforce.mapping import default_mapping, read_mapping  # noqa: PLC0415 -- as above
 
     own = settings.salesforce_mapping
@@ -183,7 +183,7 @@ def crm_mapping(settings: Settings) -> CrmMapping:
 
 
 def salesforce_credentials(settings: Settings) -> Credentials | None:
-    """Return how this installation logs in to Salesforce, or None when it does not."""
+    """Return the Salesforce credentials of this installation, or None if they are not configured."""
     from adapters.salesforce.login import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
 
     client_id, secret = settings.salesforce_client_id, settings.salesforce_client_secret

@@ -1,8 +1,8 @@
-"""The first start of an installation, told apart from a ledger that was lost.
+"""The first start of an installation, distinguished from a lost ledger.
 
 A missing or empty ledger beside audit keys, anchors, documents or backups is a lost one (a disk that is not mounted, a wrong `rm`):
-a new one would give every quote number out again. Only a folder without any of these, or `quotebot run --new`, begins a ledger. A
-marker file says so until the ledger is there, so that a first start that is cut off can go on.
+a new one would allocate every quote number again. Only a folder without any of these, or `quotebot run --new`, begins a ledger. A
+marker file records the first start until the ledger exists, so that an interrupted first start can continue.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 MARKER: Final = "ledger.beginning"
-NAMED: Final = 4  # of what is found
+NAMED: Final = 4  # traces listed in the error
 _DOCUMENTS: Final = "artefacts"
 
 
 class LedgerLostError(ConfigurationError):
-    """There is no ledger, and there was one."""
+    """The ledger existed and is lost."""
 
 
 def require_ledger_or_beginning(settings: Settings) -> None:
-    """Raise LedgerLostError when there was a ledger and it is missing or empty. Marks a first start."""
+    """Raise LedgerLostError if an earlier ledger is missing or empty. Marks a first start."""
     require_ledger(settings)
     if _is_missing(settings.ledger_path):
         _mark(settings.data_dir / MARKER)
@@ -42,12 +42,12 @@ def ledger_begun(path: Path) -> None:
     """Remove the marker of a first start: the ledger at `path` is open."""
     marker = path.with_name(MARKER)
     if marker.exists():
-        with contextlib.suppress(OSError):  # a folder that is read-only now
+        with contextlib.suppress(OSError):  # the folder may have become read-only
             marker.unlink()
 
 
 def require_ledger(settings: Settings) -> None:
-    """Raise LedgerLostError when the ledger is missing or empty and something says that there was one. Changes nothing."""
+    """Raise LedgerLostError if the ledger is missing or empty and the folder has traces of an earlier one. Changes nothing."""
     if not _is_missing(settings.ledger_path) or (settings.data_dir / MARKER).exists():
         return
     found = traces_of_ledger(settings)
@@ -64,7 +64,7 @@ def require_ledger(settings: Settings) -> None:
 
 
 def begin_anew(settings: Settings) -> list[str]:
-    """Let the next start begin an empty ledger; return what is left of an older one. Raises ConfigurationError if there is one."""
+    """Allow the next start to begin an empty ledger; return the traces of an older one. Raises ConfigurationError if one exists."""
     if not _is_missing(settings.ledger_path):
         raise ConfigurationError(
             f"There is a ledger at {settings.ledger_path.absolute()}. Nothing was started. --new is for a folder whose ledger is "
@@ -76,7 +76,7 @@ def begin_anew(settings: Settings) -> list[str]:
 
 
 def traces_of_ledger(settings: Settings) -> list[str]:
-    """Return what only an installation that had a ledger has."""
+    """Return the names of files and folders that exist only if the installation had a ledger."""
     folder = settings.data_dir
     if not folder.is_dir():
         return []
@@ -88,7 +88,7 @@ def traces_of_ledger(settings: Settings) -> list[str]:
 
 
 def _is_missing(path: Path) -> bool:
-    if switch.ready(path).exists():  # a restore that was cut off: whoever opens finishes it
+    if switch.ready(path).exists():  # an interrupted restore: the next open finishes it
         return False
     wal = path.with_name(f"{path.name}-wal")
     return not any(each.exists() and each.stat().st_size for each in (path, wal))

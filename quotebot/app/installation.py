@@ -1,4 +1,4 @@
-"""Opens an installation: its ledger, its audit keys, its rules. What the bot and the command line share, without Slack or CRM."""
+"""Access to an installation: its ledger, audit keys and rules. Shared by the bot and the command line, without Slack or CRM."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LedgerInUseError(Exception):
 
 
 def load_rules(settings: Settings) -> Rules:
-    """Return the policy and the approvers, with the ruleset that prices while the ledger has none (store/rulesets.py)."""
+    """Return the policy and the approvers, with the ruleset that applies while the ledger has none (store/rulesets.py)."""
     return Rules(
         ruleset=_ruleset(),
         policy=_policy(),
@@ -92,11 +92,11 @@ async def open_ledger(
     *,
     terminal_user: str | None = None,
 ) -> AsyncIterator[Ledger]:
-    """Open the ledger for reserving and reading; only the bot's own process may claim. `terminal_user`: as of Audit."""
+    """Open the ledger for reserving and reading; only the bot's own process may claim. `terminal_user` is that of Audit."""
     clock = clock or SystemClock()
     audit = open_audit(settings, terminal_user=terminal_user)
     migrating: list[str] = []
-    lock = _try_lock(settings.ledger_path)  # no bot runs: the schema may be brought up to date
+    lock = _try_lock(settings.ledger_path)  # while no bot runs, the schema may be migrated
     try:
         database = await open_database(
             settings.ledger_path,
@@ -121,7 +121,7 @@ async def open_ledger(
 
 
 def _try_lock(path: Path) -> InstanceLock | None:
-    """Take the lock of the one active bot, or return None. Raises DatabaseError where the folder cannot be written."""
+    """Take the lock of the one active bot, or return None. Raises DatabaseError if the folder cannot be written."""
     try:
         return hold_instance_lock(path)
     except OSError as error:
@@ -129,7 +129,7 @@ def _try_lock(path: Path) -> InstanceLock | None:
 
 
 async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
-    """Record who brought the ledger up to this build's schema."""
+    """Record in the audit the user who migrated the ledger to this build's schema."""
     now, after = ledger.clock.now_ms(), {"build": __version__}
 
     def work(tx: Tx) -> None:
@@ -139,7 +139,7 @@ async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
 
 
 def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit:
-    """Return the audit with the installation's signing keys; a new ledger gets its first. Raises LedgerLostError."""
+    """Return the audit with the installation's signing keys; a new ledger gets its first key. Raises LedgerLostError."""
     require_ledger_or_beginning(settings)
     keyring = load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists())
     return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
@@ -160,12 +160,12 @@ async def open_database(
     on_migrating: Callable[[], object] = lambda: None,
     engine: type[SqliteDatabase] = SqliteDatabase,
 ) -> Database:
-    """Open the ledger file with the ledger's and the domain's schema and statements; the bot's own process also keeps its WAL.
+    """Open the ledger file with the ledger's and the domain's schema and statements; only the bot checkpoints the WAL.
 
-    `keeps_room`: whether it gives up the room kept for a full disk when that is met; None: a bot does. `contended`: true while
-    another process waits for an acknowledgement; batches are short then. `let_by` lets that one write first. `at_once`: what
-    can be written without waiting is written on the loop's own thread. `copy_after`: how many changed rows are worth a checkpoint.
-    `on_migrating` is called before the schema of a ledger that was used is changed.
+    `keeps_room`: this process frees the disk space reserved for a full disk when it needs it; None: only a bot does. `contended`
+    returns true while another process waits for an acknowledgement; batches are short then. `let_by` waits until that process has
+    written. `at_once`: the loop's own thread writes whatever need not wait. `copy_after`: number of changed rows after which a
+    checkpoint pays. `on_migrating` is called before the schema of a used ledger is changed.
     """
 
     def before_migrating() -> None:
@@ -202,7 +202,7 @@ async def open_database(
 
 
 def _back_up_first(path: Path, keyring: Keyring, clock: Clock) -> None:
-    """Keep the ledger as the older build left it: forward is the only way a migration goes. Its audit may be in any state."""
+    """Back up the ledger of the older build before its migration, which cannot be undone. Its audit may be in any state."""
     try:
         made = back_up(Source(path, proof_by(None), keyring, __version__), path.parent / FOLDER, clock.now_ms())
     except BackupError as error:
@@ -213,12 +213,12 @@ def _back_up_first(path: Path, keyring: Keyring, clock: Clock) -> None:
 
 
 def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
-    """Return what this build makes of a ledger's file, and its statements by name, for who only looks at one."""
+    """Return this build's migrations and its statements by name, for read-only access to a ledger."""
     return [*_migrations("ledger"), *_migrations("quotebot.store")], _statements()
 
 
 def proof_by(keyring: Keyring | None) -> Proof:
-    """Return what this build proves a ledger by: these audit keys, its statements and its schema."""
+    """Return the inputs of this build's proof of a ledger: these audit keys, its statements, its schema and its replay."""
     migrations, statements = schema_and_statements()
     return Proof(keyring, statements, migrations, history.replay)
 
@@ -235,12 +235,12 @@ def dead_letters(ledger: Ledger) -> DeadLetters:
 
 @contextlib.asynccontextmanager
 async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -> AsyncIterator[bool]:
-    """Hold the lock of the one active bot. With `stop` wait for it until that is set, and yield whether it was got.
+    """Hold the lock of the one active bot. With `stop`, wait for the lock until `stop` is set; yield true if it was acquired.
 
-    Raises LedgerInUseError when another bot holds it and there is no waiting.
+    Raises LedgerInUseError if another bot holds the lock and `stop` is not given.
     """
     lock = _try_lock(settings.ledger_path)
-    for _ in range(LOCK_LOOKS):  # a command line that has just opened the ledger lets go within milliseconds
+    for _ in range(LOCK_LOOKS):  # a command line that opens the ledger releases the lock within milliseconds
         if lock is not None:
             break
         await asyncio.sleep(LOCK_LOOK_SECONDS)

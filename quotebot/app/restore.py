@@ -1,7 +1,8 @@
-"""Puts an installation's ledger back to a backup, as a new generation of it.
+"""Restore of an installation's ledger from a backup, as a new generation.
 
-Everything is prepared on a copy beside the ledger; one rename puts that in force (ledger/operator/switch.py). So a restore that is
-cut off, wherever, leaves the old ledger or the new one, whole. Nothing else of the folder is touched: keys and documents stay.
+Everything is prepared on a copy beside the ledger; one rename puts the copy in force (ledger/operator/switch.py). A restore that is
+interrupted at any point therefore leaves the old ledger or the new one, complete. The rest of the folder is unchanged: keys and
+documents stay.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What can still be read of the ledger that is to be replaced. `operations` is None when it is gone or cannot be read."""
+    """Readable facts of the ledger that is to be replaced. `operations` is None if it is missing or cannot be read."""
 
     operations: int | None = None
     generation: int = 1
@@ -51,7 +52,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came of a restore. `replaced` is the folder with the old file; numbers by year are the last ones that are skipped."""
+    """Result of a restore. `replaced` is the folder with the old file; `numbers` are the last skipped quote numbers by year."""
 
     generation: int
     in_doubt: int
@@ -60,7 +61,7 @@ class Restored:
 
 
 def present(settings: Settings) -> Present:
-    """Look at the ledger as it is now, whatever state it is in."""
+    """Return the facts of the present ledger, which may be in any state."""
     path = settings.ledger_path
     if not path.exists():
         return Present()
@@ -85,10 +86,10 @@ async def restore(
     progress: Progress | None = None,
     unauthenticated: bool = False,
 ) -> Restored:
-    """Put the ledger back to the backup at `path`. `actor` and `terminal_user` are for the audit.
+    """Restore the ledger from the backup at `path`. `actor` and `terminal_user` are recorded in the audit.
 
-    `unauthenticated` takes a backup of 0.1.0, whose manifest nobody signed. Raises LedgerInUseError while a bot runs, and
-    DatabaseError for a backup that is not whole, of a newer build, or whose keys are not here: then nothing was changed.
+    `unauthenticated` accepts a backup of 0.1.0, which has an unsigned manifest. Raises LedgerInUseError while a bot runs, and
+    DatabaseError for a backup that is incomplete, of a newer build, or without its audit keys here; then nothing was changed.
     """
     disk = disk or Disk()
     backup = await asyncio.to_thread(_proven, settings, path, progress, unauthenticated=unauthenticated)
@@ -116,7 +117,7 @@ async def _prepare(
     disk: Disk,
     engine: type[SqliteDatabase],
 ) -> Restored:
-    """Make the next ledger beside the present one: a copy of the backup, of this build's schema, with everything owed in doubt."""
+    """Prepare the next ledger beside the present one: a copy of the backup in this build's schema, pending effects uncertain."""
     now, before = clock.now_ms(), present(settings)
     beginning = Beginning(
         max(before.generation, backup.manifest.generation) + 1, backup.manifest.made_at, backup.manifest.sha256, actor
@@ -160,7 +161,7 @@ def _copy(backup: Path, staged: Path, disk: Disk) -> None:
 
 
 def _prove_staged(settings: Settings, progress: Progress | None) -> None:
-    """Prove once more what is about to be put in force: it was copied, migrated and changed since it was proven."""
+    """Verify the prepared ledger before it is put in force: since its verification it was copied, migrated and changed."""
     staged = switch.staged(settings.ledger_path)
     wal = staged.with_name(f"{staged.name}-wal")
     if wal.exists() and wal.stat().st_size:

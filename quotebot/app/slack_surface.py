@@ -1,4 +1,4 @@
-"""Where people meet the bot: the surface on Slack's socket, put together for whichever process holds that socket."""
+"""Composition of the Slack surface and its socket, for the process that holds the socket."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ log = structlog.get_logger(__name__)
 
 
 class SurfaceObserver(Protocol):
-    """Whoever counts what happens at the socket."""
+    """Observer of acknowledgements, reservations and connections at the socket."""
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
-        """Note how long one acknowledgement took."""
+        """Record the duration of one acknowledgement."""
         ...
 
     def observe_reserve(self, seconds: float) -> None:
-        """Note how long one reservation took."""
+        """Record the duration of one reservation."""
         ...
 
     def count_connection(self) -> None:
-        """Note that a connection was opened."""
+        """Count an opened connection."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """What the surface works with, in the process that holds the socket."""
+    """Dependencies of the surface, in the process that holds the socket."""
 
     ledger: Ledger
     outside: Outside
@@ -78,7 +78,7 @@ def receiver_of(
     draw: Callable[[float, float], float],
     ack: Ack = send_ack,
 ) -> SocketReceiver:
-    """Return what keeps the connections to Slack and acknowledges what they bring. `draw` is the injected source of jitter."""
+    """Return the receiver, which maintains Slack's connections and acknowledges envelopes. `draw` is the injected jitter source."""
     client, arrivals = front.outside.client, dict[str, float]()
     _, app_token = slack_tokens(settings)
     surface = surface_of(front, settings, identity, arrivals)
@@ -110,7 +110,7 @@ def receiver_of(
 def surface_of(
     front: Front, settings: Settings, identity: Identity, arrivals: Mapping[str, float] = MappingProxyType({})
 ) -> Surface:
-    """Return what people meet in Slack. `arrivals`: when the envelopes at work arrived (SocketReceiver)."""
+    """Return the Slack surface. `arrivals` are the arrival times of the envelopes in progress (SocketReceiver)."""
     slack = front.outside.adapters.slack
     directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
     visibility = Visibility(front.ledger, front.performer.services.channels, front.rules.role_holders)
@@ -137,7 +137,10 @@ def surface_of(
 
 
 async def identify(slack: SlackApi) -> Identity:
-    """Ask Slack who we are, until it answers. Effects are delivered meanwhile; a refused token ends the process."""
+    """Query the bot's own identity until Slack answers; the workers deliver effects meanwhile.
+
+    Raises ConfigurationError for a refused token, which ends the process.
+    """
     while True:
         try:
             return await slack.identify()
@@ -151,7 +154,7 @@ async def identify(slack: SlackApi) -> Identity:
 
 
 def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
-    """Return what looks accounts up for forms, where that is wanted and there is a Salesforce."""
+    """Return the account lookup of the forms; None if it is disabled or Salesforce is not configured."""
     salesforce = front.outside.adapters.salesforce
     if salesforce is None or not settings.crm_account_lookup:
         return None
@@ -160,7 +163,7 @@ def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
 
 
 def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup | None:
-    """Return what looks opportunities up, where that is wanted and the mapping says what one is."""
+    """Return the opportunity lookup; None if it is disabled, Salesforce is not configured or the mapping has no opportunities."""
     salesforce = front.outside.adapters.salesforce
     if salesforce is None or not settings.crm_opportunity_lookup or salesforce.mapping.choice is None:
         return None

@@ -1,6 +1,6 @@
-"""The working half of the bot, without Slack's socket: recovery, then executor, dispatcher, housekeeping and scheduler.
+"""The bot's workers, without Slack's socket: recovery, then executor, dispatcher, housekeeping and scheduler.
 
-Everything is handed in through `Ports`, so that the fault laboratory runs this very composition on its own clock, disk and wire.
+All external dependencies come from `Ports`, so that fault tests run the same composition with their own clock, disk and network.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ LETTERS_SECONDS: Final = 2.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
 ARTEFACTS_SECONDS: Final = 3600.0
-BACKUP_SECONDS: Final = 600.0  # it is looked whether one is due
+BACKUP_SECONDS: Final = 600.0  # interval of the check whether one is due
 INTEGRITY_SECONDS: Final = 86_400.0
-INTEGRITY_FIRST_SECONDS: Final = 30.0  # a start has better things to do than to read the whole file
-YOUNG_SECONDS: Final = 10  # a process that dies before this age, again and again, is in a boot loop
+INTEGRITY_FIRST_SECONDS: Final = 30.0  # delayed: the check reads the whole file, which would slow the start
+YOUNG_SECONDS: Final = 10  # a process that repeatedly crashes before this age is in a boot loop
 DEATHS_TO_REST: Final = 8
 REST_SECONDS_MAX: Final = 60.0
-CLOSING_SECONDS: Final = 0.5  # of the drain: giving back, the last checkpoint
+CLOSING_SECONDS: Final = 0.5  # part of the drain for releasing claims and the last checkpoint
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The choke points: everything that fault tests replace, and nothing else."""
+    """External dependencies of the bot: exactly those that fault tests replace."""
 
     clock: Clock = field(default_factory=SystemClock)
     draw: Callable[[float, float], float] = field(default_factory=lambda: random.SystemRandom().uniform)
@@ -80,7 +80,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The started half: what the listeners of a surface work with."""
+    """Started workers and the objects that the listeners of a surface use."""
 
     ledger: Ledger
     outside: Outside
@@ -93,9 +93,9 @@ class Core:
 
 
 async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
-    """Recover what a dead process left, then start the workers; `stack` stops and closes everything in the opposite order.
+    """Recover the claims of a crashed process, then start the workers; `stack` stops and closes everything in reverse order.
 
-    The caller holds the instance lock. Raises DatabaseError before anything was done.
+    The caller holds the instance lock. Raises DatabaseError before any change.
     """
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
@@ -126,7 +126,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     salesforce = outside.adapters.salesforce
     if salesforce is not None:
         metrics.watch_crm(lambda: salesforce.usage)
-    stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # of a bot that is gone
+    stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # a stopped bot leaves no outdated page
     directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
     sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.services.documents.restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
@@ -140,7 +140,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
 
 
 async def _tell_of_a_restore(database: Database) -> None:
-    """Alert, at the first start of a new generation, whoever reads the log and did not restore it."""
+    """Log an alert at the first start of a new generation, for operators who did not perform the restore."""
     generation, epochs = await database.read(lambda tx: (tx.one("last_generation"), tx.all("last_epochs", limit=2)))
     if generation is None or any(row["role"] == "bot" and row["started_at"] >= generation["started_at"] for row in epochs[1:]):
         return
@@ -155,7 +155,7 @@ async def _tell_of_a_restore(database: Database) -> None:
 
 
 async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event) -> None:
-    """Slow a boot loop down: what kills this process again and again must not also hammer the outside again and again."""
+    """Pause in a boot loop: repeated crashes must not also flood the external services with repeated calls."""
     deaths = await recovery.deaths_in_a_row(database, clock.now_ms(), within_ms=YOUNG_SECONDS * 1000)
     if deaths < DEATHS_TO_REST:
         return
@@ -166,7 +166,7 @@ async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Eve
 
 
 class Workers:
-    """The executor, dispatcher, housekeepers and scheduler as tasks. If one dies the bot stops: half a bot is worse than none."""
+    """Tasks of the executor, dispatcher, housekeepers and scheduler. If one fails, the bot stops: it never runs incompletely."""
 
     def __init__(
         self,
@@ -215,16 +215,16 @@ class Workers:
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start them."""
+        """Start the tasks."""
         self.tasks = [
             asyncio.create_task(self._executor.run(), name="executor"),
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
             *(asyncio.create_task(keeper.run(), name="housekeeper") for keeper in self._housekeepers),
-            asyncio.create_task(self._scheduler.run(), name="scheduler"),  # last: what it reserves finds the others at work
+            asyncio.create_task(self._scheduler.run(), name="scheduler"),  # last, so that the others run when it reserves
         ]
 
     async def until(self, stop: asyncio.Event, other: asyncio.Task[Any] | None = None) -> None:
-        """Return when asked to stop, or when `other` is done; raise what killed a worker."""
+        """Return when `stop` is set or `other` is done; raise the error of a failed worker."""
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([stopping, *self.tasks, *([other] if other else [])], return_when=asyncio.FIRST_COMPLETED)
@@ -235,11 +235,11 @@ class Workers:
             stopping.cancel()
 
     def stopping(self) -> None:
-        """Start the clock of the drain: what is acknowledged last counts towards it."""
+        """Start the drain time: the last acknowledgements count towards it."""
         self._asked_to_stop_at = self._clock.monotonic()
 
     async def stop(self) -> None:
-        """Cancel them, wait for the attempts under way, and give back what is still claimed."""
+        """Cancel the tasks, wait for running attempts, and release the remaining claims."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -249,7 +249,7 @@ class Workers:
 
 
 def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: ArtefactSweep, guard: ClockGuard) -> list[Job]:
-    """Return what may take minutes; it runs beside the short jobs, which it must not hold up. Deleting by age needs the clock."""
+    """Return the jobs that may take minutes; they run beside the short ones. Jobs that delete by age need a trusted clock."""
     keeping = RetentionPeriods.of(settings)
 
     def needs_clock(name: str, every_seconds: float, do: Callable[[], Awaitable[object]], first_seconds: float) -> Job:
@@ -269,7 +269,7 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
 
 
 def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) -> list[Job]:
-    """Return what the housekeeper does, and how often."""
+    """Return the short housekeeping jobs with their intervals."""
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel

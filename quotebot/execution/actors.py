@@ -1,9 +1,10 @@
-"""Slack's answer about a person, judged against the bot's own workspace and kept in memory and in the ledger.
+"""Slack's record of a person, compared with the bot's own workspace and cached in memory and in the ledger.
 
-A payload names a workspace but not whether the person belongs to the bot's, or is a guest, a bot or gone: only `users.info` says
-so. An approval needs an answer of the last minute, because a role may have ended meanwhile; everything else one of the last hour.
-If Slack does not answer, its answer of the last day counts. Without one the person is unknown, and the gate refuses the unknown
-(domain/access.py). Commands ask after their acknowledgement and outside every transaction.
+A payload names a workspace, but not whether the person is a member of the bot's workspace, a guest, a bot or deactivated: only
+`users.info` has that. An approval needs an answer from the last minute, because a role may have ended in the meantime; everything
+else needs one from the last hour. If Slack does not answer, its answer from the last day counts. Without one the person is unknown,
+and the gate refuses unknown persons (domain/access.py). Commands query Slack after their acknowledgement and outside every
+transaction.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 
 ASK_SECONDS: Final = 2.0
 FRESH_MS: Final = 3_600_000
-EXCLUDED_FRESH_MS: Final = 300_000  # a guest who has become a member is kept out no longer than this
+EXCLUDED_FRESH_MS: Final = 300_000  # a guest who has become a member is refused for at most this time
 PEOPLE_MAX: Final = 10_000  # in memory
 FRESH_FOR_APPROVAL_MS: Final = 60_000
-APPROVING: Final = frozenset({"approval.decide", "quote.submit"})  # submitting may approve, when nobody else is needed
+APPROVING: Final = frozenset({"approval.decide", "quote.submit"})  # submitting may approve, if no one else is needed
 
 log = structlog.get_logger(__name__)
 
 
 class Directory:
-    """The people whom Slack has described, for one process."""
+    """Cache of Slack's records of people, for one process."""
 
     def __init__(
         self, ledger: Ledger, slack: SlackApi, *, identity: Identity | None = None, enterprise_id: str | None = None
     ) -> None:
-        """`identity` is the bot's own; without it Slack is asked once. `enterprise_id` is the configured organization."""
+        """`identity` is the bot's own; without it Slack is queried once. `enterprise_id` is the configured organization."""
         self._ledger = ledger
         self._slack = slack
         self._identity = identity
@@ -49,7 +50,7 @@ class Directory:
         self._asking: dict[tuple[str, str], asyncio.Task[Known | None]] = {}
 
     async def know(self, operation: Operation) -> bool:
-        """Make sure that the ledger holds a recent answer about the actor. False when Slack does not answer and none counts."""
+        """Ensure that the ledger has a recent answer about the actor. False if Slack gives none and no earlier one counts."""
         if operation.actor_type == "system":
             return True
         if operation.action_kind == "quote.submit":
@@ -67,7 +68,7 @@ class Directory:
         return found is not None and found.counts_at(now)
 
     async def _refresh_deciders(self, operation: Operation) -> None:
-        """Ask about those whose earlier approval the submission may reuse. Without an answer, that of the last day counts."""
+        """Refresh the approvers whose earlier approval may be reused. Without an answer, that of the last day counts."""
         now, team_id = self._ledger.clock.now_ms(), operation.team_id
         deciders = await self._ledger.database.read(lambda tx: approvals.last_deciders(tx, operation.aggregate_id))
         for user in deciders:
@@ -78,12 +79,12 @@ class Directory:
                 return
 
     def remembered(self, team_id: str, user: str, now: int, *, approving: bool = False) -> Known | None:
-        """Return the answer that is in memory, if it is recent. No ledger, no network: this is on the way to an acknowledgement."""
+        """Return the cached answer, if it is recent. Uses neither ledger nor network: it runs before an acknowledgement."""
         found = self._known.get((team_id, user))
         return found if found is not None and is_fresh(found, now, approving=approving) else None
 
     async def learn(self, team_id: str, user: str) -> Known | None:
-        """Return the answer for a read: from memory, the ledger or Slack; None when the person stays unknown."""
+        """Return the answer for a read: from memory, the ledger or Slack; None if the person stays unknown."""
         now = self._ledger.clock.now_ms()
         if (found := self.remembered(team_id, user, now)) is not None:
             return found
@@ -99,7 +100,7 @@ class Directory:
         return kept if found is None and kept is not None and kept.counts_at(now) else found
 
     async def _ask_once(self, team_id: str, user: str) -> Known | None:
-        """Ask Slack and keep its answer. Callers that wait for the same person share one request."""
+        """Query Slack and store its answer. Concurrent calls about the same person share one request."""
         place = (team_id, user)
         asking = self._asking.get(place)
         if asking is None:
@@ -148,7 +149,7 @@ class Directory:
 
 
 def is_fresh(found: Known, now: int, *, approving: bool = False) -> bool:
-    """Tell whether an answer is recent enough not to ask again."""
+    """Return true if an answer is recent enough not to query Slack again."""
     longest = FRESH_FOR_APPROVAL_MS if approving else FRESH_MS if found.kind == "member" else EXCLUDED_FRESH_MS
     return 0 <= now - found.fetched_at < longest
 
@@ -156,7 +157,7 @@ def is_fresh(found: Known, now: int, *, approving: bool = False) -> bool:
 def kind_of(member: SlackMember, home: Identity, enterprise_id: str | None) -> str:
     """Return the first kind that excludes a person from the bot's workspace, or "member".
 
-    Members of the Enterprise organization belong to it when it is configured and Slack says that the bot is part of it.
+    Members of the Enterprise organization count as members if it is configured and Slack reports that the bot is part of it.
     """
     of_organization = enterprise_id is not None and enterprise_id == home.enterprise_id and enterprise_id in member.enterprise_ids
     if member.deactivated:

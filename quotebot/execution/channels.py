@@ -1,11 +1,11 @@
-"""Facts about channels, as Slack states them: who may read what the bot posts there.
+"""Slack's facts about channels: their audience, which decides what the bot may post there.
 
-Facts of a quote are posted into a channel only when Slack says that no other organization shares it, or when the setting
-`shared_channels` lists it. Everything else counts as shared: a scope that the installation did not grant, a channel that Slack does
-not show. An outage is neither: whoever asks gets the error and tries again later.
+Facts of a quote are posted into a channel only if Slack reports that no other organization shares it, or if the setting
+`shared_channels` lists it. Every other channel counts as shared, also if the installation lacks the scope or Slack does not show
+the channel. An outage is neither: the caller gets the error and tries again later.
 
-Nothing here is asked before an acknowledgement that records something. Facts are kept in memory for a while; every process asks
-for itself.
+No command waits for these queries before its acknowledgement. Each process caches the facts in its own memory: SHARING_FRESH_MS or
+MEMBERS_FRESH_MS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHARING_FRESH_MS: Final = 60_000
 MEMBERS_FRESH_MS: Final = 600_000
-CHANNELS_MAX: Final = 1_000  # kept at once
+CHANNELS_MAX: Final = 1_000  # cached at once
 MISSING_SCOPE: Final = "missing_scope"
 
 Value = TypeVar("Value")
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 def is_direct(channel: str | None) -> bool:
-    """Tell whether a channel is a conversation of two: no approver reads along there, so no quote is created in it."""
+    """Return true if a channel is a direct message: no approver can read it, so no quote is created in it."""
     return channel is not None and channel.startswith("D")
 
 
@@ -45,7 +45,7 @@ class _Kept(Generic[Value]):
 
 
 class Channels:
-    """Asks Slack about channels and keeps the answers for a while. `listed` are the shared channels that may hold quotes."""
+    """Cache of Slack's facts about channels. `listed` are the shared channels that may hold quotes."""
 
     def __init__(self, clock: Clock, slack: SlackApi, listed: Collection[str] = ()) -> None:
         self._clock = clock
@@ -55,16 +55,16 @@ class Channels:
         self._members: dict[str, _Kept[frozenset[str]]] = {}
 
     async def may_post(self, channel: str) -> bool:
-        """Tell whether facts of a quote may be posted into a channel. Raises AdapterError when Slack does not answer."""
+        """Return true if facts of a quote may be posted into a channel. Raises AdapterError if Slack does not answer."""
         if is_direct(channel) or channel in self._listed:
             return True
         facts = await self._ask(channel, SHARING_FRESH_MS)
         return facts is not None and not facts.ext_shared
 
     async def open_to(self, user: str, channels: Iterable[str], *, seconds: float) -> frozenset[str]:
-        """Return those of the channels that are public in the workspace, or that the person is a member of.
+        """Return those of the channels that are public in the workspace, or that have the person as a member.
 
-        Whatever cannot be found out within `seconds` is left out: a missing scope, a channel without the bot, an outage.
+        A channel is left out if this is not known within `seconds`: a missing scope, a channel without the bot, an outage.
         """
         tasks = {channel: asyncio.ensure_future(self.is_open_to(user, channel)) for channel in dict.fromkeys(channels)}
         if not tasks:
@@ -76,7 +76,7 @@ class Channels:
         return frozenset(channel for channel, task in tasks.items() if not task.cancelled() and task.result())
 
     async def is_open_to(self, user: str, channel: str) -> bool | None:
-        """Tell whether a channel is public or has the person as a member; None when Slack does not answer."""
+        """Return true if a channel is public or has the person as a member; None if Slack does not answer."""
         if is_direct(channel):
             return False
         try:
@@ -89,7 +89,7 @@ class Channels:
             return None if error.failure in (Failure.TRANSIENT, Failure.THROTTLED) else False
 
     async def _ask(self, channel: str, fresh_ms: int) -> ChannelFacts | None:
-        """Return a channel's facts, at most `fresh_ms` old; None when a scope for them is missing."""
+        """Return a channel's facts, at most `fresh_ms` old; None if the scope for them is missing."""
         now = self._clock.now_ms()
         kept = self._facts.get(channel)
         if kept is not None and 0 <= now - kept.at < fresh_ms:

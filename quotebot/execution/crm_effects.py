@@ -1,4 +1,7 @@
-"""What is owed to Salesforce after a version's record, and what it may hold from us. Inside an open ledger transaction."""
+"""Follow-up effects in Salesforce after a version's record exists, and the values it may hold from us.
+
+Everything runs inside an open ledger transaction.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
 STATUS: Final = "status"
 DOCUMENT: Final = "document"
 AMOUNT: Final = "amount"
-CHOSEN, OWN = "chosen", "own"  # whose opportunity a record hangs on, in the result of what made it
+CHOSEN, OWN = "chosen", "own"  # the record's opportunity, in the result of the creating effect: the user's or ours
 _LABELS: Final = {STATUS: "The status", DOCUMENT: "The PDF", AMOUNT: "The opportunity's amount"}
 
 
 def notified_before(earlier: Iterable[Effect], version: int) -> set[str]:
-    """Return the statuses that Salesforce may hold from us: what was told last, and what was sent since and never answered."""
-    found = {"approved"}  # the record was made with it
+    """Return the statuses that Salesforce may hold from us: the last confirmed one, and those sent since without an answer."""
+    found = {"approved"}  # the record is created with it
     for effect in earlier:
         if effect.effect_class != effects.UPDATE or effect.payload.get("what") != STATUS or effect.payload["version"] != version:
             continue
@@ -41,7 +44,7 @@ def notified_before(earlier: Iterable[Effect], version: int) -> set[str]:
 
 
 def status_pending(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
-    """Owe what a decision changed about versions that Salesforce has. One that it will have is told by `after_creation`."""
+    """Return the effects of a decision on versions that have a record in Salesforce. `after_creation` handles later records."""
     if before.version != after.version:
         return _status(tx, before.quote_id, before.version, "superseded")
     old, new = status_of(before), status_of(after)
@@ -51,7 +54,7 @@ def status_pending(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, .
 
 
 def document_pending(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
-    """Owe a rendered PDF to the record of its version, when it is there."""
+    """Return the effect that attaches a rendered PDF to the record of its version, if the record exists."""
     version, sha256 = effect.payload["version"], (effect.result or {})["sha256"]
     if creation_of(tx, effect.aggregate_id, version) is None:
         return ()
@@ -59,10 +62,10 @@ def document_pending(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
 
 
 def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent, ...]:
-    """Owe what came before the record: the PDF that was rendered meanwhile, and how far its version is by now."""
+    """Return the effects that the new record is missing: its version's status, a chosen opportunity's amount, a rendered PDF."""
     status = status_of(version)
     told = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
-    if (effect.result or {}).get("opportunity") == CHOSEN:  # our own got it with the record
+    if (effect.result or {}).get("opportunity") == CHOSEN:  # our own opportunity gets its amount with the record
         told = (*told, effects.amount_in_crm(effect.aggregate_id, version.version))
     for earlier in reversed(effects_of(tx, effect.aggregate_id)):
         rendered = earlier.effect_class == effects.RENDER and earlier.payload["version"] == version.version
@@ -83,7 +86,7 @@ def _amount(tx: Tx, quote_id: str, version: int) -> tuple[EffectIntent, ...]:
 
 
 def newest_recorded(tx: Tx, quote_id: str) -> int:
-    """Return the newest version that has a record. Raises LookupError when none has."""
+    """Return the newest version that has a record. Raises LookupError if none has."""
     made = [each for each in effects_of(tx, quote_id) if each.effect_class == effects.CRM and each.state == "delivered"]
     if not made:
         raise LookupError(f"{quote_id} has no record")
@@ -91,7 +94,7 @@ def newest_recorded(tx: Tx, quote_id: str) -> int:
 
 
 def creation_of(tx: Tx, quote_id: str, version: int) -> Effect | None:
-    """Return the effect that made a version's record, or None while there is none."""
+    """Return the effect that created a version's record, or None while there is none."""
     made = [
         each
         for each in effects_of(tx, quote_id)
@@ -101,17 +104,17 @@ def creation_of(tx: Tx, quote_id: str, version: int) -> Effect | None:
 
 
 def effects_of(tx: Tx, quote_id: str) -> list[Effect]:
-    """Return all that was ever owed about a quote, oldest first."""
+    """Return all effects of a quote, in any state, oldest first."""
     return [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
 
 
 def label_of(effect: Effect) -> str:
-    """Return what people call it."""
+    """Return the display name of an update."""
     return f"{_LABELS[effect.payload['what']]} in Salesforce"
 
 
 def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
-    """Put into the reconcile queue what an update left alone, and close there what it settled."""
+    """Put a field that the update left to an operator (ASK) into the reconcile queue; otherwise close the field's open row."""
     result = effect.result or {}
     if effect.state != "delivered" or "verdict" not in result:
         return FollowUps()
@@ -124,7 +127,7 @@ def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
 
 
 def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
-    """Remember how far was read, and what was found; nothing when another reading was first."""
+    """Store the sync's cursor and its findings, and enqueue the next read if there is more. No effect if another sync was first."""
     result = effect.result or {}
     if effect.payload["what"] == "mirror":
         more = effect.state == "delivered" and result.get("more")
@@ -141,7 +144,7 @@ def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
 
 
 def _notified(tx: Tx, differences: Iterable[CrmDifference], now: int) -> FollowUps:
-    """Keep differences; what is news is said in the quote's thread and in the audit."""
+    """Store the differences; a new one is posted in the quote's thread and recorded in the audit."""
     owed: list[EffectIntent] = []
     events: list[AuditEvent] = []
     for each in differences:

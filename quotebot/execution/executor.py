@@ -1,4 +1,7 @@
-"""Executes reserved commands: claim, then decide and complete in one transaction; what fails is tried again, shelved or buried."""
+"""Executor of reserved commands: claim, then decide and complete in one transaction.
+
+A command that fails is retried, shelved for a newer build, or becomes a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ if TYPE_CHECKING:
     from ledger.records import Operation, Outcome
     from quotebot.domain.rules import Rules
 
-INTERNAL_RETRIES: Final = 1  # our own bugs are tried once more, then buried
-LOOK_SECONDS: Final = 0.05  # a look at the active ruleset serves the commands of a moment
-SHELF_SECONDS: Final = 60  # how often a command that needs a newer build is looked at again
+INTERNAL_RETRIES: Final = 1  # an internal error is retried once, then the command becomes a dead letter
+LOOK_SECONDS: Final = 0.05  # TTL of the check for a newly activated ruleset
+SHELF_SECONDS: Final = 60  # retry interval of a command that needs a newer build
 
 T = TypeVar("T")
 CircleOf = Callable[[str, str], Awaitable[Circle | None]]  # (user, channel)
@@ -40,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class Executor:
-    """Works off due operations, those of one round together so that they share commits. `draw` is the injected source of jitter."""
+    """Executor of due operations. Those of one round run together and share commits. `draw` is the injected source of jitter."""
 
     def __init__(
         self,
@@ -58,16 +61,16 @@ class Executor:
         source: str | None = None,
         judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
-        """`know` finds out who the actor is, keeps it in the ledger and says whether that suffices; without it nobody is asked.
+        """`know` stores Slack's record of the actor in the ledger and returns whether it suffices; without it Slack is not queried.
 
-        `circle_of` asks Slack whether the actor may see quotes of a channel, None for no answer; without it all may.
+        `circle_of` queries Slack whether the actor may see quotes of a channel, None for no answer; without it every actor may.
 
-        `vouched` says of a source of commands whether its people count as members until Slack says otherwise; without it, all do
-        when nobody is asked, and none when Slack is.
+        `vouched` returns whether the people of a command's source count as members while Slack has given no answer about them. By
+        default they do without `know`, and do not with it.
 
-        `follow` decides what a dead letter owes that a command puts back to work or discards. With `source` only commands of that
+        `follow` decides the follow-ups of a dead letter that a command retries or discards. With `source`, only commands of that
         source are executed.
-        `judged_at` returns the time by which a command is judged that came at one (Unix ms).
+        `judged_at` maps the time at which a command was received to the time by which it is judged (both Unix ms).
         """
         self._ledger = ledger
         self._source = source
@@ -80,8 +83,9 @@ class Executor:
         self._poll_seconds = poll_seconds
         self._precedence = precedence or Precedence(ledger.clock)
         self._looked_at = float("-inf")
-        self._claimed_at = 0  # what was not due then is looked for
-        self._took_all = False  # the last claim got less than it asked for: what is due now, somebody tells of
+        self._claimed_at = 0  # time of the last claim (Unix ms); the next due time is searched after it
+        # The last claim returned fewer rows than its limit, so no claimable row is left; the next one triggers a wake-up.
+        self._took_all = False
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -97,7 +101,7 @@ class Executor:
         return await self._ledger.next_operation_due_at(self._claimed_at)
 
     async def step(self) -> int:
-        """Execute what is due, at most one command per quote; returns how many were executed."""
+        """Execute the due commands, at most one per quote; return how many were executed."""
         most = await self._precedence.turn()
         self._claimed_at = self._now_ms()
         operations = await self._ledger.claim_operations(most, source=self._source)
@@ -116,11 +120,11 @@ class Executor:
         return self._decider.decide(tx, operation, circle=INSIDER if self._circle_of is None else NOBODY_ASKED)
 
     async def _look_ahead(self) -> None:
-        with contextlib.suppress(DatabaseError, RulesetError):  # the transaction looks again, and says what is wrong
+        with contextlib.suppress(DatabaseError, RulesetError):  # the transaction reads it again and reports the error
             await self._decider.look_ahead()
 
     async def _execute_together(self, operations: list[Operation]) -> None:
-        """Let all come to an end, each on its own; then raise what makes going on unsafe."""
+        """Run all commands to their end, independently of each other; then raise the first error: it is unsafe to continue."""
         ends = await asyncio.gather(*(self._execute_bound(operation) for operation in operations), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
@@ -152,7 +156,7 @@ class Executor:
             log.warning("operation.late_result")
         except NeedsNewerBuild as error:
             why = str(error)
-            log.error("operation.needs_newer_build", why=why)  # noqa: TRY400 -- no bug of ours: there is no traceback to read
+            log.error("operation.needs_newer_build", why=why)  # noqa: TRY400 -- no bug of ours: a traceback does not help
             await self._when_writable(lambda: self._ledger.shelve_operation(operation, why, SHELF_SECONDS * 1000))
         except DatabaseError:
             raise
@@ -171,7 +175,7 @@ class Executor:
             )
 
     async def _decided(self, operation: Operation) -> Outcome | None:
-        """Decide and complete; asks Slack about a channel only where the decision depends on it. None: put back for later."""
+        """Decide and complete; query Slack about a channel only if the decision depends on it. None: the command was put back."""
         broken = await self._broken_history(operation)
         if broken is not None:
             log.error("operation.history_broken", found=broken, do="quotebot audit verify")
@@ -192,7 +196,7 @@ class Executor:
                 circle = Circle(asked=frozenset({error.channel})) if found is None else found
 
     async def _broken_history(self, operation: Operation) -> str | None:
-        """Return why what a command is about is not what the audit says, or None."""
+        """Return why the rows of a command or its quote differ from the audit, or None if they match."""
         if operation.aggregate_id == "new":
             return None
         try:
@@ -202,13 +206,13 @@ class Executor:
         return None
 
     async def _waits_for_slack(self, operation: Operation) -> bool:
-        """Put a command back whose actor has to be known and is not: their click is not lost with one answer of Slack's."""
+        """Put a command back if its actor is not known as required: one missing answer from Slack must not lose the click."""
         if self._know is None or await self._know(operation):
             return False
         return await self._put_back(operation, "Slack has not answered who gave this command.")
 
     async def _put_back(self, operation: Operation, why: str) -> bool:
-        """Put a command back that waits for Slack; false when it has waited long enough."""
+        """Put a command back that waits for Slack; false if its retries are exhausted."""
         delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
         if delay is None:
             return False
@@ -216,12 +220,15 @@ class Executor:
         return True
 
     async def _retry(self, operation: Operation, trouble: Trouble, delay: float) -> None:
-        """Put a command back for a later try, in `delay` seconds; the card of its quote says so."""
+        """Schedule a retry of a command in `delay` seconds; the card of its quote shows it."""
         shown = await self._ledger.database.read(lambda tx: standing_drawn(tx, operation))
         await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000), shown))
 
     async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write, however long a full disk or a foreign lock lasts: the command is claimed and must come to an end."""
+        """Retry a write until it succeeds: the command is claimed and must be settled even after a full disk or a foreign lock.
+
+        Raises WritesRefused if the ledger takes no writes until a restart.
+        """
         while True:
             try:
                 return await write()

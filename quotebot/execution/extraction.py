@@ -1,7 +1,7 @@
-"""Carries out the commands about messages that a model reads, inside the executor's transaction: one slot, one answer.
+"""Execution of the commands about message extraction, inside the executor's transaction: one slot and one answer per message.
 
-Whoever comes first fills the slot: the model's reading when its effect has settled, or fixed rules when the model is held, has
-failed, or has not answered in time. Whoever comes second finds it filled and says nothing.
+The first answer fills the slot: the model's extraction once its effect has settled, or fixed rules if the model's class is held,
+the call has failed or the model has not answered in time. A second answer finds the slot filled and sends nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ ANSWERED: Final = "already_answered"
 
 @dataclass(frozen=True, slots=True)
 class ReadingWork:
-    """What it takes to answer a message: the rules of the moment."""
+    """Execution of the extraction commands by the current rules."""
 
     rules: Rules
 
     def decide(self, tx: Tx, asked: Asked, payload: ReadingPayload, now: int) -> Decision:
-        """Ask the model, or answer."""
+        """Enqueue the question to the model, or answer the message."""
         return self._ask(tx, asked, payload, now) if isinstance(payload, ReadMessage) else self._answer(tx, asked, payload, now)
 
     def _ask(self, tx: Tx, asked: Asked, message: ReadMessage, now: int) -> Decision:
-        """Owe the question to the model; when it may not or cannot be asked, answer at once."""
+        """Enqueue the question to the model; if the model may not or cannot be called, answer at once by fixed rules."""
         why = self._why_not(tx, asked, now)
         store.open_slot(tx, asked.operation_key, asked.team_id, asked.actor, asked.received_at)
         if why is not None:
@@ -64,7 +64,7 @@ class ReadingWork:
         if slot is None or slot.answered_by is not None:
             return Decision("refused", {"code": ANSWERED, "quote_id": None, "text": messages.message_answered()})
         message = parse_stored(ReadMessage.kind, slot.payload)
-        assert isinstance(message, ReadMessage)  # noqa: S101 -- asked for by its kind
+        assert isinstance(message, ReadMessage)  # noqa: S101 -- parsed by its kind
         author = replace(asked, actor=slot.user_id, team_id=slot.team_id, actor_type="user")
         question = store.asking(tx, effect_key(slot.operation_key, effects.EXTRACT, 0))
         if question is not None and question.state == "delivered" and "lines" in (question.result or {}):
@@ -81,12 +81,12 @@ class ReadingWork:
         decision, wanted = handlers.answer(author, message, found, self.rules)
         creation = None if wanted is None else wanted.canonical()
         filled = store.fill_slot(tx, reading, author.operation_key, found.read_by, creation, now)
-        assert filled  # noqa: S101 -- it was empty in this very transaction
+        assert filled  # noqa: S101 -- it was empty in this transaction
         return decision
 
 
 def answer_follows(tx: Tx, effect: Effect, now: int) -> tuple[Request, ...]:
-    """Return the command that answers a message once its question to the model is settled, or waits for a class that is held."""
+    """Return the command that answers a message, once its question to the model is settled or the effect's class is held."""
     reading = effect.payload["reading"]
     slot = store.find(tx, reading)
     over = effect.state in store.FINISHED or store.is_held(tx, effect.effect_class, now)

@@ -1,4 +1,7 @@
-"""Carries out the commands about dead letters inside the executor's transaction: the ledger's own moves, and who made them."""
+"""Execution of operator actions on dead letters and effects, inside the executor's transaction.
+
+The ledger performs the action and records the acting user.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterActions:
-    """What it takes to work dead letters: `follow` decides what else is owed (the quote's card), `operators` are Slack user ids."""
+    """Execution of the dead-letter commands. `follow` decides the follow-ups (the quote's card), `operators` are Slack user ids."""
 
     ledger: Ledger
     follow: FollowUpDecision
     operators: tuple[str, ...]
 
     def decide(self, tx: Tx, asked: Asked, payload: LetterPayload, now: int) -> Decision:
-        """Do it, or say who was first."""
+        """Perform the action; if another operator was first, reply with their name and decision."""
         if isinstance(payload, AnnounceDeadLetter):
             inserted = dead_letters.insert(tx, payload.reference, payload.channel, root_key(asked.operation_key), now)
             return handlers.announced(payload.reference, payload.channel, has_card=not inserted)
@@ -84,7 +87,7 @@ REASON: Final = "A person cancelled it on the quote's card."
 
 
 def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
-    """Say what an effect of a quote waits for; a quote out of sight is answered like one that does not exist."""
+    """Return what an effect of a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
     quote, effect = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
     row = effect_row(tx, effect_id)
     if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
@@ -98,14 +101,14 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
 
 @dataclass(frozen=True, slots=True)
 class EffectActions:
-    """Carries out Retry and Cancel: `follow` decides what else is owed (the card), `operators` are Slack user ids."""
+    """Execution of Retry and Cancel. `follow` decides the follow-ups (the quote's card), `operators` are Slack user ids."""
 
     ledger: Ledger
     follow: FollowUpDecision
     operators: tuple[str, ...]
 
     def decide(self, tx: Tx, asked: Asked, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
-        """Do it inside the executor's transaction, or say what stands in the way."""
+        """Perform the action inside the executor's transaction, or refuse it with the reason."""
         if refusal := foreign(asked, quote):
             return refusal
         effect = _effect_of_quote(tx, quote.quote_id, payload.effect_id)
@@ -127,7 +130,7 @@ class EffectActions:
             cancel_effect(self.ledger, tx, effect.id, actor=asked.actor, reason=REASON, now=now, follow=self.follow)
             return operator_actions.cancelled(asked, quote, effect, label, root)
         row = effect_row(tx, effect.id)
-        assert row is not None  # noqa: S101 -- read in this very transaction
+        assert row is not None  # noqa: S101 -- read in this transaction
         return operator_actions.too_late(asked, quote, effect, label, waiting(effect_facts(tx, row, now)).sentence, root)
 
 

@@ -1,7 +1,7 @@
-"""What a command's transaction will need and can be computed before it, so that nobody waits for that at the write gate.
+"""Precomputation for a command's transaction: prices and hashes that need no ledger, so that other writes do not wait for them.
 
-It is computed from the command alone and from the rules as they were last known, and never trusted for more than that: what the
-transaction finds otherwise, it computes anew.
+It uses only the command and the last known rules. The transaction takes a result only for the same inputs and otherwise computes
+it again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Precomputed:
-    """What was computed of one command; without a payload nothing was. Each method gives what its inputs give, known or not."""
+    """Precomputed results of one command; empty without a payload. Each method computes its result if it is not precomputed."""
 
     payload: Payload | None = None
-    creation: CreateQuote | None = None  # what it asks for, and of that:
+    creation: CreateQuote | None = None  # the requested creation; the fields below belong to it
     asked_hash: str = ""
     request: PriceRequest | None = None
     ruleset: Ruleset | None = None
@@ -34,19 +34,19 @@ class Precomputed:
     snapshot: bytes = b""
 
     def payload_of(self, operation: Operation) -> Payload:
-        """Return the payload of the operation that was foreseen. Raises NeedsNewerBuild as `parse_stored` does."""
+        """Return the payload of the precomputed operation. Raises NeedsNewerBuild as `parse_stored` does."""
         return parse_stored(operation.action_kind, operation.payload) if self.payload is None else self.payload
 
     def hash_of(self, creation: Creation) -> str:
-        """Return the hash of what is asked for."""
+        """Return the content hash of a creation."""
         return self.asked_hash if creation is self.creation else content_hash(creation)
 
     def price(self, request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingProblem, ...]:
-        """Price as the domain's `price` does."""
+        """Return the same result as the domain's `price`."""
         return self.priced if ruleset is self.ruleset and request == self.request else price(request, ruleset)
 
     def snapshot_of(self, pricing: Pricing) -> bytes:
-        """Return the canonical text of a price."""
+        """Return the canonical text of a pricing."""
         return self.snapshot if pricing is self.priced else written(pricing)
 
 
@@ -54,7 +54,7 @@ NOTHING: Final = Precomputed()
 
 
 def precompute(operation: Operation, ruleset: Ruleset) -> Precomputed:
-    """Compute what can be; nothing of what this build cannot read or has a bug about: its transaction says what is wrong."""
+    """Precompute the results of a command. Any error yields NOTHING: the command's transaction meets it again and records it."""
     try:
         payload = parse_stored(operation.action_kind, operation.payload)
         creation = payload.quote if isinstance(payload, CreateByForm) else payload
@@ -64,11 +64,11 @@ def precompute(operation: Operation, ruleset: Ruleset) -> Precomputed:
         priced = price(request, ruleset)
         snapshot = written(priced) if isinstance(priced, Pricing) else b""
         return Precomputed(payload, creation, content_hash(creation), request, ruleset, priced, snapshot)
-    except Exception:  # noqa: BLE001 -- met again, and recorded, where the command is executed
+    except Exception:  # noqa: BLE001 -- raised again, and recorded, when the command is executed
         return NOTHING
 
 
 def content_hash(payload: Creation) -> str:
-    """Hash what is asked for in this build's schema, whichever build recorded it: equal wishes have equal hashes over a deploy."""
+    """Hash a creation in this build's schema, whichever build recorded it: equal requests keep equal hashes across a deploy."""
     content: Any = payload.canonical()
     return keys.digest(content)

@@ -1,4 +1,4 @@
-"""Decides what becomes of one command, in one transaction: load what it is about, let a handler decide, save what it decided."""
+"""Decision of one command in one transaction: load its aggregate, call the handler, save the handler's decision."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from quotebot.domain.rules import Rules
 
 KEEP_REFUSED_MS: Final = 30 * 86_400_000
-KEEP_CLOSED_MS: Final = 90 * 86_400_000  # what was done about a quote, after the quote has ended
+KEEP_CLOSED_MS: Final = 90 * 86_400_000  # retention of a quote's operations after the quote has ended
 
 log = structlog.get_logger(__name__)
 
 
 class ChannelUnaskedError(Exception):
-    """A decision depends on whether somebody is in a private channel. Nothing was written; Slack is to be asked first."""
+    """A decision depends on the membership of a private channel. Nothing was written; the caller must query Slack first."""
 
     def __init__(self, channel: str) -> None:
         super().__init__(channel)
@@ -70,12 +70,12 @@ class ChannelUnaskedError(Exception):
 
 
 def as_it_came(at: int) -> int:
-    """Judge a command by the time at which it came."""
+    """Return the time at which a command was received: it is judged by that."""
     return at
 
 
 class Decider:
-    """Decides commands by the rules of the moment. Plain synchronous code: a transaction that is run again decides the same."""
+    """Command transaction by the current rules. Plain synchronous code: a transaction that is run again decides the same."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class Decider:
         follow: FollowUpDecision = no_follow_ups,
         judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
-        """`vouched` says of a source of commands whether its people are members as long as Slack has said nothing about them.
+        """`vouched` returns whether the people of a command's source count as members while Slack has given no answer about them.
 
-        `follow` decides what a dead letter owes that a command puts back to work or discards. `judged_at` returns the time by which
-        a command is judged that came at one (Unix ms): another one while the clock is not trusted.
+        `follow` decides the follow-ups of a dead letter that a command retries or discards. `judged_at` maps the time at which a
+        command was received to the time by which it is judged (both Unix ms); they differ while the clock is not trusted.
         """
         self._ledger = ledger
         self._judged_at = judged_at
@@ -100,9 +100,9 @@ class Decider:
         self._vouched = vouched
 
     async def look_ahead(self) -> None:
-        """Read what was activated meanwhile before a transaction needs it: while a large ruleset is parsed, nobody could write.
+        """Read a newly activated ruleset before a transaction needs it: parsing a large one there would block all writes.
 
-        Raises DatabaseError and RulesetError as the transaction would, which looks again.
+        Raises DatabaseError and RulesetError as the transaction does, which reads again.
         """
         await self._ledger.database.read(self._active.read)
 
@@ -110,15 +110,15 @@ class Decider:
         return self._ledger.clock.now_ms()
 
     def precompute(self, operation: Operation) -> Precomputed:
-        """Compute of a command what its transaction will need and can be known before."""
+        """Compute the results that the command's transaction needs and that do not depend on it."""
         return precompute(operation, self._active.known)
 
     def decide(self, tx: Tx, operation: Operation, foreseen: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
-        """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for what this build cannot read.
+        """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for a command that this build cannot read.
 
-        `foreseen` is what `precompute` told of this operation. Operators see what became of a command that they put back to work.
-        Raises ChannelUnaskedError when the decision depends on a channel that is not in `circle`: its members may change a quote
-        of a private channel.
+        `foreseen` is the result of `precompute` for this operation. A retried command redraws its card and its dead letter's card.
+        Raises ChannelUnaskedError if the decision depends on a channel that Slack was not queried about (`circle.asked`): members
+        of a private channel may change its quotes.
         """
         outcome = self._outcome_of(tx, operation, foreseen, circle)
         if operation.source == "cli":
@@ -128,7 +128,7 @@ class Decider:
         return replace(outcome, effects=(*outcome.effects, *again, *dead_letter_card_updated(tx, operation)))
 
     def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Precomputed, circle: Circle) -> Outcome:
-        self._rules = replace(self._rules, ruleset=self._active.read(tx))  # what an operator activated meanwhile counts at once
+        self._rules = replace(self._rules, ruleset=self._active.read(tx))  # a newly activated ruleset applies at once
         payload = foreseen.payload_of(operation)
         transport = store.transport(tx, operation.id)
         asked = Asked(
@@ -145,7 +145,7 @@ class Decider:
             terminal_user=transport.get("terminal_user"),
         )
         admitted = self._admitted(asked)
-        circle = INSIDER if operation.source == "cli" else circle  # who types at the machine's terminal can read its files
+        circle = INSIDER if operation.source == "cli" else circle  # a user of the machine's terminal can read its files
         viewer = replace(admitted, circle=circle) if isinstance(admitted, Viewer) else None
         refusal = turned_away(asked, admitted, payload, operation.aggregate_id) or self._misnamed(operation, asked, payload)
         if refusal is not None:
@@ -161,14 +161,14 @@ class Decider:
         else:
             return _answered_at_terminal(operation, self._change(tx, asked, payload, operation.aggregate_id, viewer))
         outcome = _answered_at_terminal(operation, outcome)
-        if outcome.kind == "refused":  # no quote came of it whose life would decide how long it is kept
+        if outcome.kind == "refused":  # there is no quote whose end would set the retention period
             return replace(outcome, retain_until=self._now_ms() + KEEP_REFUSED_MS)
         return outcome
 
     def _misnamed(self, operation: Operation, asked: Asked, payload: Payload) -> Decision | None:
-        """Refuse a decision from a terminal unless this process's own settings say that its user is that person in Slack.
+        """Refuse a decision from a terminal unless this process's own settings map the terminal user to that person in Slack.
 
-        The process that recorded it read settings of its own, and who stands at the terminal chooses its environment.
+        The settings of the process that recorded it are not trusted: the terminal user chooses that process's environment.
         """
         if operation.source != "cli" or not isinstance(payload, DecideApproval | DelegateApprovals):
             return None
@@ -180,7 +180,10 @@ class Decider:
         return replace(refusal, events=(AuditEvent("access.refused", operation.aggregate_id, after=facts),))
 
     def _kind(self, tx: Tx, operation: Operation) -> str:
-        """Return what the actor is, as Slack last said. Without a bot, the operator of the machine vouches for its terminals."""
+        """Return the actor's kind from Slack's last answer. Without one that counts, `vouched` decides by the source.
+
+        Without a bot, the command line vouches for the users of its terminal.
+        """
         return self._kind_of(tx, operation.team_id, operation.actor, operation.source)
 
     def _kind_of(self, tx: Tx, team_id: str, user: str, source: str) -> str:
@@ -192,7 +195,7 @@ class Decider:
         return "unknown"
 
     def _admitted(self, asked: Asked) -> Viewer | Refusal | None:
-        """Return the gate's answer about the actor; None for the scheduler."""
+        """Return the gate's decision about the actor; None for the scheduler."""
         if asked.actor_type == "system":
             return None
         return admit(asked.actor, asked.team_id, asked.actor_kind, self._rules.guest_reps)
@@ -200,7 +203,7 @@ class Decider:
     def _create(
         self, tx: Tx, asked: Asked, payload: Creation, foreseen: Precomputed, viewer: Viewer | None, *, reserved_at: int
     ) -> Outcome:
-        """Create, unless the person already has this very quote. A replay counts from when the command first came."""
+        """Create the quote, unless the person created an identical one within RESUBMISSION_MS before the reservation."""
         asked_hash = foreseen.hash_of(payload)
         since = reserved_at - handlers.RESUBMISSION_MS
         twin = store.find_twin(tx, requester=asked.actor, team_id=asked.team_id, asked_hash=asked_hash, since=since)
@@ -211,7 +214,7 @@ class Decider:
     def _create_by_form(
         self, tx: Tx, asked: Asked, payload: CreateByForm, foreseen: Precomputed, viewer: Viewer | None, *, reserved_at: int
     ) -> Outcome:
-        """Create what a form asks for, once per form: sent again with other values, it is told what it made."""
+        """Create the quote of a form, once per form. A second submission, even with other values, is answered with that quote."""
         token = f"{asked.team_id}:{payload.token}"
         made = store.find_token_use(tx, token)
         if made is not None:
@@ -222,7 +225,7 @@ class Decider:
         return outcome
 
     def _create_another(self, tx: Tx, asked: Asked, payload: CreateAnother, viewer: Viewer | None) -> Outcome:
-        """Create what was refused as a re-submission, once; a second use of the button is told what the first one made."""
+        """Create the quote of an offer, such as a refused resubmission, once. A second click is refused with the first quote."""
         offer = offered(tx, payload.token)
         if offer is None:
             return _outcome(handlers.refused_offer(asked, "offer_gone", None))
@@ -233,7 +236,7 @@ class Decider:
             return _outcome(handlers.refused_offer(asked, "already_created", made))
         proposed = parse_stored(offer.action_kind, offer.payload)
         proposed = proposed.quote if isinstance(proposed, CreateByForm | ProposeQuote) else proposed
-        assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- only creations are refused as re-submissions
+        assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- every offer is a creation
         decision = self._make(tx, asked, proposed, content_hash(proposed), NOTHING, viewer)
         if decision.quote is not None:
             store.use_token(tx, payload.token, decision.quote.quote_id, self._now_ms())
@@ -268,7 +271,7 @@ class Decider:
         return decision
 
     def _delegate(self, tx: Tx, asked: Asked, payload: DelegateApprovals) -> Outcome:
-        """Remember who stands in for whom. The command is kept as long as it is in force, and thirty days more."""
+        """Store a delegation. The command is retained while the delegation is in force, plus KEEP_REFUSED_MS."""
         since = asked.received_at if payload.since is None else payload.since
         away = () if payload.delegate is None else approval_store.delegations_of(tx, asked.team_id, payload.delegate, since)
         decision = escalation.delegate(asked, payload, self._rules, away)
@@ -278,7 +281,7 @@ class Decider:
         return replace(_outcome(decision), retain_until=max(payload.until, now) + KEEP_REFUSED_MS)
 
     def _apart(self, tx: Tx, asked: Asked, payload: ApartPayload, team_id: str) -> Outcome:  # noqa: PLR0911 -- one per kind
-        """Decide what is about no quote."""
+        """Decide a command that concerns no quote."""
         now = self._now_ms()
         keep_until = now + KEEP_REFUSED_MS
         match payload:
@@ -320,7 +323,7 @@ class Decider:
         return self._kept(tx, decision.quote or quote, _outcome(decision))
 
     def _sight(self, viewer: Viewer | None, quote: Quote) -> Sight:
-        """Return how much of a quote the giver of a command sees; the scheduler, who is no viewer, sees all."""
+        """Return how much of a quote the command's actor sees; the scheduler, which is no viewer, sees everything."""
         if viewer is None:
             return Sight.FULL
         sight = may_see(viewer, quote)
@@ -375,7 +378,7 @@ class Decider:
         return escalation.follow_up(asked, payload, quote, root, self._rules, delegations=away)
 
     def _kept(self, tx: Tx, quote: Quote, outcome: Outcome) -> Outcome:
-        """Of a quote that has ended, everything may be purged when it is old: what was done before, and this command itself."""
+        """Set the retention of a quote that has ended: its operations, this one included, may be purged after KEEP_CLOSED_MS."""
         if not is_final(quote.state):
             return outcome
         until = self._now_ms() + KEEP_CLOSED_MS
@@ -385,10 +388,10 @@ class Decider:
 
 
 def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
-    """Owe the person whose command was given up an answer where they can see it: the quote's channel, or where they typed."""
+    """Return the reply to the user of a failed command, in the quote's channel or where they typed, and the redrawn cards."""
     if operation.actor_type == "system":
-        return dead_letter_card_updated(tx, operation)  # there is nobody to answer; operators see the dead letter
-    quote_id = parse_quote_id(operation.aggregate_id)  # None: it creates one, or is about none
+        return dead_letter_card_updated(tx, operation)  # no user to answer; operators see the dead letter
+    quote_id = parse_quote_id(operation.aggregate_id)  # None: the command creates a quote, or concerns none
     quote = None if quote_id is None else _readable(tx, quote_id)
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = messages.terminal(error, operation.correlation_id, quote_id)
@@ -397,7 +400,7 @@ def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tup
 
 
 def untrusted(operation: Operation, now_ms: int) -> Outcome:
-    """Refuse a command when it, or its quote, is not what the audit says. The answer holds no fact, and no card is drawn."""
+    """Refuse a command if it or its quote differs from the audit. The answer contains no facts, and no card is drawn."""
     text = messages.history_broken(operation.correlation_id)
     answers: tuple[EffectIntent, ...] = ()
     if operation.actor_type != "system" and operation.source != "cli":
@@ -407,7 +410,7 @@ def untrusted(operation: Operation, now_ms: int) -> Outcome:
 
 
 def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
-    """Owe the card of the quote that a command is about: it says which commands wait for another try."""
+    """Return the effect that redraws the card of the command's quote: it shows which commands wait for a retry."""
     quote_id = parse_quote_id(operation.aggregate_id)
     if quote_id is None or _readable(tx, quote_id) is None:
         return ()
@@ -415,13 +418,13 @@ def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
 
 
 def dead_letter_card_updated(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
-    """Owe the card of a dead letter that this command was, when it has one."""
+    """Return the effect that redraws the card of the dead letter that this command was, if it has one."""
     card = None if operation.cycle == 1 else letter_store.find(tx, f"op{operation.id}")
     return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)
 
 
 def _readable(tx: Tx, quote_id: str) -> Quote | None:
-    """Load a quote if its row can be read: one that cannot may be why the command failed, and must not keep it from its grave."""
+    """Load a quote; None if its row cannot be read. Drawing the card may itself fail; that must not block the dead letter."""
     try:
         return store.load(tx, quote_id)
     except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError):
@@ -429,7 +432,7 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
         return None
 
 
-# Refresh what the person looked at.
+# Response codes after which the card that the user saw is redrawn.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
 
 
@@ -448,7 +451,7 @@ def _original(tx: Tx, payload: CloneQuote) -> Quote | None:
 
 
 def _answered_at_terminal(operation: Operation, outcome: Outcome) -> Outcome:
-    """Who asked at a terminal reads the answer there: nothing is sent to them in Slack."""
+    """Remove the replies of a terminal command: the user reads the answer at the terminal, so Slack gets none."""
     if operation.source != "cli":
         return outcome
     return replace(outcome, effects=tuple(effect for effect in outcome.effects if effect.effect_class != effects.REPLY))

@@ -1,4 +1,4 @@
-"""Which quotes of private channels a person may see in full: their role, or Slack's word about the channel."""
+"""Visibility of quotes in private channels: decided by the person's role, or by Slack's facts about the channel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ_SECONDS: Final = 0.8  # a read waits for Slack inside the acknowledgement
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Finds the circle of a person. `insiders` are those whom the settings give a role."""
+    """Lookup of a person's circle. `insiders` are the persons with a role in the settings."""
 
     ledger: Ledger
     channels: Channels
@@ -44,7 +44,7 @@ class Visibility:
         return replace(viewer, circle=Circle(channels=found, asked=frozenset(channels)))
 
     async def of_actor(self, user: str, channel: str) -> Circle | None:
-        """Return the circle of a person who changes a quote of this channel; None when Slack does not answer."""
+        """Return the circle of a person who changes a quote of this channel; None if Slack does not answer."""
         if user in self.insiders:
             return INSIDER
         found = await self.channels.is_open_to(user, channel)
@@ -53,6 +53,6 @@ class Visibility:
 
 
 def _channels_of(tx: Tx, quote_ids: Collection[str], user: str) -> frozenset[str]:
-    """Return the channels of those quotes that are not the person's own."""
+    """Return the channels of those quotes that the person did not request."""
     found = (store.origin(tx, quote_id) for quote_id in quote_ids)
     return frozenset(channel for requester, channel in filter(None, found) if requester != user)

@@ -1,1 +1,1 @@
-"""The acknowledging process and its messages to the workers. Nothing outside this folder knows that it exists."""
+"""The acknowledging process and its messages to the workers."""

@@ -1,6 +1,7 @@
-"""What the two processes of a bot say to each other: one JSON object a line, over a socket that only they have.
+"""Messages between the two processes of a bot: one JSON array per line, over a private socket pair.
 
-Nothing that must not be lost goes this way. What is said here makes the other quick, or counts; the ledger is what both rely on.
+A lost message loses no command, because commands are in the ledger. Messages start and stop the acknowledging process, wake the bot
+for new commands, and carry its counters.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ if TYPE_CHECKING:
     import socket
 
 
-LINE_BYTES_MAX: Final = 64 * 1024  # a longer one would read as the other's end
+LINE_BYTES_MAX: Final = 64 * 1024  # the peer takes a longer line for the end of the connection
 
 
 class IngressEndedError(Exception):
-    """The process that holds the connection to Slack (ingress.py) has ended by itself."""
+    """The process that holds the connection to Slack (process.py) has ended by itself."""
 
 
 class Wire:
-    """One end. Whatever is wrong with the other end reads as its end: a bot does not go on with half of itself."""
+    """One end of the connection. Any error of the peer counts as its end, because neither process runs without the other."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -30,13 +31,13 @@ class Wire:
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
-        """Speak over one end of a connected pair; it is closed with this."""
+        """Return a connection over one end of a connected socket pair; `close` closes that end."""
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
 
     def tell(self, word: str, value: Any = None) -> None:
-        """Say something to the other, who may be gone. Never waits; what is said in one turn of the loop leaves together.
+        """Send a message to the peer, which may have ended. Never blocks; the messages of one turn of the loop are sent together.
 
-        Raises ValueError for more than the other would listen to.
+        Raises ValueError for a message longer than LINE_BYTES_MAX, which the peer would not read.
         """
         line = json.dumps([word, value]).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
@@ -46,18 +47,18 @@ class Wire:
         self._unsaid.append(line)
 
     async def receive(self) -> tuple[str, Any] | None:
-        """Return what the other says next; None when it has ended."""
+        """Return the next message of the peer; None once it has ended."""
         try:
             line = await self._reader.readline()
         except (OSError, ValueError):
             return None
-        if not line.endswith(b"\n"):  # nothing, or the half line of somebody who was killed
+        if not line.endswith(b"\n"):  # the end, or an incomplete line of a killed process
             return None
         word, value = json.loads(line)
         return word, value
 
     async def close(self) -> None:
-        """Hang up, once what was said has left."""
+        """Send the pending messages, then close the connection."""
         self._say()
         self._writer.close()
         try:

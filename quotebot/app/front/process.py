@@ -1,10 +1,10 @@
-"""The process in front: it holds Slack's socket, records what arrives and acknowledges it. The one behind does the work.
+"""The acknowledging process: it holds Slack's socket, records commands and acknowledges them. The workers run in the bot process.
 
     Slack ──▶ ingress: reserve, acknowledge ──▶ ledger ──▶ the bot: execute, deliver
-                 └──── wire: "reserved", how long it took; board: who waits ───▲
+                 └──── IPC: wake-ups, durations; shared memory: pending acks ───▲
 
-Python runs one thread at a time, so a bot of one process makes whoever waits for an acknowledgement wait for the work of those
-before. Here the two only meet at the ledger's write gate. Neither goes on without the other: the ingress ends when the wire does.
+Python runs one thread at a time, so in a bot of one process an acknowledgement waits for the work on earlier commands. With two
+processes they compete only for the ledger's write gate. Neither runs without the other: the ingress ends when its connection does.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
     from quotebot.slack.receiver import SocketReceiver
 
-BEAT_SECONDS: Final = 0.25  # how often it looks at itself
-SILENT_SECONDS: Final = 7.0  # so long without a sign of life is a silence...
-SILENCES: Final = 2  # ...and after so many it hangs
+BEAT_SECONDS: Final = 0.25  # interval of its status messages
+SILENT_SECONDS: Final = 7.0  # an interval without a message is a silence...
+SILENCES: Final = 2  # ...and after so many in a row the process counts as hung
 TEND_SECONDS: Final = 60.0
-NUDGE_SECONDS: Final = 0.010  # between two words about new commands: each wakes the other process
-COUNTS: Final = 256  # so many are told in one word, which has to fit on a line
-SWITCH_SECONDS: Final = 0.00005  # from the loop's thread to the ledger's, where a write has to wait for a slow disk
-END_SECONDS: Final = 2.0  # beyond what its last acknowledgements may take
+NUDGE_SECONDS: Final = 0.010  # between two RESERVED messages: each wakes the other process
+COUNTS: Final = 256  # observations per message, which must fit on a line
+SWITCH_SECONDS: Final = 0.00005  # Python's thread switch interval: the ledger's thread works when a write waits for a slow disk
+END_SECONDS: Final = 2.0  # allowed beyond the time for its last acknowledgements
 
-# What is said. To the ingress:
-OPEN: Final = "open"  # who the bot is: now connect
-CLOSE: Final = "close"  # take nothing more in; let what is under way be acknowledged within so many seconds
-# and by it:
-RESERVED: Final = "reserved"  # there are new commands in the ledger
-ALIVE: Final = "alive"  # whether a connection to Slack is; said again and again, as a sign of life
-COUNTED: Final = "counted"  # what there is to count since it said so last: ["acked", kind of the envelope, seconds], ...
-REFUSED: Final = "refused"  # Slack refuses the app-level token, with this code
+# Messages to the ingress:
+OPEN: Final = "open"  # the bot's identity; the ingress connects now
+CLOSE: Final = "close"  # accept nothing more; the value is the time for envelopes in progress, in seconds
+# Messages from the ingress:
+RESERVED: Final = "reserved"  # the ledger has new commands
+ALIVE: Final = "alive"  # true if a connection to Slack is alive; also the keep-alive of the ingress
+COUNTED: Final = "counted"  # observations since the last such message: ["acked", kind of the envelope, seconds], ...
+REFUSED: Final = "refused"  # Slack refused the app-level token; the value is its code
 DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
 
 log = structlog.get_logger(__name__)
 
 
 class Ingress:
-    """The other process, as the bot sees it; in place of a SocketReceiver. Forked before there is a loop, opened when all works."""
+    """Handle of the acknowledging process in the bot, in place of a SocketReceiver. Forked before the loop starts, opened last."""
 
     def __init__(self, pid: int, end: socket.socket, board: Board, silent_seconds: float = SILENT_SECONDS) -> None:
-        """`board` is where it writes who is on the way to an acknowledgement."""
+        """`board` is the shared memory in which that process records pending acknowledgements."""
         self._pid = pid
         self._silent_seconds = silent_seconds
         self._end = end
@@ -74,10 +74,10 @@ class Ingress:
         self._wire: Wire | None = None
         self._listening: asyncio.Task[None] | None = None
         self._alive = False
-        self._heard = 0  # how many words
+        self._heard = 0  # number of received messages
 
     async def open(self, identity: Identity, *, reserved: Callable[[], object], observer: SurfaceObserver) -> None:
-        """Let it connect. `reserved` is told of every new command, `observer` of what there is to count."""
+        """Make the process connect to Slack. `reserved` is called for new commands, `observer` for durations and connections."""
         self._wire = await Wire.over(self._end)
         self._wire.tell(OPEN, asdict(identity))
         words: dict[str, Callable[[Any], object]] = {
@@ -90,7 +90,7 @@ class Ingress:
         self._listening = asyncio.create_task(self._listen(self._wire, words))
 
     async def run(self) -> None:
-        """Stay until it ends. Raises TokenRefusedError, LinkDisabledError or IngressEndedError."""
+        """Wait until the process ends. Raises TokenRefusedError, LinkDisabledError or IngressEndedError."""
         assert self._listening is not None  # noqa: S101 -- opened before
         await asyncio.shield(self._listening)
         raise IngressEndedError(
@@ -99,11 +99,11 @@ class Ingress:
         )
 
     async def is_alive(self) -> bool:
-        """Tell whether there is a connection over which Slack was heard of lately."""
+        """Return true if the process last reported a live connection to Slack."""
         return self._alive and self._listening is not None and not self._listening.done()
 
     async def close(self, seconds: float) -> None:
-        """Take nothing more in, let what is under way be acknowledged, then end it; by force when it does not come to an end."""
+        """Stop accepting envelopes, wait for the last acknowledgements, then end the process; kill it if it is late."""
         if self._wire is not None and self._listening is not None:
             self._wire.tell(CLOSE, seconds)
             await asyncio.wait({self._listening}, timeout=seconds + END_SECONDS)
@@ -115,7 +115,7 @@ class Ingress:
         await asyncio.to_thread(_reap, self._pid)
 
     async def _listen(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
-        """Do what is said until it ends; for one that hangs, which must not leave the bot deaf, that is soon."""
+        """Serve messages until the process ends. A silent one is killed, so that the bot does not run without its input."""
         hearing, watching = asyncio.create_task(self._receive(wire, words)), asyncio.create_task(self._watch())
         try:
             await asyncio.wait({hearing, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -132,8 +132,9 @@ class Ingress:
             words[word](value)
 
     async def _watch(self) -> None:
-        """Kill it when nothing was said for too long."""
-        heard, silences = self._heard, 0  # one alone may be ours: who is stopped and goes on finds the time over, the words waiting
+        """Kill the process after SILENCES intervals in a row without a message."""
+        # One silent interval may be our own: after this process was suspended, the interval is over but messages are unread.
+        heard, silences = self._heard, 0
         while silences < SILENCES:
             await asyncio.sleep(self._silent_seconds)
             heard, silences = self._heard, 0 if self._heard != heard else silences + 1
@@ -144,7 +145,7 @@ class Ingress:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
 
-    def _note_alive(self, alive: bool) -> None:  # noqa: FBT001 -- what was heard
+    def _note_alive(self, alive: bool) -> None:  # noqa: FBT001 -- the received value
         self._alive = alive
 
 
@@ -172,13 +173,14 @@ def _reap(pid: int) -> None:
 
 
 def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.AbstractContextManager[None]]) -> Ingress:
-    """Fork the process in front. Call it while there is one thread and no loop; it waits, with nothing open, until `open`.
+    """Fork the acknowledging process. Call it while there is one thread and no loop; the process does not connect until `open`.
 
-    `watched` is the block in which its log is written and its observers are told.
+    `watched` returns the context in which the process writes its log and notifies its observers.
     """
     ours, theirs = socket.socketpair()
     board = shared_board()
-    gc.freeze()  # what was imported stays: the collector neither walks it again, in front of who waits, nor unshares its memory
+    # Imported objects are permanent. A collection must not scan them: that would delay acknowledgements and unshare their memory.
+    gc.freeze()
     pid = os.fork()
     if pid:
         theirs.close()
@@ -186,7 +188,7 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
     status = 1
     try:
         ours.close()
-        for number in (signal.SIGTERM, signal.SIGINT):  # a terminal and a service manager mean all processes: the wire says when
+        for number in (signal.SIGTERM, signal.SIGINT):  # sent to all processes of the bot; this one waits for CLOSE
             signal.signal(number, signal.SIG_IGN)
         sys.setswitchinterval(SWITCH_SECONDS)
         with watched(settings):
@@ -195,13 +197,13 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
     except BaseException:
         log.exception("ingress.failed")
     finally:
-        os._exit(status)  # nothing of the process it was forked from is to be ended twice
+        os._exit(status)  # skips the exit handlers inherited from the parent process
 
 
 class _WakeUp:
-    """Tells the bot of new commands: of one at once, of those that follow in the next moment together.
+    """Wake-up of the bot for new commands: at once for the first, then one for all that follow within NUDGE_SECONDS.
 
-    To wake a process that sleeps takes as long as half a commit, and whoever is acknowledged next waits for that.
+    Waking a sleeping process takes half as long as a commit, and the next acknowledgement waits for it.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -210,7 +212,7 @@ class _WakeUp:
         self._untold = False
 
     def __call__(self) -> None:
-        """Tell of one more."""
+        """Report one more command."""
         if self._resting:
             self._untold = True
             return
@@ -225,7 +227,7 @@ class _WakeUp:
 
 
 class _Counters:
-    """Keeps what there is to count until it is told."""
+    """Buffer of observations until they are sent."""
 
     def __init__(self) -> None:
         self._untold: list[tuple[str | float, ...]] = []
@@ -248,7 +250,7 @@ class _Counters:
 async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
     wire = await Wire.over(end)
     async with contextlib.AsyncExitStack() as stack:
-        outside, rules = await connect_outside(stack, settings), load_rules(settings)  # meanwhile the bot recovers
+        outside, rules = await connect_outside(stack, settings), load_rules(settings)  # the bot recovers in parallel
         heard = await wire.receive()
         if heard is None:  # the bot ended before it was ready
             return
@@ -265,7 +267,7 @@ async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
             task.cancel()
         ends = await asyncio.gather(*working, return_exceptions=True)
         if hearing.done() and asked is None:
-            log.warning("ingress.alone")  # the bot was killed: what is not acknowledged is delivered again
+            log.warning("ingress.alone")  # the bot was killed: Slack delivers unacknowledged envelopes again
             os._exit(1)
         await receiver.close(0.0 if asked is None else float(asked[1]))
         tally.tell(wire)
@@ -276,7 +278,7 @@ async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
 async def _open_ledger(
     stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, on_reserved: Callable[[], object]
 ) -> Ledger:
-    """Open the ledger beside the bot's own: to reserve and to read, with a part in the room that is kept for a full disk."""
+    """Open a second connection to the ledger, for reserving and reading; this process may also free the space for a full disk."""
     audit = open_audit(settings)
     database = await open_database(
         settings.ledger_path, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True, at_once=True
@@ -300,9 +302,9 @@ def _say_why(wire: Wire, ends: list[BaseException | None]) -> None:
 
 
 async def _look_after(ledger: Ledger, receiver: SocketReceiver, tally: _Counters, wire: Wire) -> None:
-    """Tell what was counted and whether the connection lives, and keep room for a full disk.
+    """Report the observations and whether a connection to Slack is alive; maintain the disk space reserved for a full disk.
 
-    Raises IngressEndedError when the ledger takes no writes until a restart.
+    Raises IngressEndedError if the ledger takes no writes until a restart.
     """
     tended_at = ledger.clock.monotonic()
     while True:
