@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from faults.lab.steps import MANAGER, REP, ArmsFault, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits
 from faults.lab.wire import Wire
 from faults.scenarios.workflows import NEW, QUOTE, Story
-from quotebot.commands import registry
 from quotebot.commands.registry import CreateQuote
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Deploys:
 
         CreateQuote.canonical = canonical  # type: ignore[method-assign] # what a deploy does, in this process alone
         CreateQuote.schema = DEPLOYED
-        registry.UPCASTERS = {**registry.UPCASTERS, ("quote.create", DEPLOYED - 1): lambda stored: {**stored, "v": DEPLOYED}}  # type: ignore[misc] # as above
+        CreateQuote.upcasters = {**CreateQuote.upcasters, DEPLOYED - 1: lambda stored: {**stored, "v": DEPLOYED}}
 
     def again(self, cell: Cell) -> None:
         """Nothing to do: the build is installed."""

@@ -17,7 +17,7 @@ from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import Trouble
 from quotebot.ack_priority import Precedence
-from quotebot.commands.registry import NeedsNewerBuild
+from quotebot.commands.payload import NeedsNewerBuild
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
 from quotebot.domain.catalogue.rulesets import RulesetError
 from quotebot.execution.transaction import ChannelUnaskedError, Decider, as_it_came, failure_answer, standing_drawn, untrusted

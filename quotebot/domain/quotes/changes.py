@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain.pricing.price_requests import LineRequest, PricingProblem, clipped
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    from collections.abc import Mapping
 
     from quotebot.domain.pricing.price_requests import PriceRequest
 
@@ -35,6 +36,34 @@ class Changes:
     region: str | None = None
     with_tax: bool | None = None
     terms: tuple[str, ...] | None = None  # replaces all terms; () removes them
+
+
+def canonical_changes(changes: Changes) -> dict[str, object]:
+    """Return the JSON-ready form."""
+    discount = changes.discount_percent
+    return {
+        "lines": [{"deed": line.deed, "sku": line.sku, "quantity": line.quantity} for line in changes.lines],
+        "term_months": changes.term_months,
+        "requested_discount_percent": None if discount is None else format(discount.normalize(), "f"),
+        "currency": changes.currency,
+        "region": changes.region,
+        "with_tax": changes.with_tax,
+        "terms": None if changes.terms is None else list(changes.terms),
+    }
+
+
+def parse_changes(stored: Mapping[str, Any]) -> Changes:
+    """Rebuild the edits of `canonical_changes`."""
+    term, discount, terms = stored["term_months"], stored["requested_discount_percent"], stored["terms"]
+    return Changes(
+        lines=tuple(LineChange(line["deed"], line["sku"], int(line["quantity"])) for line in stored["lines"]),
+        term_months=None if term is None else int(str(term)),
+        discount_percent=None if discount is None else Decimal(str(discount)),
+        currency=stored["currency"],
+        region=stored["region"],
+        with_tax=stored["with_tax"],
+        terms=None if terms is None else tuple(str(term) for term in terms),
+    )
 
 
 def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:

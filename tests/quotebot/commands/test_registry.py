@@ -28,14 +28,13 @@ from quotebot.commands.lifecycle import (
     RefreshCard,
 )
 from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter, ShowHome
+from quotebot.commands.payload import NeedsNewerBuild
 from quotebot.commands.registry import (
     REGISTRY,
-    UPCASTERS,
     CreateAnother,
     CreateByForm,
     CreateQuote,
     DecideApproval,
-    NeedsNewerBuild,
     Payload,
     ProposeQuote,
     ReviseQuote,
@@ -327,10 +326,10 @@ def test_every_pinned_schema_is_read_as_the_same_command(kind: str, schema: int)
 
 
 def test_every_schema_below_the_current_one_has_an_upcaster_to_the_next() -> None:
-    steps = {(kind, version) for kind, payload in REGISTRY.items() for version in range(1, payload.schema)}
-    assert set(UPCASTERS) == steps
-    for kind, version in steps:
-        assert UPCASTERS[(kind, version)](stored(kind, version)) == stored(kind, version + 1)
+    for kind, payload in REGISTRY.items():
+        assert set(payload.upcasters) == set(range(1, payload.schema))
+        for version, upcast in payload.upcasters.items():
+            assert upcast(stored(kind, version)) == stored(kind, version + 1)
 
 
 def test_an_upcast_leaves_what_was_stored_as_it_is() -> None:

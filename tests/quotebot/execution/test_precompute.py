@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.records import Outcome
-from quotebot.commands.registry import CreateByForm, NeedsNewerBuild, SubmitQuote
+from quotebot.commands.payload import NeedsNewerBuild
+from quotebot.commands.registry import CreateByForm, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, price
 from quotebot.execution.precompute import NOTHING, Precomputed, precompute
 from quotebot.execution.transaction import Decider
