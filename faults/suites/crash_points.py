@@ -83,7 +83,7 @@ def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to try of a scenario: one window or all; the number of crashes during recovery, or all with None; the sample's seed."""
+    """Requested part of a scenario: one window or all; the number of crashes during recovery (None: all); the sample's seed."""
 
     only: Window | None = None
     recoveries: int | None = RECOVERIES_PER_STORY

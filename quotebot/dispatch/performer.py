@@ -97,7 +97,7 @@ class QuotePerformer:
         pacer: Pacer | None = None,
         channels: Channels | None = None,
     ) -> None:
-        """`pacer` assigns turns per channel, `channels` knows who reads a channel; each defaults to an instance of its own."""
+        """`pacer` assigns turns per channel, `channels` finds out who can read a channel; each defaults to a new instance."""
         self._channels = channels
         self._pacer = Pacer(ledger.clock) if pacer is None else pacer
         self._ledger = ledger
@@ -153,7 +153,7 @@ class QuotePerformer:
 
     @cached_property
     def channels(self) -> Channels:
-        """The lookup of who reads a channel."""
+        """Lookup of the people who can read a channel."""
         return Channels(self._ledger.clock, self._adapters.slack) if self._channels is None else self._channels
 
     @property
