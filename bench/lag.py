@@ -3,8 +3,8 @@
     ./run bench lag [--json]
 
 A probe asks to be called every 2 ms and records how late it is called, three times in one run: on an idle loop; with the PDFs and
-the slow calls in another process, which measures the cost of the machine itself; and with them in this process, through the real client
-and the real renderer. Goal: p99 below 10 ms, or on a busy machine at most 2 ms above the cost of the machine itself.
+the slow calls in another process, which measures the cost of the machine itself; and with them in this process, through the real
+client and the real renderer. Goal: p99 below 10 ms, or on a busy machine at most 2 ms above the cost of the machine itself.
 """
 
 from __future__ import annotations
