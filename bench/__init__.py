@@ -1,1 +1,1 @@
-"""Benchmarks. Ratios inside one run are what counts; `./run bench NAME` runs one."""
+"""Benchmarks. Only ratios inside one run are comparable; `./run bench NAME` runs one."""

@@ -1,11 +1,11 @@
-"""Every benchmark in one run, and one table of what each found beside what was wanted.
+"""All benchmarks in one run, and one table with each goal, its result and its verdict.
 
     ./run bench [--quick] [--only start,ledger] [--json FILE]
-    ./run bench --write FILE        the page docs/performance.md, from what --json wrote; that is kept beside it
+    ./run bench --write FILE        the page docs/performance.md, from the output of --json, which is stored beside it
 
-A benchmark is a script of this folder that knows `--json` and prints an object with `goals`: each a `goal` in words, what was
-`found` (a number, or median, min and max), and a `verdict`. One after the other, so that none disturbs the next; a tool without
-goals is not run. Status 1: a goal was missed, or a benchmark did not end well.
+A benchmark is a script of this folder that accepts `--json` and prints an object with `goals`: each has a `goal` in words, the
+result `found` (a number, or median, min and max), and a `verdict`. They run one after another, so that none disturbs another; a
+tool without goals is not run. Status 1: a goal was missed, or a benchmark failed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ that the machine was too busy, or that what to compare with was not installed.
 
 
 def benchmarks(folder: Path) -> list[Path]:
-    """Return the scripts that can be part of the table."""
+    """Return the scripts that belong in the table."""
     return [script for script in sorted(folder.glob("[!_]*.py")) if '"--json"' in script.read_text("utf-8")]
 
 
 def run(script: Path, options: Sequence[str], seconds_max: float = SECONDS_MAX) -> dict[str, Any]:
-    """Run one benchmark and return its report; one that ends badly is a report with its last words."""
+    """Run one benchmark and return its report; the report of a failed one contains the end of its output."""
     try:
         done = subprocess.run(
             [sys.executable, script, "--json", *options], capture_output=True, text=True, timeout=seconds_max, check=False
@@ -65,14 +65,14 @@ def _failed(words: str) -> dict[str, Any]:
 
 
 def rows(reports: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """Return the table: a line for each goal."""
+    """Return the table, one row per goal."""
     return [
         (name, str(goal["goal"]), found(goal), str(goal["verdict"])) for name, report in reports.items() for goal in report["goals"]
     ]
 
 
 def found(goal: Mapping[str, Any]) -> str:
-    """Return what was found in words: "5.2x [4.9 - 5.6]"."""
+    """Format a result: "5.2x [4.9 - 5.6]"."""
     value, unit = goal.get("found"), goal.get("unit", "")
     if isinstance(value, dict):
         return f"{value['median']:.2f}{unit} [{value['min']:.2f} - {value['max']:.2f}]"
@@ -80,7 +80,7 @@ def found(goal: Mapping[str, Any]) -> str:
 
 
 def lines(table: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield the table for a terminal."""
+    """Yield the lines of the table for a terminal."""
     widths = [max(len(row[column]) for row in (COLUMNS, *table)) for column in range(len(COLUMNS) - 1)]
     for row in (COLUMNS, *table):
         yield "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]))
@@ -100,7 +100,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the benchmarks that the command line names."""
     asked = _parser().parse_args()
     if asked.write:
         results = json.loads(asked.write.read_text("utf-8"))

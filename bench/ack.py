@@ -1,11 +1,11 @@
-"""How soon a command is acknowledged: the bot, which has made it durable by then, beside three applications that remember nothing.
+"""Acknowledgement latency: the bot, which stores a command before its acknowledgement, beside three apps that store nothing.
 
     ./run bench ack [--rates 1,50,200,1000] [--only rates,burst,pdfs,slow-flush,flood] [--rounds N] [--quick] [--json]
 
-Slack is a small server in this process; it keeps the time, from the sending of an envelope to its acknowledgement. Each application
-is a process of its own, the bot as shipped: every command is then executed and its card posted, beside the next acknowledgements.
-After each volley the ledger is compared with what was said. That no acknowledgement leaves before its fsync is shown call by call
-in faults/suites/test_ack_after_fsync.py. Status 1: a check failed or a goal was missed; 64: not started, and why is said.
+Slack is a small server in this process, which measures the time from sending an envelope to its acknowledgement. Each application
+is its own process, the bot as shipped: it also executes every command and posts its card, while it acknowledges the next ones.
+After each volley the ledger is compared with the acknowledgements. faults/suites/test_ack_after_fsync.py checks by system calls
+that no acknowledgement is sent before its fsync. Status 1: a check failed or a goal was missed; 64: not started, with the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quotebot.views import messages  # noqa: E402 -- after the path
 APPS: Final = ("raw", "bolt", "bolt-pbr", BOT)
 STAGES: Final = ("rates", "burst", "pdfs", "slow-flush", "flood")
 RATES: Final = (1, 50, 200, 1000)
-SECONDS, LONE = 2.0, 4  # of one volley; at one a second it is so many commands
+SECONDS, LONE = 2.0, 4  # of one volley; LONE is the number of commands at one per second
 BURST_COUNT: Final = 1000
 PDF_QUOTES: Final = 40
 PDF_RATE: Final = 200.0
@@ -53,7 +53,7 @@ stolen    seconds of processor time that the host of this machine kept for other
 
 
 class Trial:
-    """One run: the applications and what is measured on them."""
+    """One run: the applications and the measurements."""
 
     def __init__(self, slack: Slack, folder: Path, *, quick: bool) -> None:
         self._slack = slack
@@ -69,32 +69,32 @@ class Trial:
         for name in APPS:
             running = self.bot.running() if name == BOT else app(self._slack, name, self._folder)
             self._pids[name] = await stack.enter_async_context(running)
-        await self._slack.volley(BOT, [COMMAND] * 20, 20.0)  # what is imported and compiled on first use
+        await self._slack.volley(BOT, [COMMAND] * 20, 20.0)  # triggers the imports and compilation of the first use
         await self.bot.quiet()
 
     async def rates(self, rates: tuple[int, ...], turn: int) -> None:
-        """Each application in turn at each rate."""
+        """Measure each application in turn at each rate."""
         for rate in rates:
             count = LONE if rate == 1 else round(rate * (SECONDS / 4 if self._quick else SECONDS))
             for place in range(len(APPS)):
                 await self.volley(f"{rate:,}/s", APPS[(place + turn) % len(APPS)], [COMMAND] * count, float(rate))
 
     async def burst(self) -> None:
-        """A thousand at once."""
+        """Measure a thousand commands at once."""
         for name in APPS:
             await self.volley("burst", name, [COMMAND] * (100 if self._quick else BURST_COUNT), None)
 
     async def flood(self) -> None:
-        """More at once than can be recorded in time: some are refused, in time, and nothing untrue is said."""
+        """Send more at once than can be recorded in time: some are refused, in time, and no acknowledgement is untrue."""
         await self.volley("flood", BOT, [COMMAND] * (600 if self._quick else FLOOD_COUNT), None)
 
     async def pdfs(self) -> None:
-        """Acknowledge while PDFs are rendered one after the other."""
+        """Measure acknowledgements while PDFs are rendered one after another."""
         await self._slack.volley(BOT, [COMMAND] * PDF_QUOTES, 20.0)
         await self.bot.quiet()
         newest = f"SELECT quote_id FROM quotes ORDER BY length(quote_id) DESC, quote_id DESC LIMIT {PDF_QUOTES}"  # noqa: S608 -- a number of ours
         await self._slack.volley(BOT, [f"submit {quote_id}" for (quote_id,) in self.bot.rows(newest)], 100.0)
-        for _ in range(FIRST_PDF_LOOKS):  # what renders is started, and imports, with the first of them
+        for _ in range(FIRST_PDF_LOOKS):  # the first one starts the renderer, which then imports its libraries
             if self._rendered():
                 break
             await asyncio.sleep(FIRST_PDF_LOOK_SECONDS)
@@ -107,7 +107,7 @@ class Trial:
         await self.bot.quiet()
 
     async def slow_flush(self, library: Path) -> None:
-        """A second bot, whose every flush takes longer."""
+        """Measure a second bot, each of whose flushes takes longer."""
         slow = Bot(self._slack, self._folder, "slow-disk")
         shim = {"LD_PRELOAD": str(library), "BENCH_FSYNC_MS": f"{SLOW_FLUSH_MS:g}"}
         async with slow.running(**shim) as pid:
@@ -123,7 +123,7 @@ class Trial:
         _progress("slow flush", BOT, row)
 
     async def volley(self, stage: str, name: str, commands: list[str], per_second: float | None, *, settle: bool = True) -> Row:
-        """Send, wait until all is done, compare with the ledger, and keep the figures."""
+        """Send the commands, wait until all work is done, compare with the ledger, and store the figures."""
         began, stolen = cpu_seconds(self._pids[name]), stolen_seconds()
         shots = await self._slack.volley(name, commands, per_second)
         stolen = stolen_seconds() - stolen
@@ -143,7 +143,7 @@ class Trial:
 
 
 def main() -> int:
-    """Run what the command line asks for and print the report."""
+    """Run the requested measurements and print the report."""
     asked = _parser().parse_args()
     if in_memory(asked.dir):
         print(f"{asked.dir} is kept in memory, where flushing is free. Nothing was run. Choose another: --dir.", file=sys.stderr)
@@ -190,7 +190,7 @@ async def _measure(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, d
 
 
 def _progress(stage: str, name: str, row: Row) -> None:
-    """Say on stderr how far it is: all of it takes some minutes."""
+    """Print the progress on stderr: the whole run takes some minutes."""
     print(f"... {stage} {name}: {row['sent']:,} sent, p50 {row.get('p50_ms', float('nan')):.2f} ms", file=sys.stderr, flush=True)
 
 

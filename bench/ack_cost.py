@@ -1,12 +1,12 @@
-"""Where an acknowledgement's time goes: the part of the bot that answers Slack, in this process, without a network.
+"""Processor time of an acknowledgement, by part: the part of the bot that answers Slack, in this process, without a network.
 
     ./run bench ack_cost [COMMANDS]
 
-Beside `./run bench ack`, which judges, this one explains. The same commands are taken in pairs, as a thousand a second come: once
-with the ledger in memory and once on the disk; and on the disk one at a time, after pauses of 20 ms. What is printed is processor
-time per command. The columns differ in nothing but how long the machine was doing something else: what they cost more is what a
-processor's caches and a virtual machine's sleep cost. Beside it: what Bolt needs to acknowledge from memory (the same payload,
-process_before_response), and what one flush of as many pages takes when nothing else is done. One run, in turn.
+`./run bench ack` judges; this script explains. The same commands are received in pairs, as at a thousand per second, once with the
+ledger in memory and once on the disk; and on the disk one at a time, after pauses of 20 ms. The table shows processor time per
+command. The columns differ only in how long the machine did something else in between, so their difference is the cost of cold
+processor caches and of a virtual machine's sleep. For comparison: Bolt's time to acknowledge from memory (the same payload,
+process_before_response), and the time of one flush of as many pages on an idle machine. All in one run, in turn.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RARE: Final = 200  # commands after pauses
 PAUSE_SECONDS: Final = 0.02
 WARMING: Final = 100
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- fresh folders are made in it
-PAGES: Final = 8  # a commit of one command writes about so many
+PAGES: Final = 8  # a commit of one command writes about this many
 PARTS: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     "an envelope, taken in": (SocketReceiver, ("take",)),
     "what was typed, understood": (verbs, ("parse",)),
@@ -70,14 +70,14 @@ REST: Final = "the rest: tasks, futures, answers"
 
 
 class Meter:
-    """Adds up the processor time of parts; what one part spends in another is the other's alone."""
+    """Sums of the processor time by part; time spent in a nested part counts for the nested part only."""
 
     def __init__(self) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self._inner = [0.0]
 
     def watched(self, part: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `work`, measured."""
+        """Return `work` wrapped so that its time counts for `part`."""
 
         def run(*arguments: Any, **named: Any) -> Any:
             self._inner.append(0.0)
@@ -93,7 +93,7 @@ class Meter:
 
 
 class Socket:
-    """Takes acknowledgements where a connection would."""
+    """Receiver of acknowledgements in place of a connection."""
 
     closed = False
 
@@ -102,28 +102,28 @@ class Socket:
         self._all: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def awaits(self, count: int) -> asyncio.Future[None]:
-        """Return what is done when so many were sent."""
+        """Return a future that completes when `count` acknowledgements were sent."""
         self._awaited, self._all = count, asyncio.get_running_loop().create_future()
         return self._all
 
     async def send_str(self, text: str) -> None:
-        """Count it."""
+        """Count one acknowledgement."""
         self._awaited -= bool(text)
         if not self._awaited:
             self._all.set_result(None)
 
 
 class Nobody:
-    """Counts nothing."""
+    """Metrics that count nothing."""
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
-        """Let it be."""
+        """Do nothing."""
 
     def observe_reserve(self, seconds: float) -> None:
-        """Let it be."""
+        """Do nothing."""
 
     def count_connection(self) -> None:
-        """Let it be."""
+        """Do nothing."""
 
 
 def envelope(number: int) -> str:
@@ -149,7 +149,7 @@ def envelope(number: int) -> str:
 
 @contextlib.asynccontextmanager
 async def front(folder: Path) -> Any:
-    """Give what takes envelopes, over a fresh ledger in `folder`: as the bot's process in front has it."""
+    """Yield a receiver of envelopes over a fresh ledger in `folder`, as in the bot's acknowledging process."""
     values: dict[str, Any] = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1", "SLACK_API_URL": "http://127.0.0.1:1/api/"}
     settings = Settings(_env_file=None, data_dir=folder, commands_per_minute=100_000, **values)
     configure_logs(json_lines=True, secrets=settings.secrets)
@@ -169,7 +169,7 @@ async def front(folder: Path) -> Any:
 
 
 async def taken(receiver: SocketReceiver, frames: Sequence[str], together: int, pause_seconds: float) -> list[float]:
-    """Let it take so many frames together at a time; return how many seconds each group took to its last acknowledgement."""
+    """Receive the frames in groups of `together`; return the seconds of each group up to its last acknowledgement."""
     socket: Any = Socket()
     link = Link(socket, asyncio.get_running_loop().create_future())
     seconds = []
@@ -197,7 +197,7 @@ async def column(folder: Path, commands: int, together: int, pause_seconds: floa
 
 
 async def from_memory(commands: int) -> float:
-    """Return the processor seconds Bolt needs to acknowledge one envelope."""
+    """Return the processor seconds that Bolt needs to acknowledge one envelope."""
 
     async def authorize(**_: Any) -> AuthorizeResult:
         return AuthorizeResult(enterprise_id=None, team_id="T0BENCH", bot_token="xoxb-1", bot_id="B0BENCH", bot_user_id="U0BENCH")  # noqa: S106
@@ -230,7 +230,7 @@ class _Client:
 
 
 def flushes(folder: Path, count: int, pause_seconds: float) -> list[float]:
-    """Return how many seconds it takes to write as many pages as a commit does over old ones and to flush them."""
+    """Return the seconds of each flush, after as many pages as in a commit were written over old ones."""
     content, seconds = os.urandom(PAGES * 4096), []
     file = os.open(folder / "flushed", os.O_CREAT | os.O_WRONLY, 0o600)
     try:
@@ -252,7 +252,7 @@ def spread(seconds: list[float]) -> str:
 
 
 def watch(meter: Meter) -> None:
-    """Measure the parts from now on."""
+    """Start to measure the parts."""
     for part, (owner, names) in PARTS.items():
         for name in names:
             setattr(owner, name, meter.watched(part, getattr(owner, name)))
@@ -264,7 +264,7 @@ def line(words: str, cells: Iterable[str]) -> None:
 
 
 def main() -> None:
-    """Measure, then print the bill."""
+    """Measure, then print the table."""
     commands = int(sys.argv[1]) if len(sys.argv) > 1 else COMMANDS
     meter, stolen = Meter(), stolen_seconds()
     watch(meter)
@@ -279,7 +279,7 @@ def main() -> None:
     for place, count, together, pause_seconds in columns.values():
         with (
             Path(os.devnull).open("w", encoding="utf-8") as nobody,
-            contextlib.redirect_stderr(nobody),  # what is logged, nobody reads
+            contextlib.redirect_stderr(nobody),  # the log is not used
             tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=place) as folder,
         ):
             cpu, seconds = asyncio.run(column(Path(folder), count, together, pause_seconds, meter))

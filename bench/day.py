@@ -1,10 +1,10 @@
-"""A day's volume through the real bot over real sockets, as fast as it goes: whether anything grows.
+"""Growth check: a day's volume through the real bot over real sockets, as fast as possible.
 
     ./run bench day [--commands 5000] [--warm 0] [--people 8] [--quick] [--json]
 
-People ask for quotes, look, submit, approve, revise, finalize; every other quote is asked for twice, and faults of all kinds keep
-coming. After each tenth everything settles, and what the bot's process holds then is noted. Status 1: something grew, or a command
-was lost. `--warm` commands come before the day. A look (`--quick`) is too short to say whether anything grows.
+People request quotes, query, submit, approve, revise and finalize; every other quote is requested twice, and faults of all kinds
+are armed all the time. After each tenth the bot settles, and the resources of its processes are recorded. Status 1: something grew,
+or a command was lost. `--warm` commands run before the day. `--quick` is too short to detect growth.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LOOK: Final = 300
 TENTHS: Final = 10
 FLAT: Final = 1.05  # the last tenth's memory, as a multiple of the second's
 RENDERER_MIB_MAX: Final = 128
-WAL_BYTES_MAX: Final = 64 << 20  # what it is cut down to
-SLACK: Final = 2  # what comes and goes: a connection that is being closed, a job on a thread
+WAL_BYTES_MAX: Final = 64 << 20  # the size to which it is truncated
+SLACK: Final = 2  # allowed fluctuation: a closing connection, a job on a thread
 QUIET_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 8.0
 REP, MANAGER, CHANNEL = "U0REP", "U0MANAGER", "C0DEALS"
@@ -60,7 +60,7 @@ FAULTS: Final[tuple[dict[str, Any], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the bot's two processes, its renderer and its files hold at rest."""
+    """Resources of the bot's two processes, its renderer and its files at rest."""
 
     commands: int
     seconds: float
@@ -75,7 +75,7 @@ class Held:
 
 @dataclass(slots=True)
 class Day:
-    """One day: the world, the bot's process, and what people did."""
+    """One day: the world, the bot's process, and the actions of people."""
 
     world: World
     folder: Path
@@ -90,16 +90,16 @@ class Day:
 
     @property
     def ledger(self) -> Path:
-        """The bot's ledger."""
+        """Path of the bot's ledger."""
         return self.folder / "bot" / "ledger.db"
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Read the ledger as an outsider would."""
+        """Run a query on the ledger from outside the bot."""
         with contextlib.closing(sqlite3.connect(f"{self.ledger.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
             return connection.execute(sql, parameters).fetchall()
 
     async def spend(self, commands: int, warm: int, people: int) -> None:
-        """Give the commands, tenth by tenth, after those that fill the caches."""
+        """Run the warm-up commands, then the day's commands tenth by tenth."""
         faults = asyncio.create_task(self._weather())
         try:
             await self._work(warm, people)
@@ -121,7 +121,7 @@ class Day:
             await self._deal(f"Customer {self.deals}", self.deals)
 
     async def _deal(self, account: str, number: int) -> None:
-        """Ten commands about one quote, more or less."""
+        """Give about ten commands on one quote."""
         discount = "discount 15%" if number % 3 == 0 else "discount 5%"
         asked = await self._type(f"new for {account}: {number % 40 + 1} pro, 1 support; term 12m; {discount}")
         if number % 2 == 0 and asked is not None:
@@ -145,7 +145,7 @@ class Day:
         await self._type(f"finalize {quote_id}")
 
     async def _made(self, account: str) -> tuple[str, str] | None:
-        """Wait for the quote and its card."""
+        """Wait up to 60 s for the quote and its card; return their ids, None without them."""
         for _ in range(600):
             found = await asyncio.to_thread(self.rows, "SELECT quote_id, thread_ts FROM quotes WHERE account = ?", account)
             if found and found[0][1] is not None:
@@ -160,7 +160,7 @@ class Day:
             self.unheard += answer["ack"] is None
             request_id: str | None = answer["request_id"]
             return request_id
-        await asyncio.sleep(0.2)  # no connection at this moment: people type again
+        await asyncio.sleep(0.2)  # there was no connection: the person types again
         return None
 
     async def _click(self, ts: str, action_id: str, user: str) -> None:
@@ -172,7 +172,7 @@ class Day:
                 )
                 return
             self.commands -= 1
-            await asyncio.sleep(0.1)  # the card has not got its button yet
+            await asyncio.sleep(0.1)  # the card does not have its button yet
 
     async def _weather(self) -> None:
         while True:
@@ -194,10 +194,10 @@ class Day:
                     "SELECT class, state, category, last_error, count(*) FROM effects WHERE finished_at IS NULL GROUP BY 1, 2, 3"
                 )
                 raise TimeoutError(f"it does not come to rest: {self.rows(waiting)}, held: {self.rows(HELD)}")
-        await asyncio.sleep(3.0)  # idle connections are closed, a checkpoint is made
+        await asyncio.sleep(3.0)  # time to close idle connections and to checkpoint the WAL
 
     async def _resume(self) -> None:
-        """Do what an operator does when a login was refused: nothing else ends that hold."""
+        """Resume classes held for a refused login, as an operator would: nothing else ends that hold."""
         for (name,) in await asyncio.to_thread(self.rows, HELD):
             command = (sys.executable, "-m", "quotebot", "resume", name)
             environment = {**os.environ, "QUOTEBOT_DATA_DIR": str(self.folder / "bot"), "PYTHONPATH": sys.path[0]}
@@ -214,7 +214,7 @@ class Day:
                 await asyncio.sleep(0.05)
         pid = self.process.pid
         renderers = [child for child in _children(pid) if _renders(child)]
-        bot = [pid, *(child for child in _children(pid) if child not in renderers)]  # it, and the process in front of it
+        bot = [pid, *(child for child in _children(pid) if child not in renderers)]  # the worker and the acknowledging process
         wal = self.ledger.with_name("ledger.db-wal")
         return Held(
             commands=self.commands,
@@ -230,7 +230,7 @@ class Day:
 
 
 def judge(held: list[Held], outcome: dict[str, Any], commands: int) -> list[dict[str, Any]]:
-    """Return each goal with what was found. Nothing may be larger at the last tenth's end than at the second's."""
+    """Return each goal with its result. No resource may be larger at the end of the last tenth than at the end of the second."""
     second, last = held[1], held[-1]
     grown = "memory of the bot at the day's end, beside that of its second tenth: at most 1.05x"
     flat = [
@@ -264,12 +264,12 @@ def _ended_well(outcome: dict[str, Any]) -> bool:
     return bool(outcome["status"] == 0 and outcome["drain_seconds"] <= DRAIN_SECONDS)
 
 
-def _verdict(met: bool, *, short: bool = False) -> str:  # noqa: FBT001 -- the one thing it is about
+def _verdict(met: bool, *, short: bool = False) -> str:  # noqa: FBT001 -- its only subject
     return "no verdict (not a day)" if short else "ok" if met else "missed"
 
 
 async def day(commands: int, warm: int, people: int, folder: Path) -> tuple[list[Held], dict[str, Any]]:
-    """Live one day in this folder; return what was held at each tenth's end, and how it came out."""
+    """Run one day in this folder; return the resources at the end of each tenth, and the outcome."""
     async with World(folder / "world").serve() as world:
         environment = {**os.environ, **world.environment(), "QUOTEBOT_DATA_DIR": str(folder / "bot")}
         with (folder / "bot.log").open("wb") as log:
@@ -317,7 +317,7 @@ def _outcome(lived: Day) -> dict[str, Any]:
 
 
 def _status(pid: int, name: str) -> int:
-    """Return a number of /proc/PID/status; memory is in KiB. 0 when the process has ended."""
+    """Return a number of /proc/PID/status (memory in KiB); 0 if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace")
     except FileNotFoundError:
@@ -348,7 +348,7 @@ def _line(held: Held) -> str:
 
 
 def main() -> int:
-    """Read the options, live the day, print."""
+    """Read the options, run the day and print the report."""
     parser = argparse.ArgumentParser(prog="./run bench day", description=__doc__.splitlines()[0])
     parser.add_argument("--commands", type=int, default=DAY)
     parser.add_argument("--warm", type=int, default=0)

@@ -1,14 +1,15 @@
-"""What a flood of some people costs the others: acknowledgements and cards beside it, against the same without it in the same run.
+"""Cost of a flood for other people: their acknowledgements and cards during it, compared with those without it in the same run.
 
     ./run bench flood [--only commands,blanks,marks] [--rounds N] [--quick] [--json]
 
-commands    one person gives 1,000 commands in 10 s, in one channel; others give theirs elsewhere, and some in that channel
+commands    one person gives 1,000 commands in 10 s in one channel; others give theirs elsewhere, and some in that channel
 blanks      three guests send messages of 39,900 blanks without pause, each the next one as soon as the last is acknowledged
 marks       the same with messages of 40,000 combining characters
 
-Slack is a small server in this process, which keeps the time; the bot is the one that ships, with its own settings. Every round
-measures others without the flood and then with it. Times of all rounds are pooled: a round alone has too few for a p99. After each
-round the ledger is compared with what was said. Status 1: a check failed or a goal was missed; 64: not started, and why is said.
+Slack is a small server in this process, which measures the times; the bot runs as shipped, with its default settings. Every round
+measures other people without the flood, then with it. The times of all rounds are pooled, because one round has too few for a p99.
+After each round the ledger is compared with the acknowledgements. Status 1: a check failed or a goal was missed; 64: not started,
+with the reason.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ STAGES: Final = ("commands", "blanks", "marks")
 TEXTS: Final = {"blanks": BLANKS, "marks": MARKS}
 ROUNDS: Final = 4
 SECONDS: Final = 10.0  # of each measurement
-PER_SECOND: Final = 8  # commands of others, who are many: nobody is near their own budget
+PER_SECOND: Final = 8  # commands of many other people, each far below their own budget
 OTHERS: Final = 40
 FLOOD_COMMANDS: Final = 1000
 GUESTS: Final = 3
-NEIGHBOURS_AT: Final = (1.0, 3.5, 6.0, 8.5)  # seconds after the start, when others give a command in the channel of the flood
+NEIGHBOURS_AT: Final = (1.0, 3.5, 6.0, 8.5)  # seconds after the start: a command of another person in the flooded channel
 CARD_GIVE_UP_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.05
 RATIO_MAX: Final = 2.0
@@ -62,7 +63,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Measured:
-    """What all rounds of one stage found, without the flood or with it. Times are seconds."""
+    """Measurements of all rounds of one stage, without the flood or with it. Times are seconds."""
 
     acks: list[float] = field(default_factory=list)
     rounds: list[list[float]] = field(default_factory=list)
@@ -70,7 +71,7 @@ class Measured:
     cards_missing: int = 0
     unacked: int = 0
     late: int = 0
-    flood: int = 0  # envelopes of it
+    flood: int = 0  # the flood's envelopes
     flood_refused: int = 0
     flood_seconds: float = 0.0
     seconds: float = 0.0
@@ -78,7 +79,7 @@ class Measured:
     stolen_seconds: float = 0.0
 
     def take(self, shots: Sequence[Shot]) -> None:
-        """Add the acknowledgements of others in one round."""
+        """Add the acknowledgements of other people in one round."""
         acked = [shot.seconds for shot in shots if shot.seconds is not None]
         self.acks += acked
         self.rounds.append(acked)
@@ -87,7 +88,7 @@ class Measured:
 
 
 class Trial:
-    """One run: the bot, the people around it and what was measured."""
+    """One run: the bot, its people and the measurements."""
 
     def __init__(self, slack: Crowd, folder: Path, seconds: float) -> None:
         self._slack = slack
@@ -110,7 +111,7 @@ class Trial:
                         await self._measure(pid, stage, kind)
 
     async def _warm_up(self) -> None:
-        """Let the bot learn who everybody is, and import and compile what the first use needs."""
+        """Give first commands, so that the bot has read all users and has imported and compiled everything that it needs."""
         people = [next(self._others) for _ in range(OTHERS)]
         await self._slack.evenly(BOT, lambda index: self._slack.command(people[index], next(self._channels)), OTHERS, 4.0)
         for guest, text in itertools.product(range(GUESTS), TEXTS.values()):
@@ -123,7 +124,7 @@ class Trial:
     async def _measure(self, pid: int, stage: str, kind: str) -> None:
         found = self.table.setdefault(stage, {}).setdefault(kind, Measured())
         channel, flooder = next(self._floods), next(self._flooders)
-        if stage == "commands":  # the person is known already, as one who has used the bot before is
+        if stage == "commands":  # the bot has already read this user, as after an earlier command
             await self._slack.evenly(BOT, lambda _: self._slack.command(flooder, next(self._channels)), 1, 0.0)
             await self._bot.quiet()
         began, cpu, stolen = time.perf_counter(), cpu_seconds(pid), stolen_seconds()
@@ -160,7 +161,7 @@ class Trial:
         return [shot for _, shot in sent]
 
     async def _messages(self, guest: str, text: str) -> list[Shot]:
-        """Send messages, directly and as a mention in turn, each when the last one is acknowledged."""
+        """Send messages, alternately direct and as a mention, each as soon as the last one is acknowledged."""
         sent: list[Shot] = []
         until = time.perf_counter() + self._seconds
         while time.perf_counter() < until:
@@ -170,7 +171,7 @@ class Trial:
         return sent
 
     async def _neighbours(self, channel: str) -> list[tuple[Asked, Shot]]:
-        """Give commands in the channel of the flood, each of another person."""
+        """Give commands in the flooded channel, each from a different person."""
         began, sent = time.perf_counter(), []
         for at in NEIGHBOURS_AT:
             await asyncio.sleep(max(0.0, began + at * self._seconds / SECONDS - time.perf_counter()))
@@ -181,7 +182,7 @@ class Trial:
         return sent
 
     async def _cards(self, found: Measured, near: Sequence[tuple[Asked, Shot]]) -> None:
-        """Wait for the cards of the commands in the channel of the flood."""
+        """Wait for the cards of the commands in the flooded channel."""
         for _ in range(round(CARD_GIVE_UP_SECONDS / LOOK_SECONDS)):
             if all(asked.number in self._slack.cards for asked, _ in near):
                 break
@@ -194,7 +195,7 @@ class Trial:
                 found.cards.append(max(0.0, posted_at - shot.acked_at))
 
     def _untrue(self, shots: Sequence[Shot]) -> list[str]:
-        """Say which acknowledgements were untrue; a refusal for the budget is one that says that nothing was recorded."""
+        """Return the untrue acknowledgements; a refusal for the budget states that nothing was recorded."""
         refused = messages.nothing_recorded()
         told = [Shot(shot.request_id, shot.sent_at, shot.acked_at, refused if _is_refused(shot) else shot.text) for shot in shots]
         return self._bot.problems(told, refused)
@@ -205,7 +206,7 @@ def _is_refused(shot: Shot) -> bool:
 
 
 def judge(table: dict[str, dict[str, Measured]], problems: Sequence[str], *, busy: bool) -> list[Row]:
-    """Return each goal with what was found. On a `busy` machine a missed time is no verdict; what is untrue always is."""
+    """Return each goal with its result. On a `busy` machine a missed time gives no verdict; an untrue answer always does."""
     timed: list[Row] = []
     who = {
         "commands": f"one person, {FLOOD_COMMANDS:,} commands in {SECONDS:g} s",
@@ -240,7 +241,7 @@ def _goal(goal: str, found: float | None, most: float, unit: str) -> Row:
 
 
 def figures(found: Measured) -> Row:
-    """Return what one cell of the table says, JSON-ready; times of acknowledgements in milliseconds."""
+    """Return the figures of one cell of the table, JSON-ready; times of acknowledgements in milliseconds."""
     acks = found.acks or [float("nan")]
     return {
         "acks": len(found.acks),
@@ -259,7 +260,7 @@ def figures(found: Measured) -> Row:
 
 
 def main() -> int:
-    """Run what the command line asks for and print the report."""
+    """Run the requested stages and print the report."""
     asked = _parser().parse_args()
     if in_memory(asked.dir):
         print(f"{asked.dir} is kept in memory, where flushing is free. Nothing was run. Choose another: --dir.", file=sys.stderr)

@@ -1,11 +1,10 @@
-"""How late the event loop comes to its work while Salesforce drips and 20 PDFs are rendered.
+"""Lag of the event loop while Salesforce answers byte by byte and 20 PDFs are rendered.
 
     ./run bench lag [--json]
 
-A probe asks to be called every 2 ms and notes how late it is called. Three times in turn, in one run: with nothing else to do; with
-the same PDFs and the same dripping calls in another process, which is what the machine itself costs; and with them in this one,
-through the real client and the real renderer. Goal: p99 below 10 ms, or on a machine that is busy with other things no more than
-2 ms above what the machine itself costs.
+A probe asks to be called every 2 ms and records how late it is called, three times in one run: on an idle loop; with the PDFs and
+the slow calls in another process, which measures the cost of the machine itself; and with them in this process, through the real
+client and the real renderer. Goal: p99 below 10 ms, or on a busy machine at most 2 ms above the cost of the machine itself.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS: Final = 0.002
 REST_SECONDS: Final = 3.0
 PDFS: Final = 20
-CALLS: Final = 4  # at once, as many as the bot makes
+CALLS: Final = 4  # at once, as in the bot
 CALL_SECONDS: Final = 2.0
 DRIP_SECONDS: Final = 0.02
 GOAL_MS: Final = 10.0
@@ -49,7 +48,7 @@ QUOTE: Final = SalesforceQuote("k", "Q", "Acme", 1, "USD", Decimal(1), "h", "202
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How late the probe was called, in milliseconds."""
+    """Lag of the probe's calls, in milliseconds."""
 
     name: str
     calls: int
@@ -59,7 +58,7 @@ class Lag:
 
 
 async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer a login at once, and anything else a byte at a time, for ever."""
+    """Answer a login at once, and every other request one byte at a time without end."""
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         while head := await reader.readuntil(b"\r\n\r\n"):
             length = re.search(rb"content-length: (\d+)", head.lower())
@@ -78,7 +77,7 @@ async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve(folder: Path) -> None:
-    """Be the dripping org: print the port, then serve until killed."""
+    """Serve the slow org until killed; prints its port first."""
     context, _ = make_server_context(folder)
     server = await asyncio.start_server(drip, "127.0.0.1", 0, ssl=context)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -86,7 +85,7 @@ async def serve(folder: Path) -> None:
 
 
 async def probe(lags: list[float]) -> None:
-    """Ask to be called every 2 ms, and note how late that was."""
+    """Ask to be called every 2 ms, and record the lag in milliseconds."""
     while True:
         due = time.perf_counter() + PROBE_SECONDS
         await asyncio.sleep(PROBE_SECONDS)
@@ -94,7 +93,7 @@ async def probe(lags: list[float]) -> None:
 
 
 async def weather(port: int, folder: Path) -> None:
-    """Render the PDFs one after the other, while calls drip and are cut at their deadline and made again."""
+    """Render the PDFs one after another, while slow calls are cut at their deadline and repeated."""
     client = Salesforce(f"https://127.0.0.1:{port}", "id", "secret", ca_file=str(folder / "ca.pem"), timeout_seconds=CALL_SECONDS)
     renderer = PdfRenderer(timeout_seconds=60)
 
@@ -116,7 +115,7 @@ async def weather(port: int, folder: Path) -> None:
 
 
 async def measured(name: str, work: Any) -> Lag:
-    """Probe the loop while the work is done."""
+    """Probe the loop while `work` runs."""
     lags: list[float] = []
     probing = asyncio.create_task(probe(lags))
     await work
@@ -127,7 +126,7 @@ async def measured(name: str, work: Any) -> Lag:
 
 @contextlib.asynccontextmanager
 async def child(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run this script again, as a process of its own, and end it with the block."""
+    """Run this script again as its own process, and end it with the block."""
     process = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments, stdout=asyncio.subprocess.PIPE)
     try:
         yield process
@@ -138,7 +137,7 @@ async def child(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def run(folder: Path) -> tuple[Lag, Lag, Lag]:
-    """Measure all three."""
+    """Measure all three cases."""
     async with child("--serve", str(folder)) as org:
         assert org.stdout is not None  # noqa: S101 -- it was asked for
         port = int(await org.stdout.readline())
@@ -149,7 +148,7 @@ async def run(folder: Path) -> tuple[Lag, Lag, Lag]:
 
 
 def verdict(machine: Lag, ours: Lag) -> str:
-    """Say whether the goal is met."""
+    """Return the verdict on the goal."""
     if ours.p99 < GOAL_MS:
         return f"met: p99 {ours.p99:.2f} ms < {GOAL_MS:g} ms"
     if ours.p99 < machine.p99 + MARGIN_MS:
@@ -158,7 +157,7 @@ def verdict(machine: Lag, ours: Lag) -> str:
 
 
 def goal(machine: Lag, ours: Lag) -> dict[str, Any]:
-    """Return what was wanted and found, as the table of all benchmarks has it."""
+    """Return the goal and its result in the form of the table of all benchmarks."""
     said = verdict(machine, ours)
     short = "missed" if said.startswith("missed") else "ok" if ours.p99 < GOAL_MS else "too noisy, no verdict"
     words = f"beside PDFs and slow calls the loop is less than {GOAL_MS:g} ms late, p99"
@@ -166,7 +165,7 @@ def goal(machine: Lag, ours: Lag) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, and return 0 when the goal is met."""
+    """Measure and print; returns 0 if the goal is met."""
     if arguments[:1] == ["--serve"]:
         asyncio.run(serve(Path(arguments[1])))
         return 0

@@ -1,8 +1,8 @@
-"""The life of a command beside the physical limit, a naive program and two frameworks, in one interleaved run.
+"""Lifecycle of a command compared with the physical limit, a naive program and two frameworks, in one interleaved run.
 
     ./run bench ledger [--size 0,100k,1M] [--only "quotebot c=64,limit"] [--peers-python PATH] [--quick] [--json]
 
-Only ratios inside the run are judged. Status 1: a check failed or a goal was missed; 64: not started, and why is said.
+Only ratios inside the run are judged. Status 1: a check failed or a goal was missed; 64: not started, with the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ USAGE: Final = 64
 
 
 def main() -> int:
-    """Run what the command line asks for and print the report."""
+    """Run the requested variants and print the report."""
     asked = _parser().parse_args()
     if in_memory(asked.dir) and not asked.force:
         print(

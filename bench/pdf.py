@@ -1,7 +1,7 @@
-"""What documents cost: seconds by pages, cold and warm, memory over hundreds of renders, and how the bot's loop fares beside them.
+"""Cost of documents: seconds by page count, cold and warm; memory over hundreds of renders; lag of the bot's loop meanwhile.
 
-`./run bench pdf` measures all, about a minute. It ends with 1 when a goal of the specification is missed on this machine. What it
-does is told on stderr meanwhile.
+`./run bench pdf` measures all of them in about a minute. Exit status 1: a goal of the specification was missed on this machine. It
+prints its progress on stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TWENTY_PAGES_SECONDS_MAX = 2.5
 GROWTH_MIB_MAX = 20.0
 LAG_P99_MS_MAX = 10.0
 TICK_SECONDS = 0.001
-WARM_RENDERS = 20  # fonts, caches and the allocator settle
+WARM_RENDERS = 20  # until fonts, caches and the allocator are stable
 TOLD_EVERY = 50
 
 LINE = DocumentLine("1", "Pro", "pro", "Volume tier 100+ · per month", "150", "12 months", "6.00", "15 %", "9,180.00")
@@ -58,12 +58,12 @@ DOCUMENT = QuoteDocument(
 )
 
 
-# The growth is counted by documents, not by their length.
+# The growth depends on the number of documents, not on their length.
 SHORT = replace(DOCUMENT, assumptions=(), terms=(), key_figures=(), prepared_by="")
 
 
 def document_of(lines: int) -> QuoteDocument:
-    """Return a quote of so many lines."""
+    """Return a quote with this number of lines."""
     return replace(
         DOCUMENT, lines=tuple(replace(LINE, position=str(n), name=f"Component {n}", sku=f"sku-{n:03}") for n in range(1, lines + 1))
     )
@@ -79,7 +79,7 @@ def memory_mib(pid: int | None) -> float:
 
 
 def cpu_seconds(pid: int | None) -> float:
-    """Return the processor time that a process has had; Linux only, 0 elsewhere. It varies less than wall time beside others."""
+    """Return the processor time of a process; Linux only, 0 elsewhere. On a busy machine it varies less than wall time."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         return 0.0
@@ -88,12 +88,12 @@ def cpu_seconds(pid: int | None) -> float:
 
 
 def tell(words: str) -> None:
-    """Say how far it is, beside the figures."""
+    """Print the progress on stderr, apart from the figures."""
     print(words, file=sys.stderr, flush=True)
 
 
 async def by_pages() -> float:
-    """Print a row for each length; return the median seconds per 20 pages of the longest ones."""
+    """Print a row for each length; return the median seconds per 20 pages of the longest document."""
     renderer = PdfRenderer()
     begun = time.perf_counter()
     await renderer.render(DOCUMENT)
@@ -118,8 +118,8 @@ async def by_pages() -> float:
 
 
 async def growth() -> float:
-    """Return by how many MiB the child grows over hundreds of renders, once it is warm."""
-    renderer = PdfRenderer(renders_per_child=WARM_RENDERS + RENDERS)  # one child for all: a new one would begin small again
+    """Return the growth of the warm child over hundreds of renders, in MiB."""
+    renderer = PdfRenderer(renders_per_child=WARM_RENDERS + RENDERS)  # one child for all renders: a new one would start small again
     begun = time.perf_counter()
     for _ in range(WARM_RENDERS):
         await renderer.render(SHORT)
@@ -137,7 +137,7 @@ async def growth() -> float:
 
 
 async def lag(renders: int) -> float:
-    """Return the 99th percentile of the event loop's lag, in ms, while so many documents render; with none, while idle."""
+    """Return the 99th percentile of the event loop's lag, in ms, during `renders` renders; with 0, on an idle loop."""
     renderer = PdfRenderer()
     document = document_of(60)
     await renderer.render(DOCUMENT)

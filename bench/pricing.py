@@ -1,4 +1,4 @@
-"""How long a quote takes to price: 40 and 400 lines of every kind of price, interleaved in one run.
+"""Time to price a quote: 40 and 400 lines of every kind of price, interleaved in one run.
 
     ./run bench pricing [--quick] [--json]
 
@@ -24,7 +24,7 @@ from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, c
 
 ROUNDS = 25
 QUICK_ROUNDS = 5
-MARGIN = 1.2  # what a line of four hundred may cost more than one of forty
+MARGIN = 1.2  # a line of 400 may cost this much, relative to a line of 40
 LINES = (40, 400)
 TIERS = [{"from": 1, "price": "10.05"}, {"from": 50, "price": "8.15"}, {"from": 100, "price": "6.25"}]
 KINDS: tuple[dict[str, object], ...] = (
@@ -38,7 +38,7 @@ KINDS: tuple[dict[str, object], ...] = (
 
 
 def wide_ruleset(count: int) -> Ruleset:
-    """Return a ruleset of `count` products whose prices take turns in all kinds, with a constraint each, taxes and a rate."""
+    """Return a ruleset of `count` products that alternate among all kinds of prices, with one constraint each, taxes and a rate."""
     skus = [f"p{number}" for number in range(count)]
     common = {"unit": "seat", "billing": "recurring", "cost": "1.2"}
     shares = {sku for number, sku in enumerate(skus) if number % len(KINDS) == len(KINDS) - 1}
@@ -63,7 +63,7 @@ def wide_ruleset(count: int) -> Ruleset:
 
 
 def wide_request(rules: Ruleset, count: int) -> PriceRequest:
-    """Return a request for the first `count` products: discounts on line and header, with tax."""
+    """Return a request for the first `count` products, with line and header discounts and tax."""
     lines = tuple(
         LineRequest(sku, 1 if rules.catalogue.products[sku].family == "services" else 17 + number, Decimal(5), Decimal("2.5"))
         for number, sku in enumerate(list(rules.catalogue.products)[:count])
@@ -72,7 +72,7 @@ def wide_request(rules: Ruleset, count: int) -> PriceRequest:
 
 
 def priced_seconds(request: PriceRequest, rules: Ruleset) -> float:
-    """Return the processor time of one price, in seconds: whatever else the machine does is not counted."""
+    """Return the processor time of one pricing, in seconds; other work of the machine does not count."""
     started = time.process_time()
     result = price(request, rules)
     seconds = time.process_time() - started
@@ -82,7 +82,7 @@ def priced_seconds(request: PriceRequest, rules: Ruleset) -> float:
 
 
 def main() -> int:
-    """Print each size's milliseconds and its ratio to the smallest of the same round."""
+    """Print the milliseconds of each size and the ratio to the smallest one of the same round."""
     parser = argparse.ArgumentParser(prog="./run bench pricing", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a look: few rounds")
     parser.add_argument("--json", action="store_true")
@@ -110,7 +110,7 @@ def main() -> int:
 
 
 def _goal(ratios: list[float]) -> dict[str, Any]:
-    """Judge that the time grows with the lines and no faster."""
+    """Judge that the time grows linearly with the number of lines."""
     most = max(LINES) / min(LINES) * MARGIN
     found = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     return {

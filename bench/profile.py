@@ -1,4 +1,4 @@
-"""Where the processor's time goes in the life of a command, at 64 at once.
+"""Profile of the processor time of a command, with 64 at once.
 
     ./run bench profile [SECONDS]
 
@@ -41,7 +41,7 @@ def watched(spent: defaultdict[str, float], method: Any, name_of: Any) -> Any:
 
 
 def main() -> None:
-    """Run, then print the bill."""
+    """Run, then print the table."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     spent: defaultdict[str, float] = defaultdict(float)
     for name in ("one", "all", "many"):

@@ -1,4 +1,4 @@
-"""How soon a killed bot does the next thing, on a file with a long history and work at hand.
+"""Time from the restart of a killed bot to its first effect, on a file with a long history and pending work.
 
     ./run bench recovery [--finished 1M] [--waiting 10k] [--quick] [--json]
 
@@ -32,7 +32,7 @@ from bench.lifecycle.restart import CLASSES, FIRST_BATCH, REPEATS  # noqa: E402 
 from ledger.clock import SystemClock  # noqa: E402 -- after the path
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-HELD: Final = 16  # commands the dead bot was executing
+HELD: Final = 16  # commands that the dead bot was executing
 FIRST_EFFECT_SECONDS: Final = 2.0
 DUPLICATE_MS: Final = 1.0
 QUICK: Final = (2_000, 500)
@@ -40,7 +40,7 @@ USAGE: Final = 64
 
 
 def main() -> int:
-    """Build the file, start the bot's first moments on it and print what they took."""
+    """Build the file, restart a bot on it and print the measured times."""
     asked = _parser().parse_args()
     if in_memory(asked.dir) and not asked.force:
         print(
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 async def _die(path: Path, footprint: Footprint, finished: int, waiting: int) -> None:
-    """Leave the file as a killed bot does: some commands claimed, many waiting, nothing given back."""
+    """Leave the file as a killed bot does: some commands claimed, many pending, no claim released."""
     for chapter in ("history", "last day"):
         ledger, database = await open_ledger(path, SystemClock())
         if chapter == "last day":
@@ -91,14 +91,14 @@ def _restart(path: Path, finished: int, *, busy: bool) -> dict[str, Any]:
     wanted = {"taken_back": HELD, "executed": FIRST_BATCH, "effects": len(CLASSES), "claimed": REPEATS, "duplicates": REPEATS}
     found = {**first, **probe}
     problems = [f"{name}: {found[name]} instead of {count}" for name, count in wanted.items() if found[name] != count]
-    if problems:  # a figure without its check is not told
+    if problems:  # a figure whose check failed is not reported
         return {"problems": problems, "goals": []}
     goals = _goals(seconds, probe["duplicate_p99_ms"], busy=busy)
     return {"problems": [], "first_effect_s": seconds, "phases_s": first["phases_s"], **probe, "goals": goals}
 
 
 def _goals(first_effect_s: float, duplicate_ms: float, *, busy: bool) -> list[dict[str, Any]]:
-    """Judge times, which unlike ratios mean nothing while others use the processors."""
+    """Judge the times; unlike ratios, they are meaningless while other programs use the processors."""
     bounds = (
         (f"the first effect is attempted within {FIRST_EFFECT_SECONDS:g} s of the start", first_effect_s, FIRST_EFFECT_SECONDS),
         (f"a repeated delivery is recognised, p99, within {DUPLICATE_MS:g} ms", duplicate_ms, DUPLICATE_MS),

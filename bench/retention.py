@@ -1,9 +1,9 @@
-"""What a purge costs everybody else: how long each batch holds the write lock on a file with a long history.
+"""Cost of a purge for other writers: how long each batch holds the write lock on a file with a long history.
 
     ./run bench retention [--finished 1M] [--expired 20k] [--batch 100] [--quick] [--json]
 
-Builds the file first (minutes and gigabytes for a million), lets `--expired` of the commands and their deliveries grow old, and
-purges them while another task reserves new commands. Status 1: a check failed or a goal was missed; 64: not started.
+Builds the file first (minutes and gigabytes for a million), ages `--expired` of the commands and their deliveries, and purges them
+while another task reserves new commands. Status 1: a check failed or a goal was missed; 64: not started.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _AGED: Final = (
 
 
 class Stopwatch:
-    """The ledger's database, with every write timed: its work, which holds the lock, and the commit after it."""
+    """The ledger's database with every write timed: its work, which holds the lock, and the commit after it."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class Stopwatch:
         self.waited_ms: dict[str, list[float]] = {}  # from the call to the return
 
     async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
-        """Write, and note how long that took."""
+        """Write, and record the duration."""
         worked = 0.0
 
         def timed(tx: Tx) -> T:
@@ -89,11 +89,11 @@ class Stopwatch:
 
     @property
     def health(self) -> Health:
-        """How it is doing now."""
+        """Health of the real database."""
         return self._database.health
 
     async def tend(self) -> None:
-        """Do what the engine needs done every minute or so."""
+        """Run the maintenance of the real database."""
         await self._database.tend()
 
     async def close(self) -> None:
@@ -102,7 +102,7 @@ class Stopwatch:
 
 
 def main() -> int:
-    """Build the file, purge it and print what that took."""
+    """Build the file, purge it and print the measured times."""
     asked = _parser().parse_args()
     if in_memory(asked.dir) and not asked.force:
         print(f"{asked.dir} is kept in memory, where flushing is free. Nothing was run. Choose another: --dir.", file=sys.stderr)
@@ -177,7 +177,7 @@ async def _purge(path: Path, expired: int, batch: int) -> dict[str, Any]:
 
 
 async def _look(ledger: Ledger) -> dict[str, float]:
-    """Return how many milliseconds an operator waits for each kind of look."""
+    """Return the milliseconds of each kind of operator query."""
 
     def some_reference(tx: Tx) -> str:
         rows = tx.all("operations_by_key", begin="8", upto="9", limit=1)
@@ -211,7 +211,7 @@ def _told(purged: Purged) -> dict[str, int]:
 
 
 def _goals(held: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Judge times, which mean nothing while others use the processors."""
+    """Judge the times; they are meaningless while other programs use the processors."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     worst = percentile([each for name in ("retention.deliveries", "retention.operations") for each in held[name]], 99)
     verdict = "ok" if worst < LOCK_MS else "too noisy, no verdict" if busy else "missed"

@@ -1,4 +1,4 @@
-"""Start-up, side by side in one run: bare Python, `quotebot --help`, `quotebot policy`. The ratios are what counts.
+"""Start-up time in one run: bare Python, `quotebot --help`, `quotebot policy`. Only the ratios are judged.
 
     ./run bench start [--quick] [--json]
 
@@ -23,11 +23,11 @@ COMMANDS: Final = {
     "quotebot --help": [sys.executable, "-m", "quotebot", "--help"],
     "quotebot policy": [sys.executable, "-m", "quotebot", "policy", "--json"],
 }
-GOALS: Final = {"quotebot --help": 16.0}  # at most so many times a bare Python
+GOALS: Final = {"quotebot --help": 16.0}  # at most this many times the start of bare Python
 
 
 def main() -> int:
-    """Interleave the commands and print each one's median ratio to bare Python of the same round."""
+    """Interleave the commands and print each one's median ratio to bare Python in the same round."""
     parser = argparse.ArgumentParser(prog="./run bench start", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a look: few rounds")
     parser.add_argument("--json", action="store_true")

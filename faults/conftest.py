@@ -1,4 +1,4 @@
-"""A served world for every fault test."""
+"""Fixtures and collection hooks of the fault tests: a served world, a bot process, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from quotebot.sandbox.world import World
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_checker")  # of what takes seconds, by its modules
+_LONGER_FIRST: Final = ("test_io_errors", "test_drills", "test_power", "test_checker")  # modules with tests that take seconds
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let all workers share what imports everything for them. SIGINT is handled, whatever the caller's disposition."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background commands so, and children inherit it
+    """Start the fork servers that all workers share. SIGINT is handled, whatever the caller's disposition."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background commands this way, and children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         leave_fork_servers((BOTS, None), (printers.WARM, None), (programs.WARM, None), (programs.WARM, "0"))
@@ -32,9 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let each of several workers begin with its share of what takes long; what mostly waits is the first one's alone.
+    """Order the tests so that each worker starts with its share of the long ones; the first worker gets all that mostly wait.
 
-    Where these suites are not all that is run, tests/conftest.py sees to it.
+    If other tests are run as well, tests/conftest.py orders them.
     """
     if not all(item.path.is_relative_to(Path(__file__).parent) for item in items):
         return
@@ -50,13 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def seconds_of(item: pytest.Item) -> float:
-    """How long a test is said to take; 0 when nothing is said."""
+    """Return the seconds that a test takes according to its `takes` marker; 0 without one."""
     mark = item.get_closest_marker("takes")
     return 0.0 if mark is None else float(mark.args[0])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the collector away from what stays for the whole run: thousands of tests would be looked through again and again."""
+    """Exclude the collected tests from garbage collection: they stay for the whole run, and each scan would visit thousands."""
     del session
     gc.collect()
     gc.freeze()
@@ -65,14 +65,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Return a local world that is being served."""
+    """Yield a local world that is being served."""
     async with World(tmp_path / "world").serve() as served:
         yield served
 
 
 @pytest.fixture
 async def rig(world: World, tmp_path: Path) -> AsyncIterator[tuple[BotProcess, Deal]]:
-    """Return a bot process that is not started yet, and the hands for it."""
+    """Yield a bot process that is not started yet, and its `Deal`; check at the end that no row sleeps for good."""
     async with bot_process(world, tmp_path) as pair:
         yield pair
     ledger = tmp_path / "bot" / "ledger.db"

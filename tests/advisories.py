@@ -1,9 +1,9 @@
-"""Whether what is installed has a hole that is known, and under which licences it comes.
+"""Check of the installed packages for known vulnerabilities, and of their licences.
 
     ./run advisories             asks OSV about every package of both locks, by pip-audit; needs the network
-    ./run advisories --licences     prints name, version and licence of every package that the product brings
+    ./run advisories --licences     prints name, version and licence of every package of the product
 
-Exit status 1: a known hole, or a licence that nobody has looked at; 69: the service could not be asked, and nothing is known.
+Exit status 1: a known vulnerability, or a licence that was not reviewed; 69: the service was not available.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ LOCKS: Final = ("requirements.lock", "requirements-dev.lock")
 SECONDS: Final = 600.0
 UNAVAILABLE: Final = 69
 PINNED: Final = re.compile(r"^(?P<name>[a-z0-9][\w.-]*)==(?P<version>[^\s\\;]+)")
-# pip-audit has an environment of its own for the length of the run: it is no part of the product.
+# pip-audit gets its own environment for the run, because it is not part of the product.
 ASKER: Final = (sys.executable, "-m", "uv", "tool", "run", "pip-audit", "--vulnerability-service", "osv")
-# The right to use, change and hand on with notices only; MPL's duty ends at its own files, which are not changed here.
+# Licences that require notices only; MPL's terms cover its own files, which are not changed here.
 KNOWN: Final = ("mit", "bsd", "apache", "python software foundation", "psf", "isc", "mpl", "mozilla")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One package of a lock; `licence` is "" where its metadata name none, None where it is not installed on this machine."""
+    """One package of a lock; `licence` is "" if its metadata name none, None if it is not installed on this machine."""
 
     name: str
     version: str
@@ -41,13 +41,13 @@ class Package:
 
     @property
     def fits(self) -> bool:
-        """Tell whether its licence, or one of those it may be had under, is a known one."""
+        """Tell whether its licence, or one of its alternatives, is a known one."""
         return self.licence is None or any(word in self.licence.lower() for word in KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A known hole of a package that is installed."""
+    """A known vulnerability of an installed package."""
 
     package: str
     version: str
@@ -56,13 +56,13 @@ class Hole:
 
 
 def locked(lock: Path) -> list[Package]:
-    """Return the packages of a lock, with the licences that they name themselves."""
+    """Return the packages of a lock, with the licences that their metadata name."""
     found = (PINNED.match(line) for line in lock.read_text("utf-8").splitlines())
     return [Package(each["name"], each["version"], licence_of(each["name"])) for each in found if each]
 
 
 def licence_of(name: str) -> str | None:
-    """Return what an installed package says of its licence in the shortest of the three places where it may."""
+    """Return the licence of an installed package from the shortest of the three metadata fields that may contain it."""
     try:
         told = metadata(name)
     except PackageNotFoundError:
@@ -73,14 +73,14 @@ def licence_of(name: str) -> str | None:
 
 
 def holes(told: dict[str, Any]) -> Iterable[Hole]:
-    """Return what pip-audit's JSON says."""
+    """Return the vulnerabilities in pip-audit's JSON."""
     for package in told["dependencies"]:
         for each in package.get("vulns", ()):
             yield Hole(package["name"], package["version"], each["id"], tuple(each.get("fix_versions", ())))
 
 
 def ask(asker: Sequence[str], lock: Path) -> list[Hole] | str:
-    """Ask about one lock; return the holes, or why nothing is known."""
+    """Query one lock; return its vulnerabilities, or the reason why the result is unknown."""
     asked = [*asker, "--require-hashes", "--disable-pip", "--format", "json", "--requirement", str(lock)]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -92,7 +92,7 @@ def ask(asker: Sequence[str], lock: Path) -> list[Hole] | str:
 
 
 def audit(asker: Sequence[str], locks: Sequence[Path]) -> int:
-    """Ask about every lock and print what is known."""
+    """Query every lock and print the results."""
     status = 0
     for lock in locks:
         found = ask(asker, lock)
@@ -120,7 +120,7 @@ def licences(lock: Path) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what is asked."""
+    """Run the requested check."""
     if list(arguments) == ["--licences"]:
         return licences(ROOT / LOCKS[0])
     if arguments:

@@ -1,10 +1,10 @@
-"""Canaries: secrets and people's words that are planted, and a search for them wherever the product writes.
+"""Canaries: seeded secrets and personal texts, and a search for them in everything that the product writes.
 
     ./run canaries PATH...
 
-looks through whatever a test run left behind (its output, its temporary folders, drill reports) for the sandbox's well-known
-secrets, which every test plants. What the sandbox itself keeps (its `world` folders) may hold them and is passed over. Exit
-status 1: a secret was found; each place is named.
+searches the files of a test run (its output, its temporary folders, drill reports) for the sandbox's well-known secrets, which
+every test uses. The sandbox's own `world` folders may contain them and are skipped. Exit status 1: a secret was found; each place
+is named.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ WELL_KNOWN: Final = {
     "Salesforce's client secret": CLIENT_SECRET,
     "the model's API key": API_KEY,
 }
-WORLD: Final = "world"  # the folder in which a sandbox keeps what is its own
-SPARSE: Final = ".ballast"  # tens of MiB of nothing
-SESSION_BYTES, SIGNATURE_BYTES, TICKET_BYTES = 48, 32, 16  # how large the sandbox makes each
+WORLD: Final = "world"  # a sandbox's own folder
+SPARSE: Final = ".ballast"  # tens of MiB of zeros
+SESSION_BYTES, SIGNATURE_BYTES, TICKET_BYTES = 48, 32, 16  # their sizes in the sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What must not get out, in one form or several, and the places (by how their names begin) where it may be."""
+    """A text that must not leak, in one or several forms, and the places (by name prefix) where it is allowed."""
 
     name: str
     texts: tuple[str, ...]
     homes: tuple[str, ...] = ()
 
     def forms(self) -> Iterator[bytes]:
-        """Yield what each text looks like when it was packed into something."""
+        """Yield the encodings in which each text may occur."""
         for text in self.texts:
             raw = text.encode()
             yield raw
@@ -60,18 +60,18 @@ class Canary:
 
 
 class Remembered(Tokens):
-    """The sandbox's source of chance, which remembers every secret it handed out."""
+    """The sandbox's source of randomness, which records every secret that it generated."""
 
     def __init__(self) -> None:
         super().__init__()
         self.given: defaultdict[int, list[str]] = defaultdict(list)
 
     def hex(self, size: int) -> str:
-        """Return random hexadecimal digits, and remember them."""
+        """Return random hexadecimal digits, and record them."""
         return self._kept(size, super().hex(size))
 
     def urlsafe(self, size: int) -> str:
-        """Return a random text, and remember it."""
+        """Return a random text, and record it."""
         return self._kept(size, super().urlsafe(size))
 
     def _kept(self, size: int, secret: str) -> str:
@@ -80,7 +80,7 @@ class Remembered(Tokens):
 
 
 def hits(canaries: Iterable[Canary], places: Mapping[str, bytes]) -> list[str]:
-    """Return a sentence for each canary in a place that is not its home."""
+    """Return a sentence for each canary in a place where it is not allowed."""
     found = []
     for canary in canaries:
         forms = set(canary.forms())
@@ -90,7 +90,7 @@ def hits(canaries: Iterable[Canary], places: Mapping[str, bytes]) -> list[str]:
 
 
 def files_under(folder: Path) -> dict[str, bytes]:
-    """Return every file below a folder by its name there; what is packed is unpacked, and a ledger is read row by row as well."""
+    """Return every file below a folder by name; archives and PDFs are unpacked, and ledgers are also read row by row."""
     found: dict[str, bytes] = {}
     for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
         if path.is_file() and not path.name.endswith(SPARSE):
@@ -105,7 +105,7 @@ def _within(name: str, path: Path) -> Iterable[tuple[str, bytes]]:
         with zipfile.ZipFile(path) as packed:
             return [(f"{name}!{member}", packed.read(member)) for member in packed.namelist()]
     if head.startswith(b"%PDF"):
-        from pypdf import PdfReader  # noqa: PLC0415 -- only where there is a PDF
+        from pypdf import PdfReader  # noqa: PLC0415 -- needed only for a PDF
 
         reader = PdfReader(io.BytesIO(path.read_bytes()))
         return [(f"{name}!text", "\n".join(page.extract_text() for page in reader.pages).encode())]
@@ -122,7 +122,7 @@ def _tables(name: str, path: Path) -> list[tuple[str, bytes]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look through the paths that are named."""
+    """Search the named paths."""
     if not arguments:
         print(__doc__)
         return 64
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
         for path in _to_search(Path(argument)):
             try:
                 places = files_under(path)
-            except (OSError, sqlite3.Error, zipfile.BadZipFile) as error:  # torn on purpose by a test: its bytes still count
+            except (OSError, sqlite3.Error, zipfile.BadZipFile) as error:  # damaged on purpose by a test: its raw bytes count
                 print(f"{path}: read as bytes only ({error})", file=sys.stderr)
                 places = {path.name: path.read_bytes()}
             looked += 1

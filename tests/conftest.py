@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures of all tests, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.rig import Deal, bot_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-# No deadline per example: the machine is shared with the other workers, so slowness would be noise. The number stays low enough
-# for the whole suite to be run before every change.
+# No deadline per example: other workers share the machine, so a slow example proves nothing. The number stays low enough to run
+# the whole suite before every change.
 settings.register_profile("quotebot", deadline=None, max_examples=60)
 settings.load_profile("quotebot")
-# What takes seconds by itself and is therefore begun before the many short tests.
+# Modules with tests that take seconds; they start before the many short tests.
 _EARLY: Final = frozenset(
     {
         "tests/adapters/test_pdf.py",
@@ -48,11 +48,11 @@ _LINES: Final = ConsoleRenderer(colors=False, exception_formatter=plain_tracebac
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Let each of several workers begin to import elsewhere: what one has compiled, assertions and all, the others find.
+    """Let each worker start to import in a different place, so that it finds modules that others have compiled.
 
-    On a fresh checkout each of them would compile everything, at the same time and in the same order.
+    Otherwise all workers would compile everything in the same order at the same time on a fresh checkout.
     """
-    gc.disable()  # until all is collected: what is imported stays, and to look through it again and again took half a second
+    gc.disable()  # until all is collected: imported objects stay, and scanning them repeatedly took half a second
     worker = getattr(session.config, "workerinput", None)
     root = Path(__file__).parents[1]
     whole = [str(root / folder) for folder in session.config.getini("testpaths")]
@@ -61,15 +61,15 @@ def pytest_collection(session: pytest.Session) -> None:
     files = [file for folder in whole for file in sorted(Path(folder).rglob("test_*.py"))]
     first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
     for file in (*files[first:], *files[:first]):
-        with suppress(Exception, pytest.skip.Exception):  # the collection meets it again, and tells
+        with suppress(Exception, pytest.skip.Exception):  # the collection reports it
             import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let each of several workers begin with its share of what takes long, so that none of it is left for the end.
+    """Order the tests so that each worker starts with its share of the long ones, and none of them is left for the end.
 
-    What mostly waits is the first one's alone: the others compute beside it.
+    Tests that mostly wait all belong to the first worker: the others compute meanwhile.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     suites = Path(__file__).parents[1] / "faults"
@@ -84,12 +84,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def module_of(item: pytest.Item) -> str:
-    """The file a test is in, from the checkout's root."""
+    """Return a test's file, relative to the checkout's root."""
     return item.nodeid.partition("::")[0]
 
 
 def shares(early: list[pytest.Item], workers: int) -> list[list[pytest.Item]]:
-    """Deal whole modules out, for what the tests of one share; a browser is started by the last worker alone."""
+    """Distribute whole modules, because their tests share fixtures; only the last worker starts a browser."""
     modules: dict[str, list[pytest.Item]] = {}
     for item in early:
         name = module_of(item)
@@ -101,7 +101,7 @@ def shares(early: list[pytest.Item], workers: int) -> list[list[pytest.Item]]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the collector away from what stays for the whole run: thousands of tests would be looked through again and again."""
+    """Exclude the collected tests from garbage collection: they stay for the whole run, and each scan would visit thousands."""
     del session
     gc.collect()
     gc.freeze()
@@ -111,15 +111,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
-    """The root of the checkout."""
+    """Return the root of the checkout."""
     return Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
 def _own_log() -> None:
-    """Give each test the log as it is before anybody configures it: a suite that silences the bot shares this process.
+    """Reset the log configuration before each test: a suite that silences the bot may share this process.
 
-    Only tracebacks are plain: those that rich draws, with every variable of every frame, took a second each.
+    Tracebacks are plain, because those of rich, with every variable of every frame, took a second each.
     """
     structlog.reset_defaults()
     *processors, _ = structlog.get_config()["processors"]
@@ -128,14 +128,14 @@ def _own_log() -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A local world that is being served."""
+    """Yield a local world that is being served."""
     async with World(tmp_path / "world").serve() as served:
         yield served
 
 
 @pytest.fixture
 async def deal(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
-    """The real bot in that world, in this process, and the hands to drive it with."""
+    """Yield the client of a real bot that runs in that world, in this process."""
     async with bot_in(world, tmp_path / "bot") as running:
         yield running
     assert asleep_in(tmp_path / "bot" / "ledger.db") == []

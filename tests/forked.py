@@ -1,4 +1,4 @@
-"""A `quotebot` command as a fork of the fork server (faults/harness/fork_server.py), each stream in a file of its own."""
+"""A `quotebot` command as a fork of the fork server (faults/harness/fork_server.py), each stream in its own file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Sequence[str], *, cwd: Path, environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run one command as a process of its own. Raises TimeoutError."""
+    """Run one command as its own process. Raises TimeoutError."""
     with TemporaryDirectory(prefix="quotebot-forked-") as folder:
         streams = [Path(folder, "stdout"), Path(folder, "stderr")]
         order = Order((str(cwd), *map(str, streams), *arguments), environment, str(streams[1]), "tests.forked:main")
@@ -33,7 +33,7 @@ async def _ended(order: Order, seconds: float) -> int:
 
 
 def main() -> None:
-    """Become the command."""
+    """Run the command in the fork."""
     folder, printed, said, *arguments = sys.argv[1:]
     os.chdir(folder)
     for path, end in ((printed, 1), (said, 2)):
@@ -41,6 +41,6 @@ def main() -> None:
         os.dup2(file, end)
         os.close(file)
     sys.argv = ["quotebot", *arguments]
-    from quotebot.__main__ import main as command  # noqa: PLC0415 -- of the fork alone
+    from quotebot.__main__ import main as command  # noqa: PLC0415 -- needed only in the fork
 
     command()

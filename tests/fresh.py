@@ -1,6 +1,6 @@
-"""A ledger that no process has worked on yet, as a first start leaves it, without its hundred and fifty statements each time.
+"""An unused ledger, as a first start leaves it, made without running its hundred and fifty statements each time.
 
-For tests that begin on a ledger. What a first start itself does is tried by tests/ledger/engine and by the fault suites.
+It is for tests that start on a ledger. The first start itself is tested by tests/ledger/engine and by the fault suites.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ledger.sqlite.migrations import migrate
 if TYPE_CHECKING:
     from ledger.sqlite.migrations import Migration
 
-_DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # each ledger draws a name for itself
+_DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # each ledger has a random id
 
 
 def lay(path: Path, migrations: tuple[Migration, ...], now_ms: int) -> None:
-    """Put an empty ledger with this schema, made at `now_ms`, and with a name of its own, where no file is yet."""
+    """Create an empty ledger with this schema and its own random id, made at `now_ms`, unless the file exists."""
     if path.exists():
         return
     empty = _empty(migrations, now_ms)

@@ -1,7 +1,7 @@
 """Makes the golden ledger of a release: `python -m tests.golden_ledger FOLDER` writes FOLDER/<version>.sqlite and <version>.key.
 
-Run it with the release's own tree, once, and keep both files: tests/test_golden_ledgers.py opens every one of them with every later
-build. What is in it: a deal that came to its end, one that waits for its approver, one whose record is a dead letter.
+Run it once with the release's own tree, and commit both files: tests/test_golden_ledgers.py opens all of them with every later
+build. The ledger contains a finished deal, one with a pending approval, and one whose Salesforce record is a dead letter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.rig import bot_in
 
 
 async def fill(folder: Path) -> None:
-    """Leave the data folder of a bot that worked in `folder`/bot."""
+    """Run a bot and leave its data folder in `folder`/bot."""
     async with (
         World(folder / "world").serve() as world,
         bot_in(world, folder / "bot", Ports(draw=lambda low, _: low)) as deal,
@@ -36,7 +36,7 @@ async def fill(folder: Path) -> None:
 
 
 def keep(data: Path, target: Path) -> None:
-    """Copy the ledger, small and in one file, and its key."""
+    """Copy the ledger, vacuumed into one file, and its key."""
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"{__version__}.sqlite"
     path.unlink(missing_ok=True)
@@ -48,7 +48,7 @@ def keep(data: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """Make it."""
+    """Make the golden ledger."""
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(fill(Path(folder)))
         keep(Path(folder) / "bot", Path(sys.argv[1]))

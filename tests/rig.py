@@ -1,4 +1,4 @@
-"""The rig of faults/, under the name tests use."""
+"""The rig of faults/, under the name that tests use."""
 
 from faults.harness.rig import FIRST_QUOTE, GOLDEN, BotProcess, Deal, bot_in, eventually, read_ledger, settings_for
 

@@ -1,8 +1,7 @@
-"""A live sandbox for the operator's runbook: a served world, the real bot in it, and a shell in which the page's commands run.
+"""Live sandbox for the operator's runbook: a served world, the real bot in it, and a shell that runs the page's commands.
 
-The bot runs on a thread of this process, so that stopping and starting it costs nothing; everything else is as at an operator's
-terminal: the same command line, the same files, the same sockets. What the test has no systemd for (`systemctl`, `journalctl`)
-is done to that bot.
+The bot runs on a thread of this process, so that stopping and starting it is fast; everything else is as at an operator's terminal:
+the same command line, the same files, the same sockets. Commands that need systemd (`systemctl`, `journalctl`) act on that bot.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SECONDS: Final = 60.0
-STOPPED: Final = 3  # what systemctl says of a unit that is not active
-FOLDER: Final = "/srv/quotebot"  # as the page calls the data folder
-HEALTH: Final = "127.0.0.1:9464"  # and the health server
+STOPPED: Final = 3  # systemctl's status for an inactive unit
+FOLDER: Final = "/srv/quotebot"  # the data folder on the page
+HEALTH: Final = "127.0.0.1:9464"  # the health server on the page
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One command of the page: its text, the exit status it is to have, and what it is to print (`...` stands for anything)."""
+    """One command of the page: its text, its expected exit status, and its expected output (`...` matches anything)."""
 
     command: str
     status: int
@@ -57,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of commands under a heading, the how-manieth there."""
+    """One block of commands: its heading and its number under that heading."""
 
     heading: str
     number: int
@@ -65,7 +64,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """Return every block of commands of a page, in its order."""
+    """Return every block of commands of a page, in order."""
     found, heading, number = [], "", 0
     for title, body in re.findall(r"^## ([^\n]+)$|^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         heading, number = (title, 0) if title else (heading, number + 1)
@@ -82,14 +81,14 @@ def _lines(body: str) -> Iterator[Line]:
 
 
 def missing(line: Line, printed: str, ours: Callable[[str], str]) -> list[str]:
-    """Return what a command was to print and did not; how columns are spaced does not matter. `ours` puts ids in for examples."""
+    """Return the expected lines that a command did not print; column spacing is ignored. `ours` replaces example ids."""
     flat = " ".join(printed.split())
     parts = (" ".join(part.split()) for told in line.told for part in ours(told).split("..."))
     return [part for part in parts if part not in flat]
 
 
 class Live:
-    """The sandbox, its bot, and the hands of whoever uses and operates it."""
+    """The sandbox, its bot, and the actions of its users and operators."""
 
     def __init__(
         self, folder: Path, environment: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], tokens: Tokens | None = None
@@ -108,7 +107,7 @@ class Live:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[Live]:
-        """Serve the world with the bot in it for the length of the block."""
+        """Serve the world and its bot for the length of the block."""
         thread = threading.Thread(target=self._loop.run_forever)
         thread.start()
         try:
@@ -126,11 +125,11 @@ class Live:
             self._loop.close()
 
     def hooks(self) -> list[str]:
-        """Return the path of every response_url that Slack gave out."""
+        """Return the path of every response_url that Slack has issued."""
         return list(self._world.slack.passes._response_urls)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the world's thread and return what came of it."""
+        """Run a coroutine on the world's thread and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     def start(self) -> None:
@@ -151,20 +150,20 @@ class Live:
             return status, "".join(self._capture.readouterr())
         if program in ("systemctl", "journalctl"):
             return self._serve(*(word for word in arguments if word != "quotebot"))
-        if program == "curl":  # which not every machine has
+        if program == "curl":  # not every machine has it
             return _fetched(arguments[-1])
         plain = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(["/bin/sh", "-c", line], env=plain, capture_output=True, text=True, timeout=SECONDS, check=False)
         return done.returncode, done.stdout + done.stderr
 
     def ours(self, text: str) -> str:
-        """Put this sandbox's ids and places where the page has its examples."""
+        """Replace the page's example ids and paths by those of this sandbox."""
         for example, real in {**self.examples, FOLDER: str(self.data), HEALTH: f"127.0.0.1:{self._health}"}.items():
             text = re.sub(rf"(?<![\w-]){re.escape(example)}\b", real, text)
         return text
 
     def _serve(self, *arguments: str) -> tuple[int, str]:
-        """Do what systemd would."""
+        """Act as systemd would."""
         if arguments[0] in ("stop", "restart"):
             self.stop()
         if arguments[0] in ("start", "restart"):
@@ -212,7 +211,7 @@ class Live:
 
 
 def _fetched(address: str) -> tuple[int, str]:
-    """Return what `curl -s` says: the page, whatever its status is."""
+    """Return the output of `curl -s`: the page, whatever its status is."""
     try:
         with urllib.request.urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 -- an address of the page
             return 0, str(answer.read().decode())

@@ -1,4 +1,4 @@
-"""The audit of what is installed: it never calls unknown what it did not ask, and every licence is one that somebody looked at."""
+"""Tests of the audit of installed packages: an unavailable service is never reported as clean, and every licence was reviewed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ not-here-at-all==1.0 ; sys_platform == 'win32' \\
 
 
 def saying(told: object, *, status: int, words: str = "") -> list[str]:
-    """A pip-audit that answers this."""
+    """Return the command of a fake pip-audit with this answer."""
     program = f"import sys; print({json.dumps(told)!r}); print({words!r}, file=sys.stderr); sys.exit({status})"
     return [sys.executable, "-c", program]
 

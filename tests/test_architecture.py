@@ -1,4 +1,4 @@
-"""Who may import what, and the other rules of the tree that a reader relies on."""
+"""Tests of the import rules, and of the other rules of the tree."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def modules(checkout: Path, *folders: str) -> Iterator[Path]:
 
 @functools.cache
 def imported(module: Path) -> frozenset[str]:
-    """Every top-level name the module imports, at its top or inside a function."""
+    """Return every top-level name that the module imports, at its top or inside a function."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -110,7 +110,7 @@ def test_the_domain_and_the_handlers_never_ask_what_time_it_is(checkout: Path) -
 
 
 def ruff_ignores(checkout: Path) -> Iterator[tuple[str, str]]:
-    """(line, what stands after its #) for every line of pyproject.toml that switches a ruff rule off."""
+    """Yield (line, its comment) for every line of pyproject.toml that switches a ruff rule off."""
     inside = ""
     for line in (checkout / "pyproject.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith("[") and not line.startswith("[["):
@@ -179,7 +179,7 @@ def test_build_lock_holds_the_whole_backend(checkout: Path) -> None:
 
 
 def processor_seconds(arguments: Sequence[str], folder: Path) -> float:
-    """How much of a processor a Python program takes, once."""
+    """Return the processor seconds of one run of a Python program."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=30, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -188,7 +188,7 @@ def processor_seconds(arguments: Sequence[str], folder: Path) -> float:
 
 
 def test_help_costs_hardly_more_than_the_library_that_prints_it(checkout: Path) -> None:
-    """The least of some, by turns: whatever else runs only adds, and not to one of the two alone."""
+    """Uses the minimum of several alternating runs: other load only adds time, and to both alike."""
     library, ours = ["-c", "import cyclopts.help, rich.console"], ["-m", "quotebot", "--help"]
     took = [(processor_seconds(library, checkout), processor_seconds(ours, checkout)) for _ in range(6)]
     assert min(each for _, each in took) < 2 * min(each for each, _ in took)

@@ -1,4 +1,4 @@
-"""The benchmark of acknowledgements measures what it says, and judges only where a verdict is due. Nothing here is about speed."""
+"""Tests of the acknowledgement benchmark: its measurements are correct, and it judges only valid ones. No test of speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a day's benchmark judges: growth over a whole day, and what was lost in any."""
+"""Tests of the verdicts of the day benchmark: growth over a whole day, and losses in any run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The benchmark measures what it says: the same rows everywhere, every figure behind a check, a verdict only where one is due.
+"""Tests of the ledger benchmark: the same rows in all variants, a check for every figure, and verdicts only on valid ones.
 
-Nothing here looks at how long anything takes.
+No test depends on a duration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ledger.clock import SystemClock
 from ledger.records import DedupeResult
 
 BRIEF = 0.05  # seconds a variant runs
-MEMORY = Path("/dev/shm")  # noqa: S108 -- only looked at, and only where it is kept in memory
+MEMORY = Path("/dev/shm")  # noqa: S108 -- only inspected, and only if it is in memory
 TIMES = {"at", "received_at", "last_seen_at", "aged_from"}
 
 
@@ -40,7 +40,7 @@ async def make(path: Path) -> None:
 
 
 def rows(path: Path) -> dict[str, list[list[tuple[Any, ...]]]]:
-    """Every value of every table as its type and size, numbers as they are: times and keys differ between two runs."""
+    """Return every value of every table as its type and size, and numbers unchanged: times and keys differ between two runs."""
 
     def form(column: str, value: Any) -> tuple[Any, ...]:
         if isinstance(value, int) and not (column in TIMES or column.endswith(("_at", "_until"))):
@@ -179,7 +179,7 @@ def test_a_quick_look_reports_every_variant_with_its_checks_passed(checkout: Pat
         ",".join(wanted),
     ]
     status, out, err = run_script(checkout, "ledger", *options)
-    assert status in (0, 1), err  # 1: a goal was missed; so short a run proves nothing about goals
+    assert status in (0, 1), err  # 1: a goal was missed, which is meaningless in such a short run
     report = json.loads(out)
     assert report.keys() == {"header", "rounds", "seconds", "payload_bytes", "rows", "noise", "goals"}
     assert [row["variant"] for row in report["rows"]] == wanted
@@ -221,7 +221,7 @@ def test_a_restarted_bot_takes_back_executes_and_attempts(checkout: Path, tmp_pa
 
 
 def figures(**ops_per_s: float) -> dict[tuple[int, str], dict[str, Any]]:
-    """One round: throughput by variant (`c64` for `quotebot c=64`)."""
+    """Return one round: throughput by variant (`c64` for `quotebot c=64`)."""
     names = {"c1": "quotebot c=1", "c16": "quotebot c=16", "c64": FIRST, "again": AGAIN, "limit": LIMIT, "limit_again": LIMIT_AGAIN}
     return {
         (0, names[name]): {"ops_per_s": value, "file_per_op": 1500.0, "ops": 9, "problems": []} for name, value in ops_per_s.items()
@@ -229,7 +229,7 @@ def figures(**ops_per_s: float) -> dict[tuple[int, str], dict[str, Any]]:
 
 
 def verdicts(*rounds: dict[tuple[int, str], dict[str, Any]]) -> Counter[str]:
-    """The verdicts on the three goals against the limit, and on the bytes."""
+    """Count the verdicts on the three goals against the limit, and on the bytes."""
     return Counter(line["verdict"] for line in judge(list(rounds), [0], 1000) if line["found"] is not None)
 
 
@@ -242,7 +242,7 @@ def test_the_median_of_the_rounds_is_judged() -> None:
 
 def test_identical_variants_that_differ_by_more_than_a_fifth_give_no_verdict() -> None:
     noisy = figures(limit=100, c1=50, c16=400, c64=500, again=390)
-    assert verdicts(noisy) == {"too noisy, no verdict": 3, "ok": 1}  # bytes know no noise
+    assert verdicts(noisy) == {"too noisy, no verdict": 3, "ok": 1}  # bytes have no noise
     assert verdicts(figures(limit=100, c1=50, c16=400, c64=500, again=450)) == {"ok": 4}
     shaky = figures(limit=100, limit_again=79, c1=50, c16=400, c64=500, again=500)
     assert verdicts(shaky) == {"too noisy, no verdict": 3, "ok": 1}
@@ -257,6 +257,6 @@ def test_a_figure_whose_check_failed_is_neither_printed_nor_judged() -> None:
     failed[0, FIRST]["problems"] = ["operations due: 1 instead of 0"]
     assert verdicts(failed) == {}
     sound = figures(limit=100, c64=500, again=500)
-    assert verdicts(sound, failed, sound) == {}  # one bad round spoils the others
+    assert verdicts(sound, failed, sound) == {}  # one bad round invalidates the others
     lines = {line["variant"]: line for line in table([failed])}
     assert lines[FIRST] == {"size": 0, "variant": FIRST, "problems": ["operations due: 1 instead of 0"]}

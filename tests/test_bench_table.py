@@ -1,4 +1,4 @@
-"""One table of all benchmarks: who belongs to it, what a bad end looks like, and that the page is made of it."""
+"""Tests of the table of all benchmarks: its members, failed benchmarks, and the page made from it."""
 
 from __future__ import annotations
 

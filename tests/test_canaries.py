@@ -1,4 +1,4 @@
-"""Twelve canaries through a whole life in bad weather, and all that operators can look at: none gets out."""
+"""Test of twelve canaries through a whole lifecycle with faults: none appears in any output for operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPERATORS: Final = (
     *("doctor --json --only settings --only slack --only crm --only ledger --only secrets", "config show", "config show --json"),
     *("dead list --status all", "dead list --json --status all", "ops list", "ops list --json", "gates --json", "metrics"),
     *("policy", "audit verify", "audit show system", "ledger prune --dry-run", "catalog list --json"),
-)  # what looks at everything, and shows no customer
+)  # commands that read everything, and show no customer
 LETTERS: Final = ("dead show 118", "dead show 118 --json", "why 118", "trace 118", "trace 118 --json", "replay 118 --dry-run")
 OF_QUOTES: Final = ("quote list --json", "quote show Q-2026-0042", "quote explain Q-2026-0042", "audit export Q-2026-0042")
 
@@ -46,14 +46,14 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def story(live: Live) -> None:
-    """Lead one quote through bad weather to a dead letter and a rejection, then another to its end."""
+    """Take one quote through faults to a dead letter and a rejection, then another to its end."""
     deal, wait = live.deal, live.wait
     wait(bad_weather(deal))
     wait(deal.slash(f"new for {CUSTOMER}: 150 pro; discount 15%"))
     wait(deal.settled())
     wait(deal.click("quote.submit", user="U0REP"))
     wait(deal.settled())
-    wait(deal.click("approval.approve", user="U0REP"))  # refused: an answer over its response_url
+    wait(deal.click("approval.approve", user="U0REP"))  # refused: a reply over its response_url
     wait(deal.click("approval.reject", user="U0MANAGER"))
     wait(send(deal, "U0MANAGER", reason=WORDS))
     wait(deal.settled())
@@ -71,7 +71,7 @@ def story(live: Live) -> None:
 
 
 def looked_at(live: Live) -> dict[str, bytes]:
-    """Return all that is told to whoever asks, by who is asked."""
+    """Return every output, by its source."""
     pages = {f"health {page}": f"curl -s http://127.0.0.1:9464/{page}" for page in ("healthz", "readyz", "metrics")}
     asked = {
         **{f"operator {line}": f"quotebot {line}" for line in (*OPERATORS, *LETTERS)},
@@ -87,7 +87,7 @@ def looked_at(live: Live) -> dict[str, bytes]:
 
 
 def planted(live: Live, given: Mapping[int, list[str]]) -> list[Canary]:
-    """Return the twelve, each as it was in this run, and where it may be."""
+    """Return the twelve canaries, each with its value in this run and its allowed places."""
     folder = "data/"
     keys = [path for path in live.data.iterdir() if path.name.endswith((".key", ".pem"))]
     hooks = [path.rpartition("/")[2] for path in live.hooks()]
@@ -98,7 +98,7 @@ def planted(live: Live, given: Mapping[int, list[str]]) -> list[Canary]:
         Canary("the CRM's client secret", (CLIENT_SECRET,)),
         Canary("the model's key", (API_KEY,)),
         Canary("a CRM session", tuple(given[SESSION_BYTES])),
-        Canary("a response_url", tuple(hooks), (f"{folder}ledger.db",)),  # until it was answered, or for its half hour
+        Canary("a response_url", tuple(hooks), (f"{folder}ledger.db",)),  # until the reply is sent, or for its half hour
         Canary("the signature of a CRM session", tuple(given[SIGNATURE_BYTES])),
         Canary(
             "a ticket, a trigger or an upload address",
@@ -132,8 +132,8 @@ def test_none_of_twelve_canaries_gets_out(live: Live, chance: Remembered, caplog
     assert len(birds) == 12
     assert [bird.name for bird in birds if not bird.texts] == []
     assert hits(birds, places) == []
-    assert "effect.retry" in places["journal"].decode()  # the weather was bad
-    assert hits([Canary("it", (CUSTOMER,))], places) != []  # the search sees what is there
+    assert "effect.retry" in places["journal"].decode()  # faults have occurred
+    assert hits([Canary("it", (CUSTOMER,))], places) != []  # the search finds texts that are there
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The documents tell the truth: every command in them exists, and those of docs/operating.md do what they are there for."""
+"""Tests of the documents: every command in them exists, and those of docs/operating.md work."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.rig import read_ledger
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCUMENTS: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OPERATING: Final = ROOT / "docs" / "operating.md"
-OF_THE_SCRIPT: Final = frozenset({"test", "bench", "python", "wheel", "canaries"})  # what `./run` does itself
-ENDLESS: Final = frozenset({"run", "sandbox"})  # looked up in their --help only
-# what has to be so before a command makes sense, as commands of their own
+OF_THE_SCRIPT: Final = frozenset({"test", "bench", "python", "wheel", "canaries"})  # handled by `./run` itself
+ENDLESS: Final = frozenset({"run", "sandbox"})  # checked by their --help only
+# preparations of a command, as commands
 BEFORE: Final = {
     ("resume",): (("pause", "crm", "--reason", "a test"),),
     ("ops", "cancel"): (("replay", "118"),),
@@ -51,7 +51,7 @@ def operating() -> list[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of a stopped bot with two dead letters."""
+    """Return the data folder of a stopped bot with two dead letters."""
     folder = tmp_path_factory.mktemp("documents")
     asyncio.run(with_two_dead_letters(folder))
     return folder / "bot"
@@ -59,7 +59,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ledger(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that folder's ledger, where the commands look for it."""
+    """Return a copy of that folder's ledger, at the path where the commands expect it."""
     for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))]:
         monkeypatch.delenv(name)
     copy_data(prepared, tmp_path / "bot")
@@ -70,7 +70,7 @@ def ledger(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def real(arguments: tuple[str, ...], ledger: Path) -> list[str]:
-    """Put the ids of the prepared ledger where the page has its examples."""
+    """Replace the page's example ids by those of the prepared ledger."""
     row = read_ledger(
         ledger,
         "SELECT e.id, e.operation_id, e.aggregate_id, o.correlation_id FROM effects AS e "
@@ -105,7 +105,7 @@ def test_every_command_for_operators_does_its_work(
 ) -> None:
     for before in next((steps for start, steps in BEFORE.items() if arguments[: len(start)] == start), ()):
         assert root.run(real(before, ledger)) == exits.OK
-    if arguments[:2] == ("dead", "resolve"):  # only what is in doubt can be resolved
+    if arguments[:2] == ("dead", "resolve"):  # only an uncertain effect can be resolved
         tampered(ledger, "UPDATE effects SET category = 'uncertain', maybe_sent = 1 WHERE state = 'failed'")
     capsys.readouterr()
     status = root.run(real(arguments, ledger))

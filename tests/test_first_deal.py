@@ -1,4 +1,4 @@
-"""The main job, end to end: one real deal through every layer."""
+"""End-to-end test of the main job: one real deal through every layer."""
 
 from __future__ import annotations
 

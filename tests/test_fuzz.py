@@ -1,4 +1,4 @@
-"""Every entry point on hostile input: no exception, an answer of bounded size, and time that grows linearly with the input.
+"""Fuzz tests of every entry point: no exception, an answer of bounded size, and time linear in the size of the input.
 
 Inputs are a head and a unit that is repeated, from tests/data/fuzz.json and from hypothesis. The time for an input is compared
 with the time for its first quarter, both in processor time and within the entry point's own limit.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 SEEDS: Final[dict[str, list[str]]] = json.loads((Path(__file__).parent / "data" / "fuzz.json").read_text("utf-8"))
 GROWTH_MAX: Final = 7.0  # for four times the input: linear work takes four times as long
-QUICK_SECONDS: Final = 0.03  # too short to be compared
+QUICK_SECONDS: Final = 0.03  # too short for a comparison
 ANSWER_CHARACTERS_MAX: Final = 20_000
 CATALOGUE = RULESET.catalogue
 QUOTE = example_quote()
@@ -111,10 +111,10 @@ def button(text: str) -> object:
 
 
 class Inbox:
-    """Takes everything."""
+    """Receiver that accepts every envelope."""
 
     def take(self, envelope: dict[str, Any], link: Link) -> None:
-        """Take nothing from it."""
+        """Ignore the envelope."""
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
         del size, link
@@ -132,7 +132,7 @@ def frame(text: str) -> object:
 
 
 def received(text: str) -> str:
-    """Return text as it comes out of UTF-8."""
+    """Return text after a round trip through UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""The ledger of every release is opened, brought up to date and found whole by this build, also after a death on the way."""
+"""Tests that this build opens, migrates and verifies the ledger of every release, also after a crash during the migration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSIONS: Final = sorted(path.stem for path in LEDGERS.glob("*.sqlite"))
 
 
 def installed(version: str, folder: Path) -> Path:
-    """Put a release's ledger and its key where a bot looks for them; return the ledger."""
+    """Copy a release's ledger and its key to the paths that a bot uses; return the ledger."""
     folder.mkdir(mode=0o700)
     shutil.copyfile(LEDGERS / f"{version}.sqlite", folder / "ledger.db")
     shutil.copyfile(LEDGERS / f"{version}.key", folder / "audit-0001.key")
@@ -99,9 +99,9 @@ def test_a_release_s_ledger_is_backed_up_brought_up_to_date_and_whole(
 
 
 def dies(opening: Coroutine[Any, Any, object], died: asyncio.Event) -> bool:
-    """Run until the end or the death, after which a caller inside a transaction would wait for ever; tell whether it died."""
+    """Run until the end or the simulated crash (a caller in a transaction would then wait for ever); tell whether it crashed."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # what a dead process feels
+    loop.set_exception_handler(lambda *_: None)  # a dead process reports no errors
     try:
         task, death = loop.create_task(opening), loop.create_task(died.wait())
         loop.run_until_complete(asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED))

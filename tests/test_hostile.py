@@ -1,4 +1,4 @@
-"""Text made to do harm stays text, wherever it is handed on: to Slack, into a document, a spreadsheet, an address, a file name."""
+"""Tests that hostile text stays text in every output: Slack, documents, spreadsheets, addresses, file names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN_BY_SPREADSHEETS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\
 
 
 class Shape(HTMLParser):
-    """The tags and attributes of a page, and its text apart."""
+    """Parser of a page: its tags and attributes, and its text separately."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Shape(HTMLParser):
 
 @pytest.fixture(scope="module")
 def template() -> Any:
-    """The template as the renderer's process has it."""
+    """Return the template as in the renderer's process."""
     return Renderer()._environment.get_template("detailed.html")
 
 

@@ -1,4 +1,4 @@
-"""The Slack app manifest: within Slack's limits, and asking for no more than is used."""
+"""Tests of the Slack app manifest: within Slack's limits, without unused permissions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quotebot.slack.verbs import VERBS
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The schema knows neither scopes nor events, so the names are held here: what this app is allowed to ask for, and nothing else.
+# The schema does not define scopes and events, so the names that this app may request are listed here.
 SCOPES = frozenset(
     {
         "app_mentions:read",
@@ -34,7 +34,7 @@ SCOPES = frozenset(
         "users:read",
     }
 )
-EVENTS = frozenset({"app_home_opened", "app_mention", "message.im"})  # of messages those alone that are for the bot
+EVENTS = frozenset({"app_home_opened", "app_mention", "message.im"})  # of messages, only those to the bot
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-"""The 24 mistakes of others (SCENARIOS.md, M), none of which is made here: a test for each, or the name of the test that proves it.
+"""Tests of 24 known mistakes (SCENARIOS.md, M) that the product avoids: a test for each, or the name of the test that proves it.
 
-What is proven elsewhere is named with its file; a name that is not there any more fails.
+A proof elsewhere is named with its file; a name that no longer exists fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MISTAKES = range(1, 25)
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    """A ledger in hand, with its file open beside it."""
+    """Yield a ledger with a second connection to its file."""
     clock = ManualClock()
     database = await open_database(tmp_path / "ledger.db", clock)
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1")
@@ -180,7 +180,7 @@ async def test_m09_every_surface_names_a_quote_alike(deal: Deal) -> None:
         assert {parse_quote_id(number) for number in re.findall(r"[Qq]-?20\d\d-?\d*", surface)} == {"Q-2026-0001"}, surface
 
 
-# Salesforce answers two different limits with this one code, and tells them apart in the text only (adapters/salesforce/errors.py).
+# Salesforce answers two different limits with this code and distinguishes them only in the text (adapters/salesforce/errors.py).
 TOLD_APART_BY_TEXT = "REQUEST_LIMIT_EXCEEDED"
 
 
@@ -224,8 +224,8 @@ def test_m13_every_commit_is_synced(checkout: Path) -> None:
 
 
 def test_m14_html_is_never_a_pdf(checkout: Path) -> None:
-    from adapters.failures import AdapterError  # noqa: PLC0415 -- beside the private door it guards
-    from adapters.pdf.renderer import _rendered  # noqa: PLC0415 -- the one door through which every render comes
+    from adapters.failures import AdapterError  # noqa: PLC0415 -- next to the private function it concerns
+    from adapters.pdf.renderer import _rendered  # noqa: PLC0415 -- the only function through which every render passes
 
     with pytest.raises(AdapterError) as refused:
         _rendered({"pages": 1}, b"<!doctype html><html><body>Quote</body></html>")

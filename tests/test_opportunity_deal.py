@@ -1,4 +1,4 @@
-"""From the menus of the form to the opportunity's amount: a deal through the real bot, on its real sockets."""
+"""Test of a deal with an opportunity, from the form's menus to the amount, through the real bot on real sockets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_quote_is_asked_for_under_an_opportunity_that_the_form_offers(tm
             await deal.post("action", user="U0REP", view_id=view_id, action_id=crm_fields.FOUND, value=offered["value"])
             await deal.arm("salesforce", "5xx", method="query")
             menu = crm_fields.block_of("Acme Corp")
-            (renewal,) = await suggested(deal, view_id, menu, "")  # of the copy: the org does not answer
+            (renewal,) = await suggested(deal, view_id, menu, "")  # from the mirror: the org does not answer
             await deal.clear_faults()
             values = {
                 "lines": {"lines": "150 pro, 150 sso, 1 support"},

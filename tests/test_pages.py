@@ -1,4 +1,4 @@
-"""The pages lead somewhere: every link, every place and every test they name is there, and no package is left out."""
+"""Tests of the pages: every link, path and test that they name exists, and no package is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 PRODUCT: Final = ("quotebot", "ledger", "adapters", "faults")
-MADE_LATER: Final = frozenset({"docs/deploy/secrets/SLACK_BOT_TOKEN"})  # by whoever follows the page
+MADE_LATER: Final = frozenset({"docs/deploy/secrets/SLACK_BOT_TOKEN"})  # by the reader of the page
 
 
 def name_of(page: Path) -> str:
@@ -20,18 +20,18 @@ def name_of(page: Path) -> str:
 
 
 def text_of(page: Path) -> str:
-    """A page without its blocks: what stands there is not its own words."""
+    """Return a page without its code blocks, which are not its own words."""
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a page's headings are linked by."""
+    """Return the anchors of a page's headings."""
     titles = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken(page: Path, link: str) -> bool:
-    """Say whether a link leads nowhere; whatever is not ours is not followed."""
+    """Tell whether a link is broken; external links are not followed."""
     path, _, anchor = link.partition("#")
     if re.match(r"[a-z]+:", link):
         return False

@@ -1,4 +1,4 @@
-"""Lint, format and types are tests like any other."""
+"""Tests of lint, format and types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(SECONDS + 10)
 
 
 def findings(checkout: Path, *tool: str) -> str:
-    """What the tool says when it is not satisfied; empty when it is."""
+    """Return the tool's findings; empty if there are none."""
     done = subprocess.run([sys.executable, "-m", *tool], cwd=checkout, capture_output=True, text=True, timeout=SECONDS, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

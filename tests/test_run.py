@@ -1,4 +1,4 @@
-"""`./run` finishes what it starts: its set-up with empty locks, so that nothing is downloaded."""
+"""Tests of `./run`: its set-up, with empty locks so that nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 
 pytestmark = pytest.mark.timeout(200)
 SECONDS = 90
-MEMORY = Path("/dev/shm")  # noqa: S108 -- where the suite's own run keeps its files
+MEMORY = Path("/dev/shm")  # noqa: S108 -- the suite's own run keeps its files here
 MAIN = "import ledger, os, sys; print('|'.join([ledger.__file__, os.getcwd(), *sys.argv[1:]]))\nif '75' in sys.argv: sys.exit(75)\n"
 
 
 def make_place(root: Path, checkout: Path) -> Path:
-    """A small checkout with locks that name no package."""
+    """Make a small checkout with locks that name no package."""
     for package in ("quotebot", "ledger"):
         (root / package).mkdir(parents=True)
         (root / package / "__init__.py").touch()
@@ -33,13 +33,13 @@ def make_place(root: Path, checkout: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The machine's settings, with a pip that stays offline."""
+    """Return the machine's environment, with a pip that stays offline."""
     return {**os.environ, "PIP_NO_INDEX": "1", "HOME": str(tmp_path_factory.mktemp("home"))}
 
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """A checkout that two runs at once have set up. Its tests leave it set up."""
+    """A checkout that two concurrent runs have set up. Its tests leave it set up."""
 
     place: Path
     answers: list[tuple[int, str, str]]
@@ -59,7 +59,7 @@ def place(set_up: SetUp) -> Path:
 
 @pytest.fixture(scope="module")
 def quick_python(set_up: SetUp, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This Python, but that a new environment is a copy of the one that `set_up` had made: making one takes seconds."""
+    """Return this Python, whose new environments are copies of the one made by `set_up`: making one takes seconds."""
     folder = tmp_path_factory.mktemp("quick")
     made = folder / "made"
     shutil.copytree(set_up.place / ".venv", made, symlinks=True)
@@ -104,7 +104,7 @@ def test_it_runs_its_own_code_from_anywhere_and_says_nothing_itself(
     place: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "ledger").mkdir()
-    (tmp_path / "ledger/__init__.py").touch()  # a namesake where the user stands
+    (tmp_path / "ledger/__init__.py").touch()  # a package of the same name in the current folder
     answer = run(place, environment, "status", "Q 1", cwd=tmp_path)
     assert answer == (0, f"{place}/ledger/__init__.py|{tmp_path}|status|Q 1", "")
 
@@ -170,7 +170,7 @@ def test_packages_that_cannot_be_had_stop_it_with_69_and_the_next_run_tries_agai
 
 
 def test_what_uv_cannot_install_is_left_to_pip(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
-    # A uv that knows no index, as where only pip's settings name one.
+    # A uv without an index, as if only pip's settings name one.
     wheel = tmp_path / "uv-0.0.1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as parts:
         parts.writestr("uv/__main__.py", "import sys; sys.exit('no index')\n")

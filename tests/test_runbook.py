@@ -1,4 +1,4 @@
-"""Every block of docs/runbook.md, run from top to bottom against one live sandbox in which that incident was made to happen."""
+"""Tests of every block of docs/runbook.md, run from top to bottom against one live sandbox with that incident."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLEEPER: Final = (
 
 
 def column(live: Live, sql: str) -> list[str]:
-    """Return the one column of a question to the ledger's file."""
+    """Return the only column of a query on the ledger's file."""
     return [str(value) for row in read_ledger(live.data / "ledger.db", sql) for value in row.values()]
 
 
@@ -75,7 +75,7 @@ def slack_refuses(live: Live) -> None:
 
 
 def held(live: Live, family: str) -> None:
-    """Wait until the bot has found out."""
+    """Wait until the bot has held the family."""
     names = "SELECT name FROM gates WHERE state = 'held'"
     live.wait(eventually(lambda: family in column(live, names), f"{family} to be held"))
 
@@ -118,7 +118,7 @@ def somebody_forges(live: Live) -> None:
 
 
 def what_it_was(live: Live) -> None:
-    """Put the ledger from before the harm in its place."""
+    """Restore the ledger from before the damage."""
     for file in live.data.glob("ledger.db-*"):
         file.unlink()
     shutil.copy(KEPT, live.data / "ledger.db")
@@ -144,7 +144,7 @@ def a_trigger_is_planted(live: Live) -> None:
     reshaped(live.data / "ledger.db", "CREATE TRIGGER quick AFTER INSERT ON quotes BEGIN DELETE FROM gates; END")
 
 
-# What has happened before a block of the page makes sense: its heading, the how-manieth block under it.
+# The incident before each block of the page, by its heading and its number under that heading.
 BEFORE: Final[dict[tuple[str, int], Callable[[Live], None]]] = {
     ("The bot is down", 1): the_bot_dies,
     ("A dead letter", 1): two_are_given_up,
@@ -164,7 +164,7 @@ BEFORE: Final[dict[tuple[str, int], Callable[[Live], None]]] = {
 
 
 def run_block(live: Live, block: Block) -> list[str]:
-    """Run one block; return what came out otherwise than the page says."""
+    """Run one block; return the differences from the page."""
     happens = BEFORE.get((block.heading, block.number))
     if happens is not None:
         happens(live)

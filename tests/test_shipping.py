@@ -1,4 +1,4 @@
-"""What a server runs the bot with: the service, the image, the shell's completion. No image is built here: that needs an engine."""
+"""Tests of the deployment files: the service, the image, the shell completion. No image is built, which needs an engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRETS: Final = {variable(name, field) for name, field in Settings.model_fields
 
 @pytest.fixture(scope="module")
 def service(checkout: Path) -> list[tuple[str, str]]:
-    """The directives of the service, in order."""
+    """Return the directives of the service, in order."""
     lines = (checkout / SERVICE).read_text("utf-8").splitlines()
     return [(name, value) for name, sign, value in (line.partition("=") for line in lines) if sign and not name.startswith("#")]
 
@@ -42,7 +42,7 @@ def dockerfile(checkout: Path) -> str:
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """A bot that answers, once."""
+    """A fake bot that answers one health check."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/healthz" else 404)
@@ -98,7 +98,7 @@ def test_systemd_finds_nothing_wrong_with_the_service(checkout: Path, tmp_path: 
 
 def test_image_runs_unprivileged_on_a_pinned_base_with_the_libraries_for_pdfs(dockerfile: str, checkout: Path) -> None:
     assert {line.split()[1] for line in dockerfile.splitlines() if line.startswith("FROM")} == {"${BASE}"}
-    assert re.findall(r"^ARG BASE(.*)$", dockerfile, re.MULTILINE) == ["", ""]  # no default: the digest has to be given
+    assert re.findall(r"^ARG BASE(.*)$", dockerfile, re.MULTILINE) == ["", ""]  # no default: the digest is mandatory
     (check,) = re.findall(r"^RUN (case .* esac)$", dockerfile, re.MULTILINE)
     for base, status in (("python:3.12-slim-bookworm", 1), (f"python:3.12-slim-bookworm@sha256:{64 * 'a'}", 0)):
         done = subprocess.run(["sh", "-c", check], env={"BASE": base}, capture_output=True, timeout=60, check=False)
@@ -154,7 +154,7 @@ def test_the_health_check_says_whether_the_bot_answers_where_the_image_lets_it(d
         statuses = [subprocess.run([sys.executable, "-c", checked], check=False, capture_output=True, timeout=60).returncode]
         serving.join()
     statuses.append(subprocess.run([sys.executable, "-c", checked], check=False, capture_output=True, timeout=60).returncode)
-    assert statuses == [0, 1]  # 1 is what a container engine takes for unhealthy
+    assert statuses == [0, 1]  # a container engine treats 1 as unhealthy
 
 
 def test_compose_file_runs_the_bot_read_only_unprivileged_with_secret_files(checkout: Path) -> None:

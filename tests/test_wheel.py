@@ -1,4 +1,4 @@
-"""What is shipped is whole: the wheel holds every file of its packages, and works where nothing of the checkout is."""
+"""Tests of the wheel: it contains every file of its packages, and works without the checkout."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The wheel, tried as a stranger would: in an empty folder, with nothing of the checkout in sight.
+"""Trial of the wheel in an empty folder, without the checkout.
 
     ./run wheel [FOLDER]
 
-It builds the wheel into FOLDER (dist/ unless told), installs it with everything it needs into a fresh virtual environment and
-tries `init`, `doctor` and `sandbox` there. pip's own settings say where packages come from. Exit status 1: something did not work.
+It builds the wheel into FOLDER (default dist/), installs it with its dependencies into a new virtual environment and runs `init`,
+`doctor` and `sandbox` there. pip's own settings define the package index. Exit status 1: something failed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Acknowledgements, measured from Slack's side: the bot beside applications that remember nothing."""
+"""Acknowledgements measured from Slack's side: the bot beside applications that store nothing."""

@@ -1,4 +1,4 @@
-"""Applications that acknowledge at once and remember nothing: the SDK's client alone, Bolt, and Bolt that waits for its listener.
+"""Applications that acknowledge at once and store nothing: the SDK's client alone, Bolt, and Bolt that waits for its listener.
 
 python -m bench.acks.apps raw|bolt|bolt-pbr URL
 """

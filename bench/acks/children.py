@@ -1,4 +1,4 @@
-"""The processes of the bench: the real bot, as shipped, and the applications beside it."""
+"""Processes of the benchmark: the real bot, as shipped, and the applications for comparison."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retr
 UNION ALL SELECT 1 FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain') AND class NOT LIKE 'crm.%' LIMIT 1
 """
 
-# Each flush takes longer, as on a disk of another machine. The bot knows nothing of it.
+# Each flush takes longer, as on a slower disk. The bot is unchanged.
 SLOW_FSYNC: Final = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -41,7 +41,7 @@ int fdatasync(int fd) { held(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasyn
 
 
 def slow_fsync_library(folder: Path) -> Path | None:
-    """Compile what slows flushes down; None where there is no C compiler."""
+    """Compile the library that delays flushes; None without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -53,7 +53,7 @@ def slow_fsync_library(folder: Path) -> Path | None:
 
 @asynccontextmanager
 async def child(slack: Slack, name: str, command: Sequence[str], log: Path, **environment: str) -> AsyncIterator[int]:
-    """Run one application until the end of the block; yields its process id. Raises RuntimeError when it does not connect."""
+    """Run one application until the end of the block; yields its process id. Raises RuntimeError if it does not connect."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -84,7 +84,7 @@ def _end_of(log: Path) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time a process and its children have used; 0 where the kernel does not say."""
+    """Return the processor time that a process and its children have used; 0 if the kernel does not report it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
@@ -94,12 +94,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def app(slack: Slack, name: str, folder: Path) -> AbstractAsyncContextManager[int]:
-    """Return the block in which an application runs that only acknowledges."""
+    """Return a context manager that runs an application that only acknowledges."""
     return child(slack, name, ["-m", "bench.acks.apps", name, slack.url], folder / f"{name}.log")
 
 
 class Bot:
-    """The real bot's process and its ledger, read as an outsider would."""
+    """The real bot's process, and its ledger, read from outside the bot."""
 
     def __init__(self, slack: Slack, folder: Path, name: str = BOT) -> None:
         self._slack = slack
@@ -108,19 +108,19 @@ class Bot:
         self.ledger = folder / name / "ledger.db"
 
     def running(self, **environment: str) -> AbstractAsyncContextManager[int]:
-        """Return the block in which it runs. `environment` takes precedence over the settings of the bench."""
+        """Return a context manager that runs the bot. `environment` takes precedence over the settings of the benchmark."""
         settings = {
             "SLACK_API_URL": f"{self._slack.url}/api/",
             "SLACK_BOT_TOKEN": "xoxb-bench",
             "SLACK_APP_TOKEN": f"xapp-{self.name}",
             "QUOTEBOT_DATA_DIR": str(self.ledger.parent),
-            "QUOTEBOT_COMMANDS_PER_MINUTE": "100000",  # one person stands for everybody
+            "QUOTEBOT_COMMANDS_PER_MINUTE": "100000",  # one person stands for many
         }
         log = self._folder / f"{self.name}.log"
         return child(self._slack, self.name, ["-m", "quotebot", "run"], log, **{**settings, **environment})
 
     async def quiet(self) -> bool:
-        """Wait until everything it acknowledged is done; false when that took too long."""
+        """Wait until everything that was acknowledged is done; false if that took too long."""
         for _ in range(int(QUIET_SECONDS / LOOK_SECONDS)):
             if not self.rows(UNFINISHED):
                 return True
@@ -133,7 +133,7 @@ class Bot:
             return reader.execute(sql).fetchall()
 
     def problems(self, shots: Sequence[Shot], refused: str) -> list[str]:
-        """Say which acknowledgements were untrue: what was promised is recorded once, what was refused is not recorded."""
+        """Return the untrue acknowledgements: a promised command must be recorded once, a refused one not at all."""
         recorded = {str(row[0]) for row in self.rows("SELECT source_request_id FROM deliveries")}
         promised = [shot for shot in shots if shot.text is not None and shot.text != refused]
         lost = sum(shot.request_id not in recorded for shot in promised)

@@ -1,4 +1,4 @@
-"""A Slack with many people: commands and messages of each of them, their acknowledgements one by one, and their cards."""
+"""A Slack with many people: each one's commands and messages, their acknowledgements one by one, and their cards."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-GUEST: Final = "U0GUEST"  # the ids of guests begin with this
+GUEST: Final = "U0GUEST"  # prefix of the ids of guests
 BOT_USER: Final = "U0BOT"
-MESSAGE_CHARACTERS: Final = 40_000  # the most that Slack lets one message have
+MESSAGE_CHARACTERS: Final = 40_000  # Slack's limit for one message
 BLANKS: Final = "x" + " " * 39_900 + "y"
 MARKS: Final = ("e" + "\u0301" * 99) * (MESSAGE_CHARACTERS // 100)
 CUSTOMER: Final = "Crowd{number}End"
@@ -33,13 +33,13 @@ _USER: Final = re.compile(rb"user=([A-Z0-9]+)")
 
 @functools.lru_cache(maxsize=16)
 def _as_json(text: str, mention: bool) -> bytes:  # noqa: FBT001 -- part of the key
-    """Return the text as it is sent. Made once: the flood is of those who send it, not of this process."""
+    """Return the text as it is sent. Cached, so that the flood does not load this process."""
     return json.dumps(f"<@{BOT_USER}>{text}"[:MESSAGE_CHARACTERS] if mention else text).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One envelope before it is sent. `number` is in the name of the customer of a command, and so on its card."""
+    """One envelope before it is sent. `number` is part of the customer's name in a command, and therefore on its card."""
 
     envelope_id: str
     request_id: str
@@ -48,7 +48,7 @@ class Asked:
 
 
 class Crowd(Slack):
-    """Takes note of when each card was posted first, by the number of its command (perf_counter seconds)."""
+    """A Slack that records when each card was first posted, by the number of its command (perf_counter seconds)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,15 +90,15 @@ class Crowd(Slack):
         return Asked(envelope_id, request_id, number, head.encode() + _as_json(text, mention) + b"}}}")
 
     async def send(self, name: str, asked: Asked) -> Shot:
-        """Send an envelope and return its shot, which gets its acknowledgement later."""
+        """Send an envelope and return its `Shot`, which gets the acknowledgement later."""
         app = self._app(name)
         self._acked_events[asked.envelope_id] = asyncio.Event()
         app.shots[asked.envelope_id] = shot = Shot(asked.request_id, time.perf_counter())
-        await random.choice(app.sockets).send_frame(asked.frame, WSMsgType.TEXT)  # noqa: S311 -- Slack says of none that it is the one
+        await random.choice(app.sockets).send_frame(asked.frame, WSMsgType.TEXT)  # noqa: S311 -- Slack guarantees no order of connections
         return shot
 
     async def acknowledged(self, name: str, asked: Asked) -> None:
-        """Wait until the envelope is acknowledged, or for so long that it will not be."""
+        """Wait until the envelope is acknowledged, or until it counts as lost."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GIVE_UP_SECONDS):
                 await self._acked_events[asked.envelope_id].wait()
@@ -106,7 +106,7 @@ class Crowd(Slack):
         self._app(name).shots.pop(asked.envelope_id, None)
 
     async def evenly(self, name: str, ask: Callable[[int], Asked], count: int, seconds: float) -> list[tuple[Asked, Shot]]:
-        """Send `count` envelopes at even distances over `seconds`, and wait for their acknowledgements."""
+        """Send `count` envelopes at equal intervals over `seconds`, and wait for their acknowledgements."""
         began, sent = time.perf_counter(), []
         for index in range(count):
             asked = ask(index)

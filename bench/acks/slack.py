@@ -1,4 +1,4 @@
-"""Slack, as small as it can be: tickets, one WebSocket per application, and answers to what the bot calls. It keeps the time."""
+"""Minimal Slack: tickets, one WebSocket per application, and answers to the bot's calls. It measures the times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEND_BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Shot:
-    """One envelope: when it was sent and when its acknowledgement came (perf_counter seconds), and what that said."""
+    """One envelope: when it was sent and acknowledged (perf_counter seconds), and the content of the acknowledgement."""
 
     request_id: str
     sent_at: float
@@ -33,20 +33,20 @@ class Shot:
 
     @property
     def seconds(self) -> float | None:
-        """From the sending to the acknowledgement; None without one."""
+        """Seconds from sending to the acknowledgement; None without one."""
         return None if self.acked_at is None else self.acked_at - self.sent_at
 
 
 @dataclass(slots=True, eq=False)
 class _App:
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
-    shots: dict[str, Shot] = field(default_factory=dict)  # by envelope, those of this volley
+    shots: dict[str, Shot] = field(default_factory=dict)  # of this volley, by envelope id
     unacked: int = 0
     all_acked: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Slack:
-    """Serves every application of the bench, each by its app-level token `xapp-<name>`."""
+    """Server for all applications of the benchmark, each identified by its app-level token `xapp-<name>`."""
 
     def __init__(self) -> None:
         self._apps: dict[str, _App] = {}
@@ -72,20 +72,20 @@ class Slack:
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
-        """Hang up."""
+        """Close all connections and stop the server."""
         for app in self._apps.values():
             await asyncio.gather(*(socket.close() for socket in list(app.sockets)))
         if self._runner is not None:
             await self._runner.cleanup()
 
     def connected(self, name: str) -> bool:
-        """Whether this application has a connection."""
+        """Tell whether this application has a connection."""
         return bool(self._app(name).sockets)
 
     async def volley(self, name: str, commands: Sequence[str], per_second: float | None) -> list[Shot]:
         """Send slash commands, evenly at a rate or all at once, and wait for their acknowledgements.
 
-        A command may hold `{n}`, which is another number in each.
+        `{n}` in a command is replaced by a different number each time.
         """
         app = self._app(name)
         envelopes = [self._envelope(command) for command in commands]
@@ -114,7 +114,7 @@ class Slack:
             "token": "bench",
             "team_id": TEAM,
             "team_domain": "bench",
-            "channel_id": f"C{number:08}",  # one each: the bot is measured, not how many messages Slack lets it post in a channel
+            "channel_id": f"C{number:08}",  # one channel each: the bot is measured, not Slack's limit per channel
             "channel_name": "deals",
             "user_id": "U0REP",
             "user_name": "rep",

@@ -1,4 +1,4 @@
-"""The goals of the acknowledgement, and what a run says about them. A volley with an untrue acknowledgement leaves no figure."""
+"""Goals for acknowledgements, and the verdicts of a run. A volley with an untrue acknowledgement has no figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def figures(shots: Sequence[Shot], refused: str, cpu_seconds: float, problems: list[str], stolen_seconds: float = 0.0) -> Row:
-    """Return what one volley says. Times are milliseconds, but for what the host of a virtual machine kept for others."""
+    """Return the figures of one volley. Times are milliseconds; `stolen_seconds` (kept by the host of a virtual machine) is not."""
     acked = [shot.seconds for shot in shots if shot.seconds is not None]
     row: Row = {
         "sent": len(shots),
@@ -45,7 +45,7 @@ def figures(shots: Sequence[Shot], refused: str, cpu_seconds: float, problems: l
 
 
 def together(rows: Sequence[Row]) -> Row:
-    """Return the rounds of one cell as one row: medians of times, sums of counts."""
+    """Merge the rounds of one cell into one row: medians of times, sums of counts."""
     row: Row = {name: sum(each[name] for each in rows) for name in ("sent", "unacked", "late", "refused", "stolen_s")}
     row["problems"] = sorted({problem for each in rows for problem in each["problems"]})
     for name in ("p50_ms", "p99_ms", "max_ms", "cpu_ms"):
@@ -56,9 +56,9 @@ def together(rows: Sequence[Row]) -> Row:
 
 
 def judge(table: dict[str, dict[str, Row]], flush_ms: float, *, busy: bool) -> list[Row]:
-    """Return each goal with what was found. On a `busy` machine a missed figure is no verdict; what is untrue always is.
+    """Return each goal with its result. On a `busy` machine a missed figure gives no verdict; an untrue answer always does.
 
-    Ratios suffer there too: the bot waits for a disk and for two threads, what it is compared with for neither.
+    Ratios are unreliable there too: the bot waits for a disk and for two threads, the applications beside it for neither.
     """
     figures = (*_of_rates(table), *_of_trials(table, flush_ms))
     spared = [{**goal, "verdict": NO_VERDICT} if busy and goal["verdict"] == "missed" else goal for goal in figures]

@@ -1,1 +1,1 @@
-"""The three-commit lifecycle of a command, written in several ways, run side by side and checked."""
+"""Three-commit lifecycle of a command in several implementations, run side by side and checked."""

@@ -1,4 +1,4 @@
-"""One run of one variant in a process of its own: `python -m bench.lifecycle.child VARIANT FILE SECONDS`. Prints JSON."""
+"""One run of one variant in its own process: `python -m bench.lifecycle.child VARIANT FILE SECONDS`. Prints JSON."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run what the command line names and print its summary."""
+    """Run the variant that the command line names and print its summary."""
     variant, file, seconds = sys.argv[1:]
     print(json.dumps(run_variant(variant, Path(file), float(seconds)).summary()))
 
 
 def run_variant(variant: str, path: Path, seconds: float) -> Run:
-    """Run one variant on the file (made when it is not there) and check what it left behind."""
+    """Run one variant on the file (created if missing) and check the rows that it left."""
     footprint = asyncio.run(record())
     kind, _, clients = variant.partition(" c=")
     if kind == "bare":

@@ -1,4 +1,4 @@
-"""The deed that every variant does: one command that changes one quote, says so in the audit and owes three effects."""
+"""Unit of work of every variant: one command that changes one quote, writes its audit event and enqueues three effects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PRAGMAS: Final = (
 
 
 async def open_ledger(path: Path, clock: Clock) -> tuple[Ledger, SqliteDatabase]:
-    """Open the ledger at `path` as the bot does, under a new epoch, with the bench's own table beside the ledger's."""
+    """Open the ledger at `path` as the bot does, under a new epoch, with the benchmark's own table in addition."""
     audit = Audit(frozenset({"quote.submitted"}), load_keyring(path.parent))
     schema = sorted(files("ledger").joinpath("schema").iterdir(), key=lambda file: file.name)
     database = await SqliteDatabase.open(
@@ -73,7 +73,7 @@ async def open_ledger(path: Path, clock: Clock) -> tuple[Ledger, SqliteDatabase]
 
 
 async def read_pragmas(database: SqliteDatabase) -> dict[str, object]:
-    """Return what the writer's connection says it does, by pragma."""
+    """Return the pragmas of the writer's connection, by name."""
 
     def work(tx: Tx) -> dict[str, object]:
         rows = {name: tx.one(f"bench_{name}") for name in PRAGMAS}
@@ -83,12 +83,12 @@ async def read_pragmas(database: SqliteDatabase) -> dict[str, object]:
 
 
 def quote_id(ordinal: int) -> str:
-    """Return the name of the ordinal's own quote."""
+    """Return the id of the quote that belongs to this ordinal."""
     return f"Q-{ordinal:08d}"
 
 
 def request(ordinal: int, now_ms: int) -> Request:
-    """Ask for what nobody asked before: a quote of its own."""
+    """Return a new request, for a quote of its own."""
     return Request(
         source="slack_slash",
         source_request_id=f"T0BENCH:{ordinal:08d}",
@@ -106,7 +106,7 @@ def request(ordinal: int, now_ms: int) -> Request:
 
 
 def decide(operation: Operation, now_ms: int) -> Callable[[Tx], Outcome]:
-    """Change the quote; owe a card, an answer and a record on the other side."""
+    """Return the work that changes the quote and enqueues a card, a reply and a Salesforce record."""
     quote = operation.aggregate_id
 
     def work(tx: Tx) -> Outcome:

@@ -1,8 +1,8 @@
-"""What one command leaves in the file, commit by commit, recorded from the product and replayed as plain SQL.
+"""Rows that one command leaves in the file, commit by commit, recorded from the product and replayed as plain SQL.
 
-The limit writes "the same rows" by construction: two commands in a row are run through the real ledger on a scratch file, the file
-is compared before and after each of their three commits, and what differs between the two commands tells which values are
-counters, names or keys. No list of columns is kept here, so a change of the schema changes the limit with it.
+The limit writes the same rows by construction: two consecutive commands run through the real ledger on a scratch file, the file is
+compared before and after each of their three commits, and the differences between the two commands show which values are counters,
+names or keys. There is no list of columns here, so a change of the schema also changes the limit.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from bench.lifecycle.deed import decide, open_ledger, read_pragmas, request
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-NOW_MS: Final = 1_750_000_000_000  # past: what waits in a recorded history is due
+NOW_MS: Final = 1_750_000_000_000  # in the past: pending rows of a recorded history are due
 COMMITS: Final = 3  # reserve; claim; execute
 FIRST, SECOND = 1, 2  # the ordinals of the two recorded commands
-_RUN = re.compile(r"([0-9a-f]{8,}|[0-9]+)")  # what may differ inside a text: a key, a name's number, an id
-_TOKEN_PREFIX: Final = 8  # `c-` and a key's first digits stand for the key: equal prefixes stay equal
+_RUN = re.compile(r"([0-9a-f]{8,}|[0-9]+)")  # parts of a text that may differ: a key, the number in a name, an id
+_TOKEN_PREFIX: Final = 8  # `c-` and the first digits of a key abbreviate it: equal prefixes stay equal
 
-Maker = Callable[[int], Any]  # a value from the turn
+Maker = Callable[[int], Any]  # computes a value from the turn
 
 
 class StillClock:
-    """Time stands still, so that two commands differ in nothing but their names."""
+    """Clock that never advances, so that two commands differ only in their names."""
 
     def now_ms(self) -> int:
-        """Return the same moment."""
+        """Return the constant time."""
         return NOW_MS
 
     def monotonic(self) -> float:
-        """Return the same moment."""
+        """Return the constant time."""
         return 0.0
 
 
@@ -62,7 +62,7 @@ class Change:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What must be equal in two records of the same deed."""
+        """The part that must be equal in two records of the same work."""
         return self.table, tuple(self.values), tuple(self.key)
 
     @property
@@ -94,7 +94,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Two records of the same deed: pairs of changes per commit, and the rows as they are in the end."""
+    """Two records of the same work: pairs of changes per commit, and the final rows."""
 
     commits: tuple[tuple[tuple[Change, Change], ...], ...]
     final: tuple[tuple[Change, Change], ...]
@@ -103,16 +103,16 @@ class Footprint:
 
     @property
     def rows_per_command(self) -> Counter[str]:
-        """How many rows one command adds, by table."""
+        """Number of rows that one command adds, by table."""
         return Counter(first.table for first, _ in self.final)
 
     @property
     def payload_bytes(self) -> int:
-        """The bytes of the values one command leaves behind, each once: no index, no page, no header."""
+        """Bytes of the values that one command leaves, each counted once: no index, no page, no header."""
         return sum(_size(value) for first, _ in self.final for value in first.values.values())
 
     def placed(self, connection: sqlite3.Connection) -> Placed:
-        """Continue a file: numbers follow the largest it has."""
+        """Return the statements for an existing file: numbers continue after its largest ones."""
         return Placed(self, {table: _last(connection, table) for table in self.rows_per_command})
 
 
@@ -156,7 +156,7 @@ class Placed:
         return lambda turn: shift + one + step * turn
 
     def _counted(self, table: str, column: str, step: int) -> str:
-        """Return the table whose ids a column holds: by its name, else the one that grows at the column's pace."""
+        """Return the table whose ids a column contains: by name, else the one that grows by the column's step."""
         plural = column.removesuffix("_id") + "s"
         named = [name for name in self._rows if name == plural or name.endswith(f"_{plural}")]
         for name in (*named, table, *self._rows):
@@ -189,7 +189,7 @@ class Placed:
 
 
 async def record() -> Footprint:
-    """Run two commands through the real ledger on a scratch file and note what each commit changed."""
+    """Run two commands through the real ledger on a scratch file and record the changes of each commit."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "sample.db")
         ledger, database = await open_ledger(path, StillClock())
@@ -249,7 +249,7 @@ def _changes(before: Mapping[str, Table], after: Mapping[str, Table]) -> list[Ch
 
 
 def _last(connection: sqlite3.Connection, table: str) -> int:
-    """Return the largest id of a table; 0 when it is empty or its key is no number."""
+    """Return the largest id of a table; 0 if it is empty or its key is not a number."""
     try:
         (last,) = connection.execute(f"SELECT max(id) FROM {table}").fetchone()  # noqa: S608 -- a name from the schema
     except sqlite3.OperationalError:

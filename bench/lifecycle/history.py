@@ -1,4 +1,4 @@
-"""A long history, built in bulk: finished commands in the very rows the product leaves, so that a file of any size can be had."""
+"""Builder of a long history: finished commands in exactly the rows that the product leaves, for a file of any size."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _DELIVERED: Final = {"state": "delivered", "next_attempt_at": None, "finished_at
 
 
 def build(path: Path, footprint: Footprint, finished: int, reserved: int = 0) -> None:
-    """Add `finished` completed commands, their effects delivered, and then `reserved` ones that only wait, to a closed ledger.
+    """Add `finished` completed commands with delivered effects, then `reserved` pending ones, to a closed ledger.
 
-    Guards and indexes are taken away meanwhile and put back as they were. The audit's signatures are noise.
+    Guards and indexes are dropped meanwhile and recreated. The audit's signatures are random bytes.
     """
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for pragma in _QUICK:

@@ -1,4 +1,4 @@
-"""What the numbers were measured on: processors, load, file system, versions, and what one flush costs there."""
+"""Description of the measured machine: processors, load, file system, versions, and the cost of one flush."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def describe(folder: Path, pragmas: dict[str, object], probe_seconds: float = PR
 
 
 def stolen_seconds() -> float:
-    """Return the processor time that a virtual machine's host has kept for others, so far; 0 where the kernel does not say."""
+    """Return the processor time that a virtual machine's host has kept for others so far; 0 if the kernel does not report it."""
     try:
         return int(_STAT.read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError):
@@ -42,7 +42,7 @@ def stolen_seconds() -> float:
 
 
 def file_system(folder: Path) -> str:
-    """Return the type of the file system that holds `folder`; `unknown` where the kernel does not list mounts."""
+    """Return the type of the file system that holds `folder`; `unknown` if the kernel does not list mounts."""
     try:
         mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
     except OSError:
@@ -53,23 +53,23 @@ def file_system(folder: Path) -> str:
 
 
 def in_memory(folder: Path) -> bool:
-    """Say whether flushing costs nothing there, so that no ratio would hold."""
+    """Tell whether the folder is in memory: flushing costs nothing there, and ratios would be meaningless."""
     return file_system(folder) in ("tmpfs", "ramfs")
 
 
 def disk_folder() -> Path:
-    """Return a place for files on a disk: the temporary folder, or the current one where that is kept in memory."""
+    """Return a folder on a disk: the temporary folder, or the current one if the temporary folder is in memory."""
     temporary = Path(tempfile.gettempdir())
     return Path.cwd() if in_memory(temporary) else temporary
 
 
 def count(text: str) -> int:
-    """Read a number as people write it: 1M, 100k, 64."""
+    """Parse a number such as 1M, 100k or 64."""
     return int(text.rstrip("kM")) * {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
 
 
 def probe_flush(folder: Path, seconds: float) -> list[float]:
-    """Overwrite one page and flush it, again and again; return seconds per flush. A reused WAL costs the same."""
+    """Overwrite and flush one page repeatedly; return the seconds per flush. Writing to a reused WAL costs the same."""
     flush = getattr(os, "fdatasync", os.fsync)
     times: list[float] = []
     with tempfile.TemporaryFile(dir=folder) as file:

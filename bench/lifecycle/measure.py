@@ -1,4 +1,4 @@
-"""One variant's run: what was counted, and the proof that the work was really done."""
+"""Counts of one variant's run, and the check that the work was really done."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PROCESS_IO: Final = Path("/proc/self/io")
 
 @dataclass(slots=True)
 class Run:
-    """What one run of one variant did. Times are seconds; `problems` empty means that every check held."""
+    """Result of one run of one variant. Times are seconds; if `problems` is empty, every check held."""
 
     submitted: int
     seconds: float
     latencies: list[float]
     commits: int
-    cpu: float | None = None  # seconds this process computed meanwhile
+    cpu: float | None = None  # processor seconds of this process during the run
     lags: list[float] = field(default_factory=list)
     written: int | None = None  # bytes this process wrote: WAL, checkpoints, file
     grown: int | None = None  # bytes the file grew by, WAL folded in
@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Where a file stood before a run."""
+    """Largest ids, counts and sizes of a file before a run."""
 
     operation_id: int
     effect_id: int
@@ -74,14 +74,14 @@ def percentile(values: Iterable[float], percent: int) -> float:
 
 
 def bytes_written() -> int | None:
-    """Return how many bytes this process has handed to the kernel for writing; None where the kernel does not count."""
+    """Return how many bytes this process has given to the kernel for writing; None if the kernel does not count them."""
     with contextlib.suppress(OSError):
         return int(next(line for line in _PROCESS_IO.read_text().splitlines() if line.startswith("wchar")).split()[1])
     return None
 
 
 def mark(path: Path) -> Marks:
-    """Fold the WAL in and note where the file stands."""
+    """Checkpoint the WAL and return the measures of the file."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as shell:
         shell.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         values = {
@@ -95,7 +95,7 @@ def mark(path: Path) -> Marks:
 
 
 def check(path: Path, before: Marks, run: Run, footprint: Footprint) -> None:
-    """Compare the file with what was submitted and write down every difference; fill in what the run cost in bytes."""
+    """Compare the file with the submitted work and add every difference to `run.problems`; fill in the run's bytes."""
     after = mark(path)
     run.grown = after.bytes - before.bytes
     if before.written is not None and after.written is not None:
@@ -128,7 +128,7 @@ def check(path: Path, before: Marks, run: Run, footprint: Footprint) -> None:
 
 @contextlib.asynccontextmanager
 async def loop_lag() -> AsyncIterator[list[float]]:
-    """Collect by how much (seconds) a ticker in this event loop comes too late."""
+    """Collect the lag (seconds) of a ticker in this event loop."""
     lags: list[float] = []
 
     async def tick() -> None:

@@ -1,4 +1,4 @@
-"""What one writes first: one aiosqlite connection, a lock, and every statement awaited."""
+"""Naive implementation: one aiosqlite connection, a lock, and every statement awaited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def run_naive(path: Path, footprint: Footprint, seconds: float, clients: int) -> Run:
-    """Let `clients` write the same rows as the product, each step its own transaction."""
+    """Run `clients` that write the same rows as the product, each step in its own transaction."""
     with contextlib.closing(sqlite3.connect(path)) as shell:
         placed = footprint.placed(shell)
     run = Run(0, 0.0, [], 0)

@@ -1,4 +1,4 @@
-"""The product itself: clients that reserve and wait, and one executor loop that claims what is due and executes it at once."""
+"""The product itself: clients that reserve and wait, and one executor loop that claims due commands and executes them at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Workshop:
         self.latencies: list[float] = []
 
     async def client(self, stop: float) -> None:
-        """Ask for one thing after another until `stop` (perf_counter), each time waiting until it is completed."""
+        """Request one command after another until `stop` (perf_counter), each after the last one is completed."""
         while time.perf_counter() < stop:
             started = time.perf_counter()
             reservation = await self._ledger.reserve(request(next(self._ordinals), self._ledger.clock.now_ms()))
@@ -58,7 +58,7 @@ class Workshop:
 
 
 async def run_product(path: Path, seconds: float, clients: int, first_ordinal: int) -> Run:
-    """Let `clients` work through the ledger's own verbs for `seconds`."""
+    """Run `clients` for `seconds` through the ledger's own methods."""
     ledger, database = await open_ledger(path, SystemClock())
     workshop = Workshop(ledger, first_ordinal)
     run = Run(0, 0.0, workshop.latencies, 0)

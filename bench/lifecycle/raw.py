@@ -1,4 +1,4 @@
-"""Plain sqlite3, synchronous, no loop: the limit, one commit at a time; the same 64 at a time; and a bare minimum."""
+"""Plain sqlite3, synchronous, without a loop: the limit with one command per commit and with 64, and a bare minimum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CREATE TABLE outbox (id INTEGER PRIMARY KEY, operation_id INTEGER NOT NULL, seq 
 
 
 def connect(path: Path, pragmas: dict[str, object]) -> sqlite3.Connection:
-    """Open the file with the pragmas the product's writer has."""
+    """Open the file with the pragmas of the product's writer."""
     connection = sqlite3.connect(path, isolation_level=None)
     for name, value in pragmas.items():
         connection.execute(f"PRAGMA {name} = {value}")
@@ -34,7 +34,7 @@ def connect(path: Path, pragmas: dict[str, object]) -> sqlite3.Connection:
 
 
 def run_same_rows(path: Path, footprint: Footprint, seconds: float, batch: int) -> Run:
-    """Write the rows of `batch` commands in three commits, again and again. Making the values is not timed."""
+    """Write the rows of `batch` commands in three commits, repeatedly. Computing the values is not timed."""
     run, cpu = Run(0, 0.0, [], 0), 0.0
     with contextlib.closing(connect(path, footprint.pragmas)) as connection:
         placed = footprint.placed(connection)
@@ -58,7 +58,7 @@ def run_same_rows(path: Path, footprint: Footprint, seconds: float, batch: int) 
 
 
 def run_bare(path: Path, footprint: Footprint, seconds: float) -> Run:
-    """Three commits per command in the smallest schema that could remember it."""
+    """Make three commits per command in the smallest schema that can store it."""
     run = Run(0, 0.0, [], 0)
     payload = "x" * (footprint.payload_bytes // 6)
     with contextlib.closing(connect(path, footprint.pragmas)) as connection:

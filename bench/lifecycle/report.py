@@ -1,4 +1,4 @@
-"""The report for people: what was measured on what, one line per variant, one line per goal."""
+"""Text report: the machine, one line per variant, one line per goal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ratio      throughput over the limit's of the same round, median [min - max];  c
 
 
 def machine(header: dict[str, Any]) -> Iterator[str]:
-    """Yield what the numbers were measured on."""
+    """Yield the description of the machine."""
     after = f" before and {header['load_after']} after" if "load_after" in header else ""
     yield (
         f"{header['cpus']} CPUs, load {header['load'][0]}{after}, {header['file_system']}, Python {header['python']}, "

@@ -1,7 +1,7 @@
-"""A bot's first moments after a crash, in a process of its own: `python -m bench.lifecycle.restart FILE`. Prints two JSON lines.
+"""Start of a bot after a crash, in its own process: `python -m bench.lifecycle.restart FILE`. Prints two JSON lines.
 
-The first is printed when the first effect is about to be attempted: the caller has the clock. The second says what claims and
-repeated deliveries cost on that file.
+It prints the first line when the first effect is about to be attempted; the caller measures the time. The second line contains the
+cost of claims and of repeated deliveries on that file.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Stopwatch:
 
 
 async def restart(path: Path, finished: int) -> None:
-    """Recover, execute what is due, attempt the first effect; then measure single claims and repeated deliveries."""
+    """Recover, execute due commands, attempt the first effect; then measure single claims and repeated deliveries."""
     watch = Stopwatch()
-    importlib.import_module("quotebot.app.bot")  # the real bot pays for its imports too
+    importlib.import_module("quotebot.app.bot")  # the real bot's start includes its imports
     watch.lap("imports")
     ledger, database = await open_ledger(path, SystemClock())
     try:
@@ -73,13 +73,13 @@ async def _probe(ledger: Ledger, finished: int) -> dict[str, Any]:
         seconds, operations = await _timed(ledger.claim_operations(1))
         claims.append(seconds)
         claimed += len(operations)
-    chance = random.Random(1)  # noqa: S311 -- which old delivery comes again
+    chance = random.Random(1)  # noqa: S311 -- choice of the repeated deliveries
     for _ in range(REPEATS):
         again = request(chance.randint(1, finished), ledger.clock.now_ms())
         seconds, reservation = await _timed(ledger.reserve(again))
         repeats.append(seconds)
         duplicates += reservation.sighting is DedupeResult.DUPLICATE
-        await ledger.noted()  # counting it, after its answer, is not what the next one waits for
+        await ledger.noted()  # so that the next one does not wait for the counting, which follows the answer
     return {
         "claimed": claimed,
         "claim_p50_ms": percentile(claims, 50) * 1000,

@@ -1,4 +1,4 @@
-"""The interleaved run: every variant once per round, in a process of its own, the order turned by one each round."""
+"""Interleaved run: every variant once per round, in its own process, with the order rotated each round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run: which variants at which sizes (finished commands in the file), how often and how long."""
+    """Plan of a run: the variants, the sizes (finished commands in the file), the number of rounds and their duration."""
 
     variants: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -35,7 +35,7 @@ class Plan:
 
     @property
     def cells(self) -> tuple[tuple[int, str], ...]:
-        """Every (size, variant); peers and the bare minimum know no history."""
+        """Every (size, variant); peers and the bare minimum run without a history."""
         return tuple(
             (size, variant)
             for size in self.sizes
@@ -45,12 +45,12 @@ class Plan:
 
 
 def run_rounds(plan: Plan, files: dict[int, Path], say: Callable[[str], None]) -> list[dict[tuple[int, str], Summary]]:
-    """Run everything; `files` names the grown file of each size that has one. A run that failed is a summary with problems."""
+    """Run everything; `files` has the prepared file of each size that needs one. A failed run is a summary with problems."""
     missing = {peer for peer, module in PEERS.items() if not _installed(plan.peers_python, module)}
     rounds = []
     for number in range(plan.rounds):
         done = {}
-        start = number * 3 % len(plan.cells)  # by three: neighbours change too
+        start = number * 3 % len(plan.cells)  # by three, so that the neighbours change too
         for size, variant in (*plan.cells[start:], *plan.cells[:start]):
             say(f"round {number + 1} of {plan.rounds}: {variant}, {size:,} commands in the file")
             peer = variant.split()[0]
@@ -82,7 +82,7 @@ def _run(plan: Plan, grown: Path | None, variant: str) -> Summary:
 
 @contextlib.contextmanager
 def _file(plan: Plan, grown: Path | None) -> Iterator[Path]:
-    """Yield the file of one run: the grown one as it is, else a new one that is deleted afterwards."""
+    """Yield the file of one run: the prepared one, or else a new one that is deleted afterwards."""
     if grown is not None:
         yield grown
         return

@@ -1,4 +1,4 @@
-"""The goals, and what a run says about them. Only ratios inside one round are judged; a failed check leaves no figure."""
+"""Goals, and the verdicts of a run. Only ratios inside one round are judged; a failed check removes the figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from bench.lifecycle.rounds import Summary
 
-NOISE_MAX: Final = 0.20  # between identical variants; above it nothing is judged
+NOISE_MAX: Final = 0.20  # between identical variants; above this nothing is judged
 FIRST, AGAIN = "quotebot c=64", "quotebot c=64 again"
 LIMIT, LIMIT_AGAIN = "limit", "limit again"
 
@@ -23,7 +23,7 @@ Rounds = list[dict[Cell, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`figure` of one cell over `figure` of another in the same round; `sign` says on which side of `bound` it must be."""
+    """`figure` of one cell over `figure` of another in the same round; `sign` defines on which side of `bound` it must be."""
 
     cell: Cell
     other: Cell
@@ -32,14 +32,14 @@ class Goal:
     figure: str = "ops_per_s"
 
     def ratios(self, rounds: Rounds) -> list[float]:
-        """Return the ratio of every round; none at all when a check failed in any of them."""
+        """Return the ratio of every round; an empty list if a check failed in any of them."""
         pairs = [(done[self.cell], done[self.other]) for done in rounds if self.cell in done and self.other in done]
         if any(run["problems"] for pair in pairs for run in pair):
             return []
         return [one[self.figure] / two[self.figure] for one, two in pairs]
 
     def met(self, value: float) -> bool:
-        """Say whether a value meets the goal."""
+        """Tell whether a value meets the goal."""
         return value >= self.bound if self.sign == ">=" else value <= self.bound
 
     def __str__(self) -> str:
@@ -69,9 +69,9 @@ def goals(sizes: Sequence[int]) -> list[Goal]:
 
 
 def noise(rounds: Rounds) -> float | None:
-    """Return by how much two runs of the same variant in one round differ: the median, of the worse of the two pairs.
+    """Return the difference between two runs of the same variant in one round: the median, of the worse of the two pairs.
 
-    None when neither pair was run.
+    None if neither pair was run.
     """
     errors = [_differences(rounds, *pair) for pair in ((FIRST, AGAIN), (LIMIT, LIMIT_AGAIN))]
     return max((statistics.median(found) for found in errors if found), default=None)
@@ -83,7 +83,7 @@ def _differences(rounds: Rounds, first: str, again: str) -> list[float]:
 
 
 def judge(rounds: Rounds, sizes: Sequence[int], payload_bytes: int, bytes_max: float = 2.0) -> list[Summary]:
-    """Return one JSON-ready line per goal: what was wanted, what was found, and the verdict."""
+    """Return one JSON-ready row per goal: the goal, its result, and the verdict."""
     error = noise(rounds)
     lines = [_line(str(goal), goal.ratios(rounds), goal.met, _why_not(rounds, goal), error) for goal in goals(sizes)]
     if 0 in sizes:
@@ -116,7 +116,7 @@ def _why_not(rounds: Rounds, goal: Goal) -> str:
 
 
 def table(rounds: Rounds) -> list[Summary]:
-    """Return one JSON-ready line per cell: medians over the rounds, and the ratio to the same round's limit at that size."""
+    """Return one JSON-ready row per cell: medians over the rounds, and the ratio to the same round's limit at that size."""
     lines = []
     for cell in rounds[0]:
         size, variant = cell

@@ -1,4 +1,4 @@
-"""The bot as shipped, in a process that says on SIGUSR1 how many tasks its loop has: `python -m bench.lifecycle.watched FILE`."""
+"""The bot as shipped, in a process that writes its number of tasks on SIGUSR1: `python -m bench.lifecycle.watched FILE`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> int:
     told = Path(sys.argv[1])
 
     def tell(number: int, frame: FrameType | None) -> None:
-        """Count in the loop's own thread, where a handler runs; the collector first, so that only what is held is counted."""
+        """Write the count, in the loop's own thread; collects garbage first, so that only live tasks count."""
         del number, frame
         gc.collect()
         told.write_text(str(len(asyncio.all_tasks())), "ascii")

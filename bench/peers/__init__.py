@@ -1,1 +1,1 @@
-"""Other libraries at the same deed, each in its own process and environment. Nothing of the product is imported here."""
+"""Other libraries with the same work, each in its own process and environment. Nothing of the product is imported here."""

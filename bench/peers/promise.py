@@ -1,7 +1,7 @@
-"""What a peer must do for one command, and how it is counted. Standard library only: it runs in the peer's own environment.
+"""Requirements for a peer, and their check. Standard library only: this runs in the peer's own environment.
 
-One command: known by its key, executed once; in one transaction its quote, its audit event and its three owed effects; its result
-stored by the framework. The effects are owed, not performed, as in the product's own run.
+One command is identified by its key and executed once. One transaction contains its quote, its audit event and its three pending
+effects; the framework stores its result. The effects are enqueued and not performed, as in the product's own run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Application:
             shell.executescript(SCHEMA)
 
     def apply(self, key: str) -> dict[str, str]:
-        """Change the quote, write the audit and owe the effects in one durable transaction; return the result."""
+        """Change the quote, write the audit and enqueue the effects in one durable transaction; return the result."""
         connection = self._connection()
         quote = f"Q-{key[-8:]}"
         connection.execute("BEGIN IMMEDIATE")
@@ -59,7 +59,7 @@ class Application:
         return {"code": "ok", "quote_id": quote}
 
     def problems(self, submitted: int) -> list[str]:
-        """Say what is not as it must be after `submitted` commands."""
+        """Return what is wrong after `submitted` commands."""
         with contextlib.closing(sqlite3.connect(self._path)) as shell:
             counts = [shell.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("quotes", "audit", "outbox")]  # noqa: S608 -- own names
         wanted = [submitted, submitted, EFFECTS * submitted]
@@ -75,7 +75,7 @@ class Application:
 
 
 def drive(command: Callable[[str], Any], clients: int, seconds: float) -> dict[str, Any]:
-    """Let `clients` threads call `command(key)` for `seconds`; return the counts in the bench's own form, no problems yet."""
+    """Run `clients` threads that call `command(key)` for `seconds`; return the counts in the benchmark's form, without problems."""
     ordinals = itertools.count(1)
     latencies: list[float] = []
     errors: list[str] = []
@@ -87,7 +87,7 @@ def drive(command: Callable[[str], Any], clients: int, seconds: float) -> dict[s
             started = time.perf_counter()
             try:
                 command(key)
-            except Exception as error:  # noqa: BLE001 -- whatever a peer raises ends its run and is told
+            except Exception as error:  # noqa: BLE001 -- any error of a peer ends its run and is reported
                 errors.append(f"{type(error).__name__}: {error}")
                 return
             latencies.append(time.perf_counter() - started)
@@ -116,7 +116,7 @@ def drive(command: Callable[[str], Any], clients: int, seconds: float) -> dict[s
 
 
 def not_durable(connection: sqlite3.Connection) -> list[str]:
-    """Say so when a connection of the peer does not flush every commit into a WAL."""
+    """Return a problem if a connection of the peer does not flush every commit into a WAL."""
     journal, synchronous = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous"))
     return (
         []

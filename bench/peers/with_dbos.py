@@ -1,7 +1,7 @@
 """DBOS Transact on SQLite: `python -m bench.peers.with_dbos FOLDER SECONDS CLIENTS` prints JSON.
 
-Its best set-up: the synchronous API called in the client's own thread, its system database put into WAL beforehand (it leaves
-SQLite's rollback journal otherwise, 1.4 times slower), and the step's data written with plain sqlite3.
+Its fastest set-up: the synchronous API in the client's own thread, its system database set to WAL beforehand (by default it uses
+SQLite's rollback journal, which is 1.4 times slower), and the step's data written with plain sqlite3.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.peers.promise import Application, drive, not_durable
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run as the command line specifies."""
     folder, seconds, clients = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     logging.disable(logging.CRITICAL)
     dbos: Any = importlib.import_module("dbos")

@@ -1,8 +1,8 @@
 """huey on SQLite: `python -m bench.peers.with_huey FOLDER SECONDS CLIENTS` prints JSON.
 
-Its best: WAL, FULL, worker threads that poll every millisecond (0.1 s by default), clients woken by its signal that a task is
-complete and its result stored (polling for results was several times slower). It knows no key: put_if_empty stands in. It deletes
-a task before it runs it, so a crash loses what was running: it promises less than the product and is measured all the same.
+Its fastest set-up: WAL, FULL, worker threads that poll every millisecond (default 0.1 s), clients woken by the signal that a task
+is complete and its result stored (polling for results was several times slower). It has no idempotency keys; put_if_empty replaces
+them. It deletes a task before it runs it, so a crash loses running tasks: its guarantees are weaker than the product's.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from bench.peers.promise import Application, drive, not_durable
 
-WORKERS: Final = 2  # 1, 4, 8 and 16 were no quicker
+WORKERS: Final = 2  # 1, 4, 8 and 16 were not faster
 POLL_SECONDS: Final = 0.001
 RESULT_SECONDS: Final = 60
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run as the command line specifies."""
     folder, seconds, clients = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     logging.disable(logging.CRITICAL)
     huey_module: Any = importlib.import_module("huey")

@@ -26,7 +26,7 @@ GIVEN: Final = ("approved", "rejected")
 
 
 def decided_rightly(facts: Facts) -> Iterator[str]:
-    """I13: a decision is made once, on the version shown, by another person who holds the role."""
+    """I13: a decision is made once, on the version shown, by another person with the role."""
     quotes = {quote["quote_id"]: quote for quote in facts.quotes}
     ended: dict[str, Row] = {}
     answers: dict[str, list[Row]] = {}

@@ -200,7 +200,7 @@ def _files_once(facts: Facts) -> Iterator[str]:
 
 
 def _owned(facts: Facts, effect: Row, what: str) -> Iterator[str]:
-    """Whatever exists in a service was recorded as done or may still be: the ledger never states that it was not sent."""
+    """An object that exists in a service was recorded as sent or as possibly sent; the ledger never states that it was not."""
     if effect["state"] in ("delivered", "in_flight") or effect["maybe_sent"] or effect["id"] in facts.sent_again:
         return
     if effect["state"] in OPEN_EFFECTS or facts.at_rest:

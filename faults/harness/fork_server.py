@@ -1,13 +1,12 @@
-"""Starts real `quotebot` processes in a tenth of the time: a small process that has imported everything and forks on request.
+"""Fork server: a small process that has imported everything and forks real `quotebot` processes, in a tenth of the start time.
 
-`python -m faults.harness.fork_server SOCKET WARM` listens on a Unix socket, and calls the function WARM before the first of its
-forks. A caller writes one order a line (JSON, see `Order`) and reads one line for each start and each end. The zygote has one
-thread and no event loop, so that a fork is a clean process: an own pid, an own session, the environment and the log that were
-ordered, and then the program's own main, as if it had been started by hand. What a caller started ends when the caller goes; when
-stdin ends, all of it ends.
+`python -m faults.harness.fork_server SOCKET WARM` listens on a Unix socket, and calls the function WARM before its first fork. A
+caller writes one order per line (JSON, see `Order`) and reads one line for each start and each end. The fork server has one thread
+and no event loop, so a fork is a clean process: it has its own pid and session, the ordered environment and log, and runs the
+program's own main as if it had been started by hand. When a caller disconnects, its processes are killed; when stdin ends, all are.
 
-`fork_server()` runs one for the length of a block; `shared_fork_server()` is a caller of one that this process keeps until it ends,
-or that it was left by the one that started it (`leave_fork_servers()`): several workers need not import the same once more.
+`fork_server()` runs one for the length of a block. `shared_fork_server()` connects to one that this process keeps until it ends, or
+that its parent left for it (`leave_fork_servers()`), so that several workers do not repeat the same imports.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 QUOTEBOT: Final = "quotebot.__main__:main"
 BOTS: Final = "faults.harness.fork_server:import_bots"
-# What a start imports, late ones included: a fork then only runs.
+# Everything that a start imports, lazy imports included, so that a fork imports nothing.
 WARM: Final = (
     "quotebot.__main__",
     "quotebot.cli.root",
@@ -57,8 +56,8 @@ WARM: Final = (
     "aiosqlite",
     "faults.harness.bot",
 )
-FOLDER_VARIABLE: Final = "QUOTEBOT_ZYGOTES"  # where the processes that this one starts find zygotes
-SHORT: Final = "/tmp"  # noqa: S108 -- whatever TMPDIR says: the name of a socket may have a hundred characters. mkdtemp is private
+FOLDER_VARIABLE: Final = "QUOTEBOT_ZYGOTES"  # folder of the fork servers for the processes that this one starts
+SHORT: Final = "/tmp"  # noqa: S108 -- not TMPDIR: a socket name may have only about a hundred characters. mkdtemp is private
 _PR_SET_PDEATHSIG: Final = 1
 _SECONDS_TO_FORK: Final = 30.0
 _LINE_BYTES_MAX: Final = 1 << 20
@@ -66,7 +65,7 @@ _LINE_BYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One process to start: `main` is "module:function", `log` gets its stdout and stderr, `environment` is all it sees."""
+    """One process to start: `main` is "module:function", `log` gets stdout and stderr, `environment` is its whole environment."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -76,7 +75,7 @@ class Order:
 
 @dataclass(slots=True, eq=False)
 class Spawned:
-    """A process the zygote forked. `started_at` is Unix seconds, at the fork; `status` is None until its end (-9: SIGKILL)."""
+    """A process of the fork server. `started_at` is Unix seconds, at the fork; `status` is None until its end (-9: SIGKILL)."""
 
     pid: int
     started_at: float
@@ -86,37 +85,37 @@ class Spawned:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, as an asyncio process names it."""
+        """Exit status, under the name that an asyncio process uses."""
         return self.status
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """Send SIGKILL."""
         self.signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM it."""
+        """Send SIGTERM."""
         self.signal(signal.SIGTERM)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; nothing happens when it has ended."""
+        """Send a signal; does nothing if the process has ended."""
         if self.status is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     async def wait(self) -> int:
-        """Return its exit status, once it has ended."""
+        """Wait for the end of the process and return its exit status."""
         await self._ended.wait()
         assert self.status is not None  # noqa: S101 -- set before the event
         return self.status
 
     def ended(self, status: int) -> None:
-        """Note its end."""
+        """Record the end of the process."""
         self.status = status
         self._ended.set()
 
 
 class ForkServer:
-    """A caller's side of a running zygote: one connection to its socket at `place`, on the loop that made it."""
+    """Client of a running fork server: one connection to its socket at `place`, on the loop that made it."""
 
     def __init__(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.place = place
@@ -127,7 +126,7 @@ class ForkServer:
         self._listening = asyncio.create_task(self._listen())
 
     async def spawn(self, order: Order) -> Spawned:
-        """Start a process and return it. Raises RuntimeError when the zygote is gone."""
+        """Start a process and return it. Raises RuntimeError if the fork server has ended."""
         if self._listening.done():
             raise RuntimeError("the zygote has ended; nothing was started")
         started: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
@@ -137,7 +136,7 @@ class ForkServer:
         return await asyncio.wait_for(started, _SECONDS_TO_FORK)
 
     async def close(self) -> None:
-        """Go, and end all that was started here and that still lives."""
+        """Disconnect, which kills all processes started over this connection, and wait for their ends."""
         self._writer.write_eof()
         await self._listening
         self._writer.close()
@@ -148,7 +147,7 @@ class ForkServer:
             if "status" in told:
                 self._alive.pop(told["pid"]).ended(told["status"])
                 continue
-            log, started = self._starting.pop(0)  # answers come in the order of the orders
+            log, started = self._starting.pop(0)  # replies arrive in the order of the orders
             spawned = Spawned(told["pid"], told["at"], log)
             self._alive[spawned.pid] = spawned
             if not started.done():
@@ -160,7 +159,7 @@ class ForkServer:
 
 @asynccontextmanager
 async def fork_server(log: Path) -> AsyncIterator[ForkServer]:
-    """Run a zygote for the length of the block; `log` gets what it says itself. All its processes end with the block."""
+    """Run a fork server for the length of the block; `log` gets its own stderr. All its processes end with the block."""
     with log.open("ab") as said, tempfile.TemporaryDirectory(prefix="zygote-", dir=SHORT) as folder:
         running = await asyncio.to_thread(_Running, said, str(Path(folder, "calls")))
         try:
@@ -172,16 +171,16 @@ async def fork_server(log: Path) -> AsyncIterator[ForkServer]:
 
 @asynccontextmanager
 async def shared_fork_server(warm: str = BOTS, hash_seed: str | None = None) -> AsyncIterator[ForkServer]:
-    """Call the zygote that this process keeps until its end, or was left. What was started in the block ends with it.
+    """Connect to the fork server that this process keeps or was left. Processes started in the block end with it.
 
-    There is one for each way to get warm ("module:function") and each PYTHONHASHSEED (None: ours).
+    There is one for each warm-up function ("module:function") and each PYTHONHASHSEED (None: that of this process).
     """
     async with _caller(await asyncio.to_thread(_kept, warm, hash_seed)) as caller:
         yield caller
 
 
 def leave_fork_servers(*kinds: tuple[str, str | None]) -> None:
-    """Keep, until this process ends, a zygote of each kind (`warm` and `hash_seed`) for the processes it is going to start."""
+    """Run, until this process ends, a fork server of each kind (`warm`, `hash_seed`) for the processes that it will start."""
     folder = tempfile.mkdtemp(prefix="zygotes-", dir=SHORT)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for warm, hash_seed in kinds:
@@ -199,7 +198,7 @@ async def _caller(place: str) -> AsyncIterator[ForkServer]:
 
 
 def was_left(warm: str, hash_seed: str | None = None) -> bool:
-    """Tell whether this process was left a zygote of this kind."""
+    """Tell whether the parent left a fork server of this kind for this process."""
     return Path(_left(warm, hash_seed)).is_socket()
 
 
@@ -223,7 +222,7 @@ def _place(folder: str, warm: str, hash_seed: str | None) -> str:
 
 
 class _Running:
-    """A zygote's process and the place of its socket. It ends when its stdin does, so with this process at the latest."""
+    """Process of a fork server, and the place of its socket. It ends when its stdin does, so with this process at the latest."""
 
     def __init__(self, said: IO[bytes] | None, place: str, warm: str = BOTS, hash_seed: str | None = None) -> None:
         self.place = place
@@ -232,21 +231,21 @@ class _Running:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, env=sees, stdin=pipe, stdout=pipe, stderr=said)  # noqa: S603 -- our own
         assert self._process.stdout is not None  # noqa: S101 -- asked for
-        if not self._process.stdout.readline():  # it says one line once it listens
+        if not self._process.stdout.readline():  # it prints one line once it listens
             raise RuntimeError(f"the zygote did not start: it ended with {self._process.wait()}")
 
     def end(self) -> None:
-        """End it and all that it started."""
+        """End the fork server and all processes that it started."""
         self._process.communicate()
 
 
 class _Mother:
-    """The zygote itself."""
+    """The fork server itself."""
 
     def __init__(self, place: str, warm: str) -> None:
-        self._cold: str | None = warm  # what is called before the first fork
-        self._children: dict[int, socket.socket] = {}  # by pid: who ordered it
-        self._rests: dict[socket.socket, bytes] = {}  # of each caller: the line it has begun
+        self._cold: str | None = warm  # function to call before the first fork
+        self._children: dict[int, socket.socket] = {}  # by pid: the caller that ordered it
+        self._rests: dict[socket.socket, bytes] = {}  # by caller: the incomplete last line
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(place)
         self._door.listen()
@@ -255,7 +254,7 @@ class _Mother:
         os.set_blocking(self._wake, False)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever holds our stdin
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent closes our stdin
 
     def serve(self) -> None:
         """Fork and reap until stdin ends."""
@@ -277,7 +276,7 @@ class _Mother:
     def _receive(self, caller: socket.socket) -> None:
         try:
             read = caller.recv(1 << 16)
-        except ConnectionError:  # it was killed before it had read what it was told
+        except ConnectionError:  # the caller was killed before it had read our reply
             read = b""
         if not read:
             self._end_all([pid for pid, orderer in self._children.items() if orderer is caller])
@@ -323,12 +322,12 @@ class _Mother:
 
 
 def _tell(caller: socket.socket, told: Mapping[str, Any]) -> None:
-    with suppress(ConnectionError):  # it went without waiting for the end of what it started
+    with suppress(ConnectionError):  # the caller left without waiting for the end of its processes
         caller.sendall(json.dumps(told).encode() + b"\n")
 
 
 def _become(order: Order) -> NoReturn:
-    """Turn this fork into the process ordered; never returns."""
+    """Turn this fork into the ordered process; never returns."""
     status = 1
     try:
         _leave_the_family(order)
@@ -347,7 +346,7 @@ def _become(order: Order) -> NoReturn:
 def _leave_the_family(order: Order) -> None:
     os.setsid()
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # nothing outlives a zygote that was killed
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # no process outlives a killed fork server
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL if number is signal.SIGCHLD else signal.default_int_handler)
     log = os.open(order.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -367,7 +366,7 @@ def _call(function: str) -> None:
 
 
 def import_bots() -> None:
-    """Import what every start of a bot imports, and read the one large file of Babel's that it reads."""
+    """Import everything that a start of a bot imports, and read the one large file of Babel that it reads."""
     commands = import_module("quotebot.cli.root").COMMANDS
     for module in (*WARM, *dict.fromkeys(path.partition(":")[0] for path in commands)):
         import_module(module)
@@ -377,7 +376,7 @@ def import_bots() -> None:
 
 
 def _get_warm(function: str) -> None:
-    gc.disable()  # what is imported stays
+    gc.disable()  # imported objects stay for good
     _call(function)
     gc.collect()
     gc.freeze()  # the forks share these pages instead of copying them at their first collection

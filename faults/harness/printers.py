@@ -1,7 +1,7 @@
 """The PDF renderer's child as a fork of a server that has loaded WeasyPrint: the same program, its own process, a faster start.
 
 A bot that is killed and restarted a hundred times would load WeasyPrint a hundred times. If no fork server was left for this
-process (`faults.harness.fork_server.leave_zygotes`), the child is started as in production.
+process (`faults.harness.fork_server.leave_fork_servers`), the child is started as in production.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes of a session: every fork of a bot stays in the session of its start (fork_server.py), even after the bot's death."""
+"""Processes of a session: every fork of a bot stays in the session of its start (fork_server.py), even after a crash of the bot."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class LabBot:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # a task that waits for an answer of the dead bot would wait for ever
+            await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # a task that awaits a reply of the crashed bot would never end
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

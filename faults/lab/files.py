@@ -35,7 +35,7 @@ class TrappedFiles(Files):
         return super().create(folder, suffix)
 
     def write(self, descriptor: int, content: bytes) -> None:
-        """Pass the trap, write the first half, pass the trap, write the rest: a process may die between two writes."""
+        """Pass the trap, write the first half, pass the trap, write the rest: a process may crash between two writes."""
         self._trap.passes("file:write")
         super().write(descriptor, content[: len(content) // 2])
         self._trap.passes("file:write_rest")

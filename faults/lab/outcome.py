@@ -47,13 +47,13 @@ _SAME: Final = {
     "tombstones": "SELECT operation_key, outcome FROM tombstones ORDER BY operation_key",
     "gates": "SELECT name, state, cause FROM gates WHERE state = 'held' AND until_at IS NULL ORDER BY name",
 }
-# An ephemeral reply cannot be read back. It is repeated once if its process died, and given up if that attempt died as well.
+# An ephemeral reply cannot be read back. It is repeated once if its process crashed, and given up if that attempt crashed too.
 _CUT_OFF_TWICE: Final = """
     SELECT payload FROM effects AS e
     WHERE class = 'slack.reply' AND state = 'superseded'
       AND 2 = (SELECT count(*) FROM attempts AS a WHERE a.effect_id = e.id AND a.kind = 'send' AND a.outcome = 'died')"""
-# An effect whose process died three times is given up, and people are notified. (A restore also ends effects under way, but no
-# process died.)
+# An effect whose process crashed three times is given up, and people are notified. (A restore also ends effects under way, but
+# without a crash.)
 _DIED_THREE_TIMES: Final = """
     SELECT 1 FROM effects AS e
     WHERE state = 'failed' AND category = 'poison'
@@ -113,7 +113,7 @@ def _outside(cell: Cell) -> Outside:
 
 
 def is_somebody_untold(cell: Cell) -> bool:
-    """Tell whether an ephemeral reply was given up because the process died twice while it sent it."""
+    """Tell whether an ephemeral reply was given up because the process crashed twice while sending it."""
     ledger = looking_at(cell.settings.ledger_path)
     return bool(_untold(ledger, _scrubber(ledger)))
 

@@ -141,7 +141,7 @@ def wrongs(golden: dict[str, Any], came: dict[str, Any]) -> list[str]:
     """Return sentences on what is wrong with the end of a play: violations, and differences from the golden run.
 
     There is nothing to compare if a person does not go on because an ephemeral reply to them was given up after two crashes, or if
-    an effect that died three times (two crashes in a scenario that starts with one) waits for an operator.
+    an effect claimed at three crashes (two crashes in a scenario that starts with one) waits for an operator.
     """
     differs = [] if came["cut_short"] or came["poisoned"] else difference(golden["end"], came["end"], came["untold"])
     return [*came["violations"], *differs]

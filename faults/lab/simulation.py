@@ -236,7 +236,7 @@ class Cell:
         raise DiedError
 
     async def _end(self) -> None:
-        """End the unfinished work of the dead bot: its files are no longer the ledger, and its wire refuses requests."""
+        """End the unfinished work of the crashed bot: its files are no longer the ledger, and its wire refuses requests."""
         if isinstance(self.life, LabBot):
             bot, self.life = self.life, None
             await bot.crash()

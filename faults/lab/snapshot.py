@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FolderHash:
-    """Hash of a folder, computed again and again.
+    """Hash of a folder, computed repeatedly.
 
     Most files are unchanged since the last passage: comparing is faster than hashing.
     """

@@ -1,4 +1,4 @@
-"""Steps of a scenario; each step defines how it continues after the bot died during it."""
+"""Steps of a scenario; each step defines how it continues after a crash of the bot during it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Step(Protocol):
     """One step of a scenario. A step is used once, because it keeps state."""
 
     def do(self, cell: Cell) -> None:
-        """Do the step. Raises DiedError if the bot died meanwhile."""
+        """Do the step. Raises DiedError if the bot crashed meanwhile."""
         ...
 
     def again(self, cell: Cell) -> None:
@@ -54,7 +54,7 @@ class Gesture(ABC):
             raise DiedError
 
     def again(self, cell: Cell) -> None:
-        """Deliver the same request again; if the bot died before Slack sent it, act."""
+        """Deliver the same request again; if the bot crashed before Slack sent it, act."""
         if self.request_id is None:
             self.do(cell)
         else:

@@ -87,7 +87,7 @@ class Switch:
         elif len(self.passages) == self._window:
             self._window, self._done = None, True
             if self._deed == "kill":
-                self._tell()  # to pass on the time: clocks continue when a process dies
+                self._tell()  # to pass on the time: clocks continue after a crash
                 self._dead = True
                 self._die(point)
                 raise KilledError

@@ -46,7 +46,7 @@ class FarEnd(Protocol):
 
 
 class Wire:
-    """One bot's connections. `cut` ends them for good, as the death of the process does."""
+    """One bot's connections. `cut` ends them for good, as a crash of the process does."""
 
     def __init__(self, far_end: FarEnd, trap: Trap, latency: Callable[[], float] = lambda: LATENCY_SECONDS) -> None:
         self._far_end = far_end

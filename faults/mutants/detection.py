@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-AGAIN: Final = (8, 16, 30)  # passages of a recovery at which the bot dies once more
+AGAIN: Final = (8, 16, 30)  # passages of a recovery at which the bot crashes again
 ALIKE: Final = 2  # number of windows that are tried without the bug beside the one that caught it
 NEVER_RESTS: Final = (
     "after half an hour something was still",
@@ -179,7 +179,7 @@ class PowerCuts:
     """Power cuts in the middle of a workload, or of storing files."""
 
     artefacts: bool = False
-    one_of: int = 25  # cut after one of so many events
+    one_of: int = 25  # cut after one of this many events
 
     def ready(self, ground: Ground) -> None:
         """Does nothing: no preparation is needed."""

@@ -1,9 +1,9 @@
-"""Runs every suite's budget in sequence and publishes what came of it: `./run test --nightly`; `--budget change` is the short form.
+"""Nightly run: every suite's budget in sequence, then FAULTS.md. `./run test --nightly`; `--budget change` is the short form.
 
-Interrupted (Ctrl-C, a reboot), the same command goes on: a finished suite is not run again, and a suite that was cut off goes on
-from its last report. When the sources changed meanwhile, pages (docs/, *.md) aside, all begins anew: numbers of two different
-programs are not added up. `--save` writes how far it is to FAULTS.begun.json; committed, the same command goes on from there on
-another machine.
+After an interruption (Ctrl-C, a reboot) the same command continues: a finished suite is not repeated, and an interrupted suite
+continues from its last report. If the sources have changed meanwhile (docs/ and *.md excepted), everything starts again, because
+numbers of two different programs must not be added up. `--save` writes the progress to FAULTS.begun.json; once that file is
+committed, the same command continues from it on another machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from faults.report.reports import FOLDER_VARIABLE, Report, keep_in, merged, read
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Each takes --budget and --resume, and keeps its report, but for those in SHORT: they have no long form. The longest comes last.
+# Each takes --budget and --resume, and keeps its report, except those in SHORT, which have no long form. The longest is last.
 SUITES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "windows": "faults.suites.crash_points",
@@ -45,19 +45,19 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
 )
 SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"]}
 COMMANDS: Final = {"nightly": LONG_RUN, "change": "./run python -m faults.report.nightly --budget change"}
-GRACE_SECONDS: Final = 30.0  # for a suite to note where it is after Ctrl-C
+GRACE_SECONDS: Final = 30.0  # for a suite to record its progress after Ctrl-C
 INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The folder of one long run: `reports/<suite>` and `progress/<suite>`, and which suites are finished for which sources."""
+    """Folder of one long run: `reports/<suite>`, `progress/<suite>`, and the list of finished suites with the sources' hash."""
 
     folder: Path
     tree: str
 
     def begin(self, saved: Path) -> str:
-        """Go on with what is here, else with what was `saved`, and begin anew when both are about other sources; say which."""
+        """Continue the run in this folder, or else the `saved` one; start again if both have other sources. Returns a sentence."""
         if self._state()[0] == self.tree:
             return "Going on where it was interrupted."
         for part in ("reports", "progress"):
@@ -69,7 +69,7 @@ class Work:
         return "Beginning anew."
 
     def save(self, path: Path) -> None:
-        """Write how far it is to one file. The reports of one suite are drawn together: of what is done only the sum counts."""
+        """Write the progress to one file. The partial reports of a suite are merged, because only their sum matters."""
         finished = {suite: [asdict(report) for report in read_all(self.reports(suite))] for suite in self.finished}
         begun = {}
         for folder in sorted((self.folder / "progress").glob("*")):
@@ -81,7 +81,7 @@ class Work:
         path.write_text(f"{text}\n", encoding="utf-8")
 
     def _restored(self, saved: Mapping[str, Any]) -> bool:
-        """Take up what `save` wrote, unless it is about other sources. A suite's sum is its first part, the others are empty."""
+        """Restore what `save` wrote; false if its sources differ. A suite's sum becomes its first part, the others are empty."""
         if saved["tree"] != self.tree:
             return False
         for suite, reports in saved["finished"].items():
@@ -93,29 +93,29 @@ class Work:
                 place = self.progress(suite) / part
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text((first if part == found["parts"][0] else Report(first.suite)).to_text(), encoding="utf-8")
-        self._write(list(saved["finished"]))  # last: cut short, it begins from the file once more
+        self._write(list(saved["finished"]))  # last: after an interruption, the file is restored once more
         return True
 
     @property
     def finished(self) -> list[str]:
-        """The suites that need not run again."""
+        """Suites that need not run again."""
         return self._state()[1]
 
     def finish(self, suite: str) -> None:
-        """Note that a suite came to its end."""
+        """Record that a suite has finished."""
         self._write([*self.finished, suite])
 
     def start_over(self, suite: str) -> Path:
-        """Return the folder for the reports of a suite that begins now, emptied: half a report of before is not kept twice."""
+        """Empty and return the folder for the reports of a suite that starts now: no earlier partial report may count twice."""
         shutil.rmtree(self.reports(suite), ignore_errors=True)
         return self.reports(suite)
 
     def reports(self, suite: str) -> Path:
-        """Where the reports of a suite are."""
+        """Return the folder with the reports of a suite."""
         return self.folder / "reports" / suite
 
     def progress(self, suite: str) -> Path:
-        """Where a suite keeps how far it is."""
+        """Return the folder with the progress of a suite."""
         return self.folder / "progress" / suite
 
     def _state(self) -> tuple[str, list[str]]:
@@ -132,14 +132,14 @@ class Work:
 
 
 def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
-    """Run one suite as a process of its own on this terminal; returns its exit status. Ctrl-C reaches it too and is waited for."""
+    """Run one suite as its own process on this terminal; returns its exit status. On Ctrl-C, waits for its end."""
     asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
     environment = {**os.environ, FOLDER_VARIABLE: str(work.start_over(suite))}
     with subprocess.Popen([sys.executable, "-m", module, *asked], env=environment) as process:  # noqa: S603 -- our own modules
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)  # Ctrl-C reached it already, a signal to this process alone did not
+            process.send_signal(signal.SIGINT)  # Ctrl-C has reached it already; a signal to this process alone has not
             try:
                 process.wait(GRACE_SECONDS)
             except subprocess.TimeoutExpired:
@@ -148,7 +148,7 @@ def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
 
 
 def run_all(work: Work, suites: Mapping[str, str], budget: str, console: Console) -> list[str]:
-    """Run what is not finished; returns what went wrong, a line each."""
+    """Run the unfinished suites; returns one line for each that left no report."""
     began, wrong = time.monotonic(), []
     for number, (suite, module) in enumerate(suites.items(), start=1):
         if suite in work.finished:
@@ -169,7 +169,7 @@ def all_reports(work: Work, suites: Mapping[str, str]) -> list[Report]:
 
 
 def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, suites: Mapping[str, str] = SUITES) -> int:
-    """Run all and publish; returns 0 when nothing was violated, 1 otherwise, 130 when interrupted."""
+    """Run all suites and publish; returns 0 if nothing was violated, 1 otherwise, 130 if interrupted."""
     parser = argparse.ArgumentParser(prog="./run test --nightly", description="Run every suite of faults and write FAULTS.md.")
     parser.add_argument("--budget", choices=tuple(COMMANDS), default="nightly")
     parser.add_argument("--save", action="store_true", help=f"only write how far it is to {BEGUN}, for another machine to go on")
@@ -208,5 +208,5 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as on Ctrl-C; a service manager sends SIGTERM
     sys.exit(main())

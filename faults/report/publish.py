@@ -1,4 +1,4 @@
-"""FAULTS.md, written from the reports of the suites by the long run (`./run test --nightly`) and at a release.
+"""Writer of FAULTS.md: called by the long run (`./run test --nightly`) and at a release, with the reports of the suites.
 
     python -m faults.report.publish --reports FOLDER    writes FAULTS.md
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PAGE: Final = "FAULTS.md"
-BEGUN: Final = "FAULTS.begun.json"  # how far a long run is, where it goes on
+BEGUN: Final = "FAULTS.begun.json"  # saved progress of a long run, to continue elsewhere
 LONG_RUN: Final = "./run test --nightly"
-BUGS: Final = "bugs"  # the suite whose `reached` are the planted bugs it caught
+BUGS: Final = "bugs"  # the suite whose `reached` are the seeded bugs that it caught
 WINDOWS: Final = "windows of "
-# What the headline counts: suite, the counts that are summed (a name, or how names begin), words for one and for many.
+# Numbers of the headline: suite, the counts that are summed (a name or a prefix), singular and plural.
 COUNTED: Final = (
     ("windows", (WINDOWS,), ("crash window", "crash windows")),
     ("windows", ("deaths during recovery",), ("death during recovery", "deaths during recovery")),
@@ -46,12 +46,12 @@ COUNTED: Final = (
 
 
 class PublishError(Exception):
-    """It cannot be published or checked; the message says why and what to do. Nothing was written."""
+    """The page cannot be published or checked; the message states why and what to do. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the numbers come from."""
+    """Origin of the numbers: the commit, the date, and the command that ran the suites."""
 
     commit: str
     date: str
@@ -152,7 +152,7 @@ def _samples(reports: Sequence[Report]) -> Iterator[str]:
 
 
 def _names(reports: Sequence[Report]) -> Iterator[str]:
-    """Invariants asked, interesting states reached, planted bugs caught: each by its name."""
+    """Yield the lines on invariants, reached interesting states and caught seeded bugs, each by name."""
     yield from ("", f"## The {len(checker.INVARIANTS)} invariants", "", "| | |", "|---|---|")
     yield from (f"| {name} | {words} |" for name, words in checker.INVARIANTS.items())
     every = {*reachability.IN_THE_LEDGER, *reachability.OUTSIDE}
@@ -174,7 +174,7 @@ def _violations(reports: Sequence[Report]) -> Iterator[str]:
 
 
 def _sum(report: Report | None, names: tuple[str, ...]) -> int:
-    """Sum the counts of these names; a name that ends in a blank stands for all that begin so."""
+    """Sum the counts of these names; a name that ends in a space is a prefix."""
     if report is None:
         return 0
     return sum(
@@ -185,7 +185,7 @@ def _sum(report: Report | None, names: tuple[str, ...]) -> int:
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    """Return sorted seeds with their runs drawn together: 1-4, 9."""
+    """Format sorted seeds, with consecutive ones as a range: 1-4, 9."""
     runs: list[list[int]] = []
     for seed in seeds:
         if runs and seed == runs[-1][1] + 1:
@@ -196,7 +196,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return what a tracked file holds, None when it is gone; of a link where it points to."""
+    """Return the content of a tracked file, the target of a link, or None if the file is gone."""
     if path.is_symlink():
         return str(path.readlink()).encode()
     return path.read_bytes() if path.exists() else None

@@ -1,4 +1,4 @@
-"""What a suite of faults did, as data: kept as JSON files where FAULTS.md is generated from."""
+"""Reports of the fault suites, stored as JSON files; FAULTS.md is generated from them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FOLDER_VARIABLE: Final = "QUOTEBOT_FAULT_REPORTS"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run of one suite did.
+    """Result of one run of one suite.
 
-    `counts` are sums (windows, states, kills, ...: names are the suite's own), `violations` are the lines with which each can be
-    repeated, `reached` are the names of the interesting states seen, `seconds` is wall time. `samples` are measurements by name
-    with their unit (`recovery_ms`): single values, of which FAULTS.md says the median and the largest.
+    `counts` are sums (windows, states, kills, ...: each suite has its own names), `violations` are lines with a command to repeat
+    each, `reached` are the names of the interesting states that occurred, `seconds` is wall time. `samples` are single measured
+    values, by a name that contains the unit (`recovery_ms`); FAULTS.md shows their median and the largest.
     """
 
     suite: str
@@ -39,7 +39,7 @@ class Report:
 
     @classmethod
     def from_text(cls, text: str) -> Report:
-        """Read what `to_text` wrote; raises ValueError, KeyError or TypeError for anything else."""
+        """Parse the output of `to_text`. Raises ValueError, KeyError or TypeError for anything else."""
         found: dict[str, Any] = json.loads(text)
         return cls(
             suite=str(found["suite"]),
@@ -53,15 +53,15 @@ class Report:
 
 
 def keep(report: Report) -> Path | None:
-    """Keep the report as a file of its own in the folder of QUOTEBOT_FAULT_REPORTS; returns its path, None without a folder."""
+    """Write the report to a new file in the folder QUOTEBOT_FAULT_REPORTS; returns its path, None without a folder."""
     folder = os.environ.get(FOLDER_VARIABLE)
     return keep_in(Path(folder), report) if folder else None
 
 
 def keep_in(folder: Path, report: Report) -> Path:
-    """Keep the report as `<suite>-<pid>-<n>.json` in this folder, never over an older one."""
+    """Write the report to `<suite>-<pid>-<n>.json` in this folder, without overwriting an older one."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = folder / f"{report.suite}-{os.getpid()}.part"  # a report that was cut off half-way is none
+    whole = folder / f"{report.suite}-{os.getpid()}.part"  # a partly written report must not count
     whole.write_text(report.to_text(), encoding="utf-8")
     try:
         for number in count(1):
@@ -77,7 +77,7 @@ def keep_in(folder: Path, report: Report) -> Path:
 
 
 def keep_as(folder: Path, name: str, report: Report) -> None:
-    """Keep the report of one part of a suite for who resumes it, whole or not at all."""
+    """Write the report of one part of a suite atomically, for a later resume."""
     folder.mkdir(parents=True, exist_ok=True)
     whole = folder / f"{name}.part"
     whole.write_text(report.to_text(), encoding="utf-8")
@@ -85,15 +85,15 @@ def keep_as(folder: Path, name: str, report: Report) -> None:
 
 
 def kept_as(folder: Path | None, name: str) -> Report | None:
-    """Return the report of one part of a suite, None when it was not kept: it has to be run."""
+    """Return the stored report of one part of a suite; None if there is none and the part must run."""
     path = None if folder is None else folder / f"{name}.json"
     return Report.from_text(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
 
 
 def read_all(folder: Path) -> list[Report]:
-    """Return one report per suite, by name: the folder's files with counts and seconds summed and all the rest united.
+    """Return one report per suite, sorted by name: counts and seconds are summed, everything else is united.
 
-    Raises ValueError naming the file that is no report.
+    Raises ValueError that names the first file that is not a report.
     """
     by_suite: dict[str, list[Report]] = {}
     for path in sorted(folder.glob("*.json")):
@@ -106,7 +106,7 @@ def read_all(folder: Path) -> list[Report]:
 
 
 def merged(reports: Iterable[Report]) -> Report:
-    """Return the reports of one suite as one."""
+    """Merge the reports of one suite into one."""
     several = tuple(reports)
     counts: Counter[str] = Counter()
     for report in several:

@@ -1,4 +1,4 @@
-"""FAULTS.md names what was tried and the commit it was tried on."""
+"""Tests that FAULTS.md names the attempts and the commit on which they ran."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORM = Report(
 WINDOWS = Report("windows", {"windows of approve": 1_200, "windows of reject": 34, "deaths during recovery": 1}, seconds=99.0)
 BUGS = Report("bugs", {"planted": 2, "caught": 2}, reached=("ack before fsync", "no fence"))
 REPORTS = (WINDOWS, STORM, BUGS)
-# A suite as a program: it keeps its report, and notes each time it was run.
+# A suite as a program: it writes its report, and records each of its runs.
 SUITE = """
 import os, signal, sys
 from pathlib import Path
@@ -168,7 +168,7 @@ def test_a_long_run_that_was_saved_and_committed_goes_on_on_another_machine(chec
     (checkout / "two_suite.broken").write_text("")
     assert nightly.main([], checkout=checkout, suites=suites) == 1
     here = nightly.Work(checkout / "var" / "faults-nightly", publish.tree_hash(checkout))
-    parts = {"4.json": {"steps": 2, "x": 1}, "deep/5.json": {"steps": 3}}  # of a suite that was cut off
+    parts = {"4.json": {"steps": 2, "x": 1}, "deep/5.json": {"steps": 3}}  # of an interrupted suite
     for number, (name, counts) in enumerate(parts.items(), start=4):
         keep_as(here.progress("two_suite") / Path(name).parent, Path(name).stem, Report("two_suite", counts, seeds=(number,)))
     assert nightly.main(["--save"], checkout=checkout, suites=suites) == 0

@@ -1,4 +1,4 @@
-"""A long run that is interrupted goes on, and what was found before counts."""
+"""Tests that an interrupted long run continues, and that its earlier findings count."""
 
 from __future__ import annotations
 

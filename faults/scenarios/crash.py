@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def _killed_while_creating(stage: Stage, plan: KillPlan) -> None:
-    """Type `/quote new` to a bot that dies by its plan."""
+    """Type `/quote new` to a bot that its kill plan crashes."""
     await stage.start(plan)
     await asyncio.gather(stage.deal.slash(), stage.bot.died())
 

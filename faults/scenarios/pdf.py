@@ -1,4 +1,4 @@
-"""Failures of the PDF: its renderer dies, its template is broken, its upload fails."""
+"""Failures of the PDF: its renderer crashes, its template is broken, its upload fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every crash point of every scenario: the bot dies there and restarts, and the end must equal the golden run's end.
+"""Every crash point of every scenario: the bot is killed there and restarts, and the end must equal the golden run's end.
 
     python -m faults.suites.crash_points                          every crash point of every scenario, and a sample of crashes
                                                                   during recovery
@@ -56,8 +56,8 @@ class Tried:
     story: str
     windows: int = 0
     recoveries: int = 0
-    untold: int = 0  # plays in which an ephemeral reply was given up: its process died twice while it sent it
-    poisoned: int = 0  # plays in which a row died three times and was given up
+    untold: int = 0  # plays in which an ephemeral reply was given up: its process crashed twice while sending it
+    poisoned: int = 0  # plays in which a row was claimed at three crashes and given up
     passages: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     reached: set[str] = field(default_factory=set)
@@ -83,7 +83,7 @@ def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to try of a scenario: one window or all; the number of crashes during recovery, or all with None; the sample's seed."""
+    """Requested part of a scenario: one window or all; the number of crashes during recovery (None: all); the sample's seed."""
 
     only: Window | None = None
     recoveries: int | None = RECOVERIES_PER_STORY

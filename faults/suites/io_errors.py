@@ -52,7 +52,7 @@ AT_ONCE: Final = 2
 LATER_MS: Final = 60_000
 WRONG_ENOUGH: Final = 50
 CUTS: Final = 3  # power cuts while the next process works on what a failed sync may have left
-SAMPLE: Final = 25  # production starts on one in so many files with content that was seen before
+SAMPLE: Final = 25  # production starts on one in this many files with content that was seen before
 KINDS: Final = {
     "FULL": (Call.WRITE, FULL),
     "IOERR_WRITE": (Call.WRITE, IOERR_WRITE),

@@ -77,7 +77,7 @@ SELECT epoch FROM operations WHERE state = 'in_progress' UNION ALL SELECT epoch 
 GATES: Final = """
 SELECT name, state, CASE WHEN state = 'held' THEN cause END, held_at, until_at, resumed_at, failures FROM gates
 """
-WANTED: Final = {  # the states in which a word is meaningful
+WANTED: Final = {  # the states in which an action is meaningful
     "replay": ("failed", "failed_terminal"),
     "look": ("uncertain",),
     "discard": ("failed", "failed_terminal"),
@@ -410,7 +410,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.ops)
     @rule(which=pick, word=st.sampled_from(tuple(WANTED)), anything=st.sampled_from((False, False, False, True)), delay=wait)
     def say(self, which: int, word: str, anything: bool, delay: int) -> None:  # noqa: FBT001 -- drawn by name
-        """A person decides about a row: one for which the word is meant or, occasionally, any."""
+        """A person decides about a row: one to which the action applies or, occasionally, any."""
         rows: list[Op | Fx] = [*self.model.fxs.values(), *self.model.ops.values()]
         rows = [row for row in rows if row.state in WANTED[word] and not anything] or rows
         row = rows[which % len(rows)]

@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 
 class RecordedFiles(Files):
-    """File steps that are recorded, under `root`. The process dies before step `last_step`, and does nothing from then on."""
+    """File steps that are recorded, under `root`. The process crashes before step `last_step`, and does nothing from then on."""
 
     def __init__(self, root: Path, last_step: int | None = None) -> None:
         self.events: list[Event] = []
@@ -84,7 +84,7 @@ class RecordedFiles(Files):
         self.events.append(Synced(self._open[descriptor][0]))
 
     def close(self, descriptor: int) -> None:
-        """Close the file, which the death of a process does too; so this is not recorded as a step."""
+        """Close the file, which a crash of the process does too; so this is not recorded as a step."""
         self._open.pop(descriptor)
         super().close(descriptor)
 

@@ -175,7 +175,7 @@ def logged(folder: Path) -> Counter[str]:
 
 
 def first_delivery_ms(bot: Spawned) -> float | None:
-    """Return the milliseconds from a bot's start to its first delivery, None if it died before."""
+    """Return the milliseconds from a bot's start to its first delivery, None if it crashed before."""
     for line in said(bot.log).splitlines():
         if '"effect.delivered"' in line:
             return (datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp() - bot.started_at) * 1000
@@ -189,7 +189,7 @@ def where(error: BaseException) -> str:
 
 
 def said(log: Path) -> str:
-    """Return a process's log, empty if it died before it opened it."""
+    """Return a process's log, empty if it crashed before it opened it."""
     return log.read_text(errors="replace") if log.exists() else ""
 
 

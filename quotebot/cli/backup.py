@@ -65,9 +65,10 @@ async def restore(
 ) -> int:
     """Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here.
 
-    Slack and Salesforce keep what was done since. So whatever the backup still owes is looked for there before it is done again,
-    open quotes' cards are drawn as the ledger has them, and no quote number that may have been given out since is ever given out
-    again. The ledger as it is now is put aside in a folder `replaced-...`. A restore that is cut off leaves either ledger, whole.
+    Slack and Salesforce keep the changes made since the backup. Each effect that is pending in the backup is therefore looked up
+    there before it is sent again, the cards of open quotes are redrawn from the ledger, and no quote number that may have been
+    assigned since is assigned again. The present ledger is moved to a folder `replaced-...`. An interrupted restore leaves one of
+    the two ledgers in place, complete.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ async def import_files(
     activate
         Let it price from now on.
     note
-        Why, for whoever reads the list.
+        The reason, for readers of the list.
     as_version
         What the version is called; CSV files count the active one's on.
     replaces

@@ -30,7 +30,7 @@ async def doctor(
     """Look at everything the bot needs, and say what is wrong, why that matters and what to do. Nothing is changed.
 
     Exit status 0: all is well. Otherwise that of the gravest trouble: 78 for the configuration, 69 for the machine or the network,
-    3 for what waits in the ledger.
+    3 for the contents of the ledger.
 
     Parameters
     ----------

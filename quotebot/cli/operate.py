@@ -24,7 +24,7 @@ async def pause(name: str, *, reason: str, actor: Annotated[str | None, Paramete
     name
         A class, e.g. crm.create, or a family, e.g. crm.
     reason
-        Why, for the audit and for whoever wonders.
+        The reason, for the audit and for other operators.
     actor
         The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
     """

@@ -94,7 +94,7 @@ async def list_operations(
 
 @app.command
 async def show(reference: str, *, json_output: Json = False) -> int:
-    """Show one command, what it owes, and what it waits for.
+    """Show one command, its effects, and what it waits for.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ async def revise(
     version
         Only if this is still the newest version.
     user
-        Who asks, by Slack user id.
+        The requester, by Slack user id.
     request_id
         The same id twice is one effect; a fresh one is printed without it.
     json_output
@@ -189,7 +189,7 @@ async def reject(
     request_id: str | None = None,
     json_output: Json = False,
 ) -> int:
-    """Reject what a quote waits for, with a reason for whoever asked. Options as of `quotebot quote revise`."""
+    """Reject a quote's pending approval, with a reason for the requester. Options as of `quotebot quote revise`."""
     return await _decide(quote, "reject", reason, version, user, request_id, json_output=json_output)
 
 

@@ -74,9 +74,9 @@ async def replay(
     references
         Ids that `quotebot dead list` shows, e.g. 118 op12. Without any, the filters choose.
     operation_key
-        Only what this command owes: its operation key, or the short ref people were told (c-...).
+        Only those of this command and its effects: its operation key, or the short reference shown to people (c-...).
     request_id
-        Only what the request with this id of its source owes.
+        Only those of the request with this id of its source.
     quote
         Only of this quote.
     effect_class

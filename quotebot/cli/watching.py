@@ -40,7 +40,7 @@ async def watch(
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=200))] = 20,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Follow commands, what they owe, and dead letters, until Ctrl-C: a line for each change, within a quarter of a second.
+    """Follow commands, their effects, and dead letters, until Ctrl-C: a line for each change, within a quarter of a second.
 
     Parameters
     ----------

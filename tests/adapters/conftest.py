@@ -1,4 +1,4 @@
-"""The Slack adapter on a served world."""
+"""Fixtures: the Slack adapter on a served world."""
 
 from __future__ import annotations
 

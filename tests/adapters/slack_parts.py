@@ -1,4 +1,4 @@
-"""What the tests of the Slack adapter share."""
+"""Shared parts of the tests of the Slack adapter."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def failure_of(call: Awaitable[object]) -> AdapterError:
 
 
 async def seen(world: World, method: str) -> None:
-    """Return once the world has served a request of the method."""
+    """Wait until the world has served a request of the method."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not requests(world, method):
             await world.witness.wait()

@@ -1,4 +1,4 @@
-"""The store of rendered files, on a real file system."""
+"""Tests of the store of rendered files, on a real file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = ("make_folder", "close_to_others", "sync_folder", "create", "write", "sy
 
 
 class FullDisk(Files):
-    """Refuses one kind of step; notes which steps there were."""
+    """File steps that refuse one kind of step and record all steps."""
 
     def __init__(self, refused: str | None = None) -> None:
         self.refused = refused
@@ -179,7 +179,7 @@ def test_content_is_synced_before_the_rename_and_the_folder_after_it(tmp_path: P
 
 
 def test_file_stored_by_another_process_is_accepted_after_its_folders_are_synced(tmp_path: Path) -> None:
-    Artefacts(tmp_path / "artefacts").put(CONTENT)  # it may have died right before it synced the folders
+    Artefacts(tmp_path / "artefacts").put(CONTENT)  # the process may have died right before it synced the folders
     disk = FullDisk()
     store = Artefacts(tmp_path / "artefacts", disk)
 

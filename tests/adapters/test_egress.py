@@ -1,4 +1,4 @@
-"""What leaves: no client follows a redirect or reads an answer without end. Each meets a hostile server over a real socket."""
+"""Tests of egress: no client follows a redirect or reads an endless answer. Each meets a hostile server over a real socket."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 ENDLESS: Final = 64 * MIB
-NOT_READ: Final = 8 * MIB  # what may be on its way in buffers when a client hangs up
-# A client is built in these places only, and each is shown here, or in the named file, to keep the rules.
+NOT_READ: Final = 8 * MIB  # bytes that may be in buffers when a client hangs up
+# Clients are built only in these places; each is tested here, or in the named file.
 BUILDERS: Final = frozenset(
     {
         *("ClientSession", "AsyncWebClient", "WebClient", "BoundedWebClient", "closed_session", "AsyncOpenAI", "OpenAI"),
@@ -56,7 +56,7 @@ CLIENTS: Final = {
 
 @dataclass(slots=True)
 class Hostile:
-    """A server that answers as told, and a second address of it that must never be asked."""
+    """A server with a given answer, and a second address of it that must never receive a request."""
 
     url: str = ""
     status: int = 200

@@ -1,4 +1,4 @@
-"""The model's adapter: the real client over a real socket, to the stand-in and to a server that answers whatever it is told."""
+"""Tests of the model's adapter: the real client over a real socket, to the stand-in and to a scripted server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READ: dict[str, Any] = {
 
 @dataclass(slots=True)
 class Server:
-    """`answer` makes each response; `seen` are the requests, `hung_up` is set when a client goes away early."""
+    """Scripted server: `answer` makes each response, `seen` are the requests, `hung_up` is set if a client disconnects early."""
 
     answer: Callable[[web.Request], Any]
     url: str = ""

@@ -1,6 +1,6 @@
-"""What a model's server has to do for us: the stand-in does it, and a real one that the environment names is held to the same.
+"""Contract of a model's server: tested on the stand-in, and on a real server if the environment names one.
 
-QUOTEBOT_CONTRACT_LLM_BASE_URL, _API_KEY and _MODEL name one; it costs a few requests. Sockets to it have to be allowed:
+QUOTEBOT_CONTRACT_LLM_BASE_URL, _API_KEY and _MODEL name it; it gets a few requests. Sockets to it must be allowed:
 pytest --allow-hosts=127.0.0.1,::1,localhost,<its address> tests/adapters/test_llm_contract.py
 """
 

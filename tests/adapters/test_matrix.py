@@ -1,4 +1,4 @@
-"""What every kind of failure means for every class, spelled out in full."""
+"""Tests of the retry matrix: the decision for every kind of failure and every class, written out in full."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WORDS = {
     "D": RetryDecision.DEAD,
 }
 
-# How the failure came about: whether it may have been applied, with which status, seen before in this cycle?
+# The failure: whether the call may have been applied, its status, and whether it occurred before in this cycle.
 #   nothing, nothing2   provably nothing was done, the first and the second time
 #   lost, lost2         the answer was lost
-#   5xx, 5xx2           an answer, but one that leaves open what was done
+#   5xx, 5xx2           an answer that leaves the outcome open
 HOW = {
     "nothing": (False, None, 0),
     "nothing2": (False, None, 1),
@@ -32,7 +32,7 @@ HOW = {
 ORDER = ["slack.card", "slack.post", "slack.reply", "slack.file", "crm.create", "crm.update", "crm.read", "pdf.render",
          "llm.extract", "llm.summarize", "default"]  # fmt: skip
 
-# Retry, Wait (burns no attempt), Pause the class, Uncertain (look first), Dead.
+# Retry, Wait (uses no attempt), Pause the class, Uncertain (check first), Dead.
 MATRIX = """
                         card  post  reply file  crm+  crm=  crm?  pdf   llm1  llm2  default
 transient   nothing     R     R     R     R     R     R     R     R     R     R     R

@@ -1,4 +1,4 @@
-"""The PDF adapter, with real child processes."""
+"""Tests of the PDF adapter, with real child processes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ LOGO = base64.b64decode(  # 2 x 1 pixels
 )
 
 
-together = pytest.mark.asyncio(loop_scope="module")  # tests that leave the renderer able to work share one
+together = pytest.mark.asyncio(loop_scope="module")  # tests that leave the renderer usable share one
 
 
 @pytest_asyncio.fixture
@@ -260,7 +260,7 @@ async def test_long_names_break_and_figures_never_do(shared: PdfRenderer) -> Non
 
     rendered = await shared.render(replace(DOCUMENT, account=account, lines=lines))
 
-    assert "999,999,999,999,999.99" in "".join(pages_of(rendered))  # in one piece: a figure is never broken over two lines
+    assert "999,999,999,999,999.99" in "".join(pages_of(rendered))  # in one piece: a figure is never split over two lines
 
 
 @together
@@ -284,7 +284,7 @@ async def test_padded_or_blank_product_name_keeps_its_own_line_above_the_details
         ("שלום עולם", "hebrew"),
         ("شركة", "arabic"),
         ("Ελλάδα Україна", "greek"),
-        ("\U0010fffd", "unnamed"),  # of no script: no font has it
+        ("\U0010fffd", "unnamed"),  # belongs to no script: no font has it
     ],
 )
 async def test_a_name_in_any_script_is_printed_or_refused_by_script_but_never_as_boxes(
@@ -413,7 +413,7 @@ async def test_child_killed_while_idle_is_replaced_within_two_renders(shared: Pd
     assert doomed is not None
     os.kill(doomed, signal.SIGKILL)
 
-    with suppress(AdapterError):  # its death may not have been noticed yet
+    with suppress(AdapterError):  # the adapter may not have noticed its death yet
         await shared.render(DOCUMENT)
 
     assert (await shared.render(DOCUMENT)).pages == 1
@@ -440,7 +440,7 @@ async def test_a_field_the_template_needs_and_lacks_is_a_template_error(shared: 
     assert (caught.value.failure, caught.value.code) == (Failure.RENDER, "template_error")
     first = shared.child_pid
     assert (await shared.render(DOCUMENT)).pages == 1
-    assert shared.child_pid == first  # an error is data: the child lives on
+    assert shared.child_pid == first  # an error is data: the child continues
 
 
 @together

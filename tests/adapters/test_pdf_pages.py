@@ -1,4 +1,4 @@
-"""What the pages of a quote look like, and what kind of file they are, with a real renderer.
+"""Tests of the pages of a quote and of the file's format, with a real renderer.
 
 With QUOTEBOT_WRITE_PICTURES=1 the pages of an example are drawn for docs/pictures (needs pdftoppm).
 """
@@ -48,7 +48,7 @@ async def renderer() -> AsyncIterator[PdfRenderer]:
 
 
 def logo(side: int = 64) -> bytes:
-    """Draw a ring on nothing, as a PNG file with transparency."""
+    """Return a PNG file of a ring on a transparent background."""
 
     def pixel(x: int, y: int) -> bytes:
         distance = ((x - side / 2) ** 2 + (y - side / 2) ** 2) ** 0.5
@@ -64,7 +64,7 @@ def logo(side: int = 64) -> bytes:
 
 
 def of_lines(count: int, *, in_sections: bool = False) -> QuoteDocument:
-    """Return a quote of so many lines; in sections, the last three are one-time charges."""
+    """Return a quote with `count` lines; in sections, the last three are one-time charges."""
     names = ("Recurring charges", "One-time charges")
     lines = tuple(
         replace(LINES[0], position=str(n), name=f"Component {n}", section=names[n > count - 3] if in_sections else "")
@@ -95,7 +95,7 @@ async def test_four_hundred_lines_have_their_header_and_number_on_every_page(ren
 
 
 @together
-@pytest.mark.parametrize("count", [6, 10, 19])  # where the rows would just fit, and their total or heading would not
+@pytest.mark.parametrize("count", [6, 10, 19])  # counts at which the rows just fit, but their total or heading does not
 async def test_no_row_heading_subtotal_or_total_stands_alone_on_a_page(renderer: PdfRenderer, count: int) -> None:
     for document in (of_lines(count), of_lines(count, in_sections=True)):
         pages = pages_of(await renderer.render(document))
@@ -154,7 +154,7 @@ async def test_the_file_is_built_as_pdf_a_3b_asks(renderer: PdfRenderer, documen
     assert "/Encrypt" not in trailer
     assert len(trailer["/ID"]) == 2
     assert not {"/AA", "/OpenAction", "/AcroForm"} & set(root)
-    assert "/Names" not in root or "/EmbeddedFiles" not in root["/Names"]  # what is embedded would need an /AFRelationship
+    assert "/Names" not in root or "/EmbeddedFiles" not in root["/Names"]  # an embedded file would need an /AFRelationship
     for each in reader.pages:
         page: Any = each
         assert "/AA" not in page

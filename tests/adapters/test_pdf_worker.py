@@ -1,4 +1,4 @@
-"""The renderer's child on its own: frames, limits, fetcher."""
+"""Tests of the renderer's child alone: frames, limits, fetcher."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_worker(stdin: bytes, *, python_path: str = ROOT, cwd: Path | None = None
 
 def only_answer(stdout: bytes) -> dict[str, Any]:
     (length,) = struct.unpack(">I", stdout[:4])
-    assert len(stdout) == 4 + length  # nothing but the frame
+    assert len(stdout) == 4 + length  # only the frame
     answer: dict[str, Any] = json.loads(stdout[4:])
     return answer
 
@@ -81,7 +81,7 @@ def test_malformed_template_is_a_template_error_without_any_text_of_the_quote() 
 
 
 def test_whatever_a_document_says_is_text_in_the_xml_of_its_page() -> None:
-    every = "".join(map(chr, range(sys.maxunicode + 1)))  # NUL and halves of surrogate pairs among them
+    every = "".join(map(chr, range(sys.maxunicode + 1)))  # including NUL and halves of surrogate pairs
     account = canonical_model(replace(DOCUMENT, account=f"{every}]]><b>&nbsp;"))["account"]
     template = jinja2.Environment(autoescape=True).from_string('<p title="{{ text }}">{{ text }}</p>')
 
@@ -163,7 +163,7 @@ def test_restricted_fetcher_never_fetches_the_seven_urls_the_library_would_fetch
             self.send_error(404)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
         serving = threading.Thread(target=server.serve_forever, daemon=True)
@@ -178,7 +178,7 @@ def test_restricted_fetcher_never_fetches_the_seven_urls_the_library_would_fetch
             HTML(string=html.format(url=f"{base}{number}"), base_url=None, url_fetcher=URLFetcher()).write_pdf()
         server.shutdown()
         serving.join()
-    assert {int(path[1:]) for path in visits} == set(range(7))  # each of them would have been
+    assert {int(path[1:]) for path in visits} == set(range(7))  # all of these are requested without the limit
 
 
 @needs_pango

@@ -1,4 +1,4 @@
-"""The lines of the matrix: every cell, every wait, and the floor the vendor sets."""
+"""Tests of the matrix: every cell, every delay, and the minimum that the vendor sets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ EVERY_ATTEMPT = [(name, attempt, drawn) for name, draws in DRAWS.items() for att
 
 @dataclass
 class Dice:
-    """Returns that share of the range it is asked for, and remembers the ranges."""
+    """Source of jitter that returns a fixed share of the requested range, and records the ranges."""
 
     share: float
     asked: list[tuple[float, float]] = field(default_factory=list)

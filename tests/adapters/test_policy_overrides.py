@@ -1,4 +1,4 @@
-"""What an installation may change of the matrix, and how everything else is refused at once."""
+"""Tests of overrides: the parts of the matrix that an installation may change, and the refusal of everything else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_overrides(given: dict[str, Any]) -> dict[str, Policy]:
 
 
 def refused(given: dict[str, Any]) -> dict[str, str]:
-    """Every bad item with its reason."""
+    """Return every refused item with its reason."""
     with pytest.raises(OverridesError) as error:
         read_overrides(given)
     for misfit in error.value.misfits:

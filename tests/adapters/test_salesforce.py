@@ -1,4 +1,4 @@
-"""The Salesforce adapter against the stand-in org, over real TLS sockets."""
+"""Tests of the Salesforce adapter against the stand-in org, over real TLS sockets."""
 
 from __future__ import annotations
 

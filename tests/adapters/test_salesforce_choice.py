@@ -1,4 +1,4 @@
-"""The opportunity that somebody chose: which ones are offered, what is in the way of a record under one, and its amount."""
+"""Tests of a chosen opportunity: the offered ones, the obstacles to a record under one, and its amount."""
 
 from __future__ import annotations
 

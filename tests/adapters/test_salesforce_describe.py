@@ -1,4 +1,4 @@
-"""Whether the org agrees with the mapping: what is missing, wrong or forbidden is named before it becomes a dead letter."""
+"""Tests of the mapping check: missing, wrong or forbidden fields of the org are named before they cause a dead letter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8
 
 
 def org() -> dict[str, Any]:
-    """Return what the sandbox's org says of itself."""
+    """Return the descriptions of the sandbox's org."""
     return {name: copy.deepcopy(SCHEMA[name.lower()].describe()) for name in objects_of(default_mapping())}
 
 
@@ -73,7 +73,7 @@ def test_a_status_that_the_picklist_does_not_have_is_named() -> None:
     status["picklistValues"] = [value for value in status["picklistValues"] if value["value"] not in ("Denied", "Presented")]
     assert looked(described) == [("Quote.Status", "it has no value 'Presented', 'Denied'")]
     bound = TEXT.replace('owner = "merge"', 'owner = "immutable_after_bind"')
-    assert looked(described, bound) == []  # only the first word is ever written
+    assert looked(described, bound) == []  # only the first value is ever written
 
 
 def test_an_object_that_is_not_there_or_takes_no_records_is_named() -> None:

@@ -1,4 +1,4 @@
-"""How Salesforce's answers are read: every row of the error table over a scripted TLS server, and the exact JSON we write."""
+"""Tests of Salesforce's answers: every row of the error table over a scripted TLS server, and the exact JSON that is sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMPTY_GRAPH = b'{"graphs": [{"isSuccessful": true, "graphResponse": {"compositeR
 
 @dataclass
 class Scripted:
-    """A TLS server that gives every API request the same bytes; `drip` then adds a byte now and then, for ever."""
+    """A TLS server that answers every API request with the same bytes; with `drip` it then adds bytes slowly, without end."""
 
     answer: bytes = b""
     drip: bool = False
@@ -84,7 +84,7 @@ async def talking_to(script: Scripted, directory: Path, *, timeout_seconds: floa
         await client.close()
         server.close()
         for _ in range(5):
-            await asyncio.sleep(0)  # lets the cut connections go
+            await asyncio.sleep(0)  # lets the loop close the cut connections
 
 
 def http(status: int, body: bytes, *headers: str) -> bytes:

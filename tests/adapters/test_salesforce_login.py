@@ -1,4 +1,4 @@
-"""Who the bot says it is, and what a session that is refused may cost, counted on a real socket."""
+"""Tests of the login: the bot's identity, and the number of requests after a refused session, counted on a real socket."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def part(text: str) -> Any:
 
 
 async def logged_in(tmp_path: Path, credentials: JwtBearer | ClientCredentials) -> tuple[str, bytes]:
-    """Log in to a server that keeps what it was sent; return its headers and its form."""
+    """Log in to a recording server; return the headers and the form that it received."""
     seen: list[tuple[bytes, bytes]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,7 +141,7 @@ async def test_rejected_session_costs_one_login_and_one_request_for_all_waiting_
         await asyncio.gather(client.create_quote(a_quote(), correlation_id="op"), return_exceptions=True)
     assert [(end.failure, end.code) for end in first if isinstance(end, AdapterError)] == [(Failure.AUTH, "INVALID_SESSION_ID")] * 8
     assert seen == [LOGIN, GRAPH]
-    assert [sighting.method for sighting in world.seen()[len(seen) :]] == [LOGIN, GRAPH]  # after the pause: once again
+    assert [sighting.method for sighting in world.seen()[len(seen) :]] == [LOGIN, GRAPH]  # once more after the pause
 
 
 async def test_a_session_that_ends_for_good_costs_one_login_and_one_repeated_request(world: World) -> None:
@@ -155,7 +155,7 @@ async def test_a_session_that_ends_for_good_costs_one_login_and_one_repeated_req
     seen = [sighting.method for sighting in world.seen()[before:]]
     assert all(isinstance(end, AdapterError) and end.failure is Failure.AUTH for end in ends)
     assert seen.count(LOGIN) == 1
-    assert seen.count(GRAPH) <= len(ends) + 1  # what was under way when the session ended, and one that proves the new one
+    assert seen.count(GRAPH) <= len(ends) + 1  # requests in flight when the session ended, and one that proves the new session
 
 
 async def test_after_a_pause_the_next_call_logs_in_anew(world: World) -> None:

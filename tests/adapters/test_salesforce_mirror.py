@@ -1,4 +1,4 @@
-"""Pages of an object in the order of its changes: none is left out where many share a stamp, and what was deleted is told."""
+"""Tests of an object's pages in the order of changes: no record is skipped if many share a stamp, and deletions are reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(world: World, name: str, **values: Any) -> str:
 
 
 def at(world: World, seconds: float) -> None:
-    """Put the org's clock to a moment of one day in 2026."""
+    """Set the org's clock to a time of one day in 2026."""
     world.service._org._now = lambda: 1_795_257_060 + seconds
 
 
@@ -66,7 +66,7 @@ async def test_overlapping_sync_rereads_only_the_last_seconds(world: World) -> N
     async with world.client() as client:
         whole = await page(client, Position(), records=9)
         at(world, 125)
-        made(world, "late to be seen")  # its transaction began before the newest one ended
+        made(world, "late to be seen")  # its transaction began before the newest record's ended
         again = await page(client, whole.position, again=True, records=9)
         straight = await page(client, whole.position, records=9)
     assert [each.name for each in again.kept] == ["at 100", "late to be seen", "at 130"]

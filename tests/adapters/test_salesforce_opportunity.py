@@ -1,4 +1,4 @@
-"""The opportunity of a quote, where the mapping wants one: made with the first record, shared by all versions, once."""
+"""Tests of a quote's opportunity, if the mapping requires one: created once with the first record, shared by all versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["world"]  # a fixture
 
 SHIPPED = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
-# The example that the file shows, with its comment signs taken away.
+# The example in the file, without its comment signs.
 TEXT = SHIPPED + "".join(
     line.removeprefix("# ") + "\n" for line in SHIPPED[SHIPPED.index("# [opportunity]") :].splitlines() if line != "#"
 )

@@ -1,4 +1,4 @@
-"""What each method of the Slack adapter does, through the unmodified client, on real sockets."""
+"""Tests of each method of the Slack adapter, through the unmodified client, on real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers no sandbox gives, where nothing may be sent, and the rules of the adapter itself."""
+"""Tests of answers that the sandbox never gives, of cases where nothing may be sent, and of the adapter's own rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.adapters.slack_parts import CHANNEL, PDF, api_for, client_for, failur
 
 @dataclass(slots=True)
 class Canned:
-    """A server that answers everything the same way and keeps what it was sent."""
+    """A server that answers every request the same way and records the requests."""
 
     url: str = ""
     status: int = 200

@@ -1,4 +1,4 @@
-"""Facts and members of channels, and direct messages: what the adapter makes of Slack's answers."""
+"""Tests of channel facts, channel members and direct messages, as read from Slack's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each call to Slack fails: every method under every fault, one request each."""
+"""Tests of failed calls to Slack: every method under every fault, one request each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _prepared_completion(api: SlackApi) -> Awaitable[object]:
 
 
 async def _prepared_call(name: str, api: SlackApi, world: World) -> Awaitable[object]:
-    """The call of a method, with what it needs done before the fault is armed."""
+    """Return the call of a method, after its preparation; the fault is armed later."""
     card = await post(api) if name in {"chat.update", "conversations.replies"} else PostedMessage(CHANNEL, "")
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "auth.test": api.identify,
@@ -64,7 +64,7 @@ METHODS = [
     [
         ("429", Failure.THROTTLED, {"ratelimited"}, False),
         ("5xx", Failure.TRANSIENT, {"http_503"}, True),
-        ("reset_before", Failure.TRANSIENT, {"network"}, True),  # from here it looks like reset_after
+        ("reset_before", Failure.TRANSIENT, {"network"}, True),  # a client cannot distinguish it from reset_after
         ("reset_after", Failure.TRANSIENT, {"network"}, True),
         ("auth_expired", Failure.AUTH, {"invalid_auth"}, False),
     ],

@@ -1,4 +1,4 @@
-"""A headless Chromium for the whole session, a fresh page for every test, and no console error left unread."""
+"""Fixtures: a headless Chromium for the whole session, a fresh page per test, and a check of all console errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ARGUMENTS = (
     "--disable-sync",
 )
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 20_000  # as long as a busy machine may take
+PATIENCE_MS = 20_000  # enough on a busy machine
 expect.set_options(timeout=PATIENCE_MS)
 
 
 def _chromium() -> str | None:
-    """Find the browser: $QUOTEBOT_CHROMIUM when set, else whatever of the usual names is installed."""
+    """Return the browser's path: $QUOTEBOT_CHROMIUM if set, else the first of the usual names that is installed."""
     chosen = os.environ.get("QUOTEBOT_CHROMIUM")
     if chosen:
         return shutil.which(chosen)
@@ -37,7 +37,7 @@ def _chromium() -> str | None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """One browser process for all tests."""
+    """Yield one browser process for all tests."""
     executable = _chromium()
     if executable is None:
         pytest.skip("no Chromium found: install chromium, or name its executable in QUOTEBOT_CHROMIUM")
@@ -49,13 +49,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 def console_errors() -> list[str]:
-    """What the page complained about. Every test ends with it empty; a test that causes an error on purpose clears it."""
+    """Return the list of the page's console errors. It must end empty; a test that causes an error on purpose clears it."""
     return []
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, console_errors: list[str]) -> AsyncIterator[Page]:
-    """A page in a context of its own: no cookie, cache or storage is shared between tests."""
+    """Yield a page in its own context: tests share no cookie, cache or storage."""
 
     def heard(message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:

@@ -1,4 +1,4 @@
-"""Every element a card or a form may have, by mouse and by keyboard: what reaches the bot, and what is refused."""
+"""Tests of every element of cards and forms, by mouse and by keyboard: the payloads that the bot receives, and refusals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ FORM: dict[str, Any] = {
 
 
 class Heard:
-    """A bot that shows the card and the form, and keeps what reaches it."""
+    """A bot that shows the card and the form, and records the payloads that it receives."""
 
     def __init__(self, client: AsyncWebClient) -> None:
         self.client = client
@@ -107,7 +107,7 @@ class Heard:
         self.forms.put_nowait({block: next(iter(held.values())) for block, held in view["state"]["values"].items()})
 
     async def told(self) -> dict[str, Any]:
-        """Return the next click, without what differs from run to run."""
+        """Return the next click, without the values that differ between runs."""
         action = await asyncio.wait_for(self.actions.get(), 5)
         return {name: value for name, value in action.items() if name not in ("action_ts", "block_id")}
 

@@ -1,6 +1,6 @@
-"""The first deal as people make it: the real bot, and nothing but the page to act through.
+"""Test of the first deal: the real bot, driven only through the page.
 
-With QUOTEBOT_WRITE_PICTURES=1 the finished deal is also photographed for docs/pictures.
+With QUOTEBOT_WRITE_PICTURES=1 it also writes screenshots of the finished deal to docs/pictures.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def approve_as_manager(page: Page) -> None:
 
 
 async def pdf_behind(link: Locator, page: Page) -> bytes:
-    """Open the file in a tab of its own, as a click does, and return its bytes."""
+    """Open the file in a new tab, as a click does, and return its bytes."""
     async with page.context.expect_page() as opened:
         await link.click()
     tab = await opened.value
@@ -137,7 +137,7 @@ async def test_a_rejection_needs_a_reason_and_the_card_repeats_it(world: World, 
     await form.get_by_test_id("view-submit").click()
     await expect(form.get_by_role("alert")).to_have_text("Please complete this required field.")
 
-    await form.get_by_label("Why?").fill("  ")  # the page lets it pass, the bot does not
+    await form.get_by_label("Why?").fill("  ")  # the page accepts it, the bot does not
     await form.get_by_test_id("view-submit").click()
     await expect(form.get_by_role("alert")).to_contain_text("Say in one sentence why")
     await expect(button(page, "Reject")).to_have_count(1)
@@ -181,7 +181,7 @@ async def test_invalid_command_is_explained_to_its_author_only_and_records_nothi
 
 
 async def photograph(world: World, browser: Browser, pdf: bytes, folder: Path) -> None:
-    """Write the three pictures of the documentation: the page on a desktop and on a phone, and the PDF's first sheet."""
+    """Write the three pictures of the documentation: the page on a desktop and on a phone, and the PDF's first page."""
     for name, width, height, scale in (("sandbox", 1280, 820, 1.5), ("sandbox-phone", 390, 844, 2)):
         context = await browser.new_context(viewport={"width": width, "height": height}, device_scale_factor=scale, locale="en-US")
         page = await context.new_page()

@@ -1,4 +1,4 @@
-"""The page in a real browser, on the real world, with a small bot nobody told about the page."""
+"""Tests of the page in a real browser, on the real world, with a small bot that knows nothing of the page."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FORM = {
 
 @dataclass(slots=True)
 class SmallBot:
-    """A bot of a few lines on the unmodified Bolt; it keeps what it was told."""
+    """A small bot on the unmodified Bolt that records the payloads it receives."""
 
     client: AsyncWebClient
     clicks: list[str] = field(default_factory=list)
@@ -151,7 +151,7 @@ class SmallBot:
         await self.client.views_publish(user_id=event["user"], view={"type": "home", "blocks": blocks})
 
     async def overhear(self) -> None:
-        """Messages need no answer."""
+        """Receive messages; they need no answer."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -174,7 +174,7 @@ async def bot(world: World) -> AsyncIterator[SmallBot]:
     await handler.close_async()  # type: ignore[no-untyped-call] # Bolt leaves it untyped
 
 
-# Every test asks for the page last, so that it is closed before the world goes away under it.
+# Every test requests the page last, so that the page is closed before the world ends.
 
 
 async def enter(page: Page, world: World) -> None:
@@ -434,8 +434,8 @@ async def test_the_page_finds_the_world_again_after_a_restart(page: Page, tmp_pa
 
     async with World(tmp_path / "after").serve(port=int(address.rpartition(":")[2])):
         await expect(page.get_by_test_id("bot-status")).to_have_text("Bot not connected")
-        await page.goto("about:blank")  # before the second world goes, too: nothing is refused after the lines are judged
+        await page.goto("about:blank")  # before the second world ends: no refused connection may follow the check
 
-    # The browser itself logs every refused connection; nothing else may be there.
+    # The browser itself logs every refused connection; no other line may be there.
     assert all("net::ERR_" in error for error in console_errors)
     console_errors.clear()

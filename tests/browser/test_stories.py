@@ -1,6 +1,6 @@
-"""Three deals as people live them, in `quotebot sandbox` as shipped, with nothing but the page to act through.
+"""Tests of three whole deals in `quotebot sandbox` as shipped, driven only through the page.
 
-With QUOTEBOT_WRITE_PICTURES=1 each is photographed for docs/pictures.
+With QUOTEBOT_WRITE_PICTURES=1 each also writes a screenshot to docs/pictures.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-WORK_MS = 30_000  # for what the bot has to do first: start, render, try again
-# Given up after a second or so, where the matrix as shipped takes a minute.
+WORK_MS = 30_000  # for work of the bot: start, render, retry
+# Retries end after about a second; with the matrix as shipped they take a minute.
 QUICK_TO_GIVE_UP = '{"crm.create": {"retries": 2, "base_seconds": 0.2, "cap_seconds": 0.5}}'
 NAMELESS = """
 () => [...document.querySelectorAll("button, a[href], input, select, textarea, iframe, dialog, [role=tab], [role=option]")]
@@ -43,7 +43,7 @@ NAMELESS = """
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def sandbox(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> AsyncIterator[str]:
-    """The address of one sandbox with a bot of its own, for all stories."""
+    """Yield the address of one sandbox with its own bot, for all tests."""
     folder = tmp_path_factory.mktemp("sandbox")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "quotebot", "sandbox", "--port", "0", "--headless", "--data", str(folder / "world")),
@@ -63,7 +63,7 @@ async def sandbox(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> A
 
 @asynccontextmanager
 async def another_window(browser: Browser, address: str, person: str) -> AsyncIterator[Page]:
-    """The same workspace in somebody else's browser."""
+    """Yield the same workspace in another person's browser."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
@@ -156,7 +156,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await form.get_by_test_id("view-submit").click()
         await expect(card(page, "Globex")).to_contain_text("Rejected by @manager")
 
-        await approve(late, "Globex")  # what the other one's window still shows is long decided
+        await approve(late, "Globex")  # the other window still shows a request that was decided long ago
         await become(page, "U0VP")
         await expect(message(page, "was already rejected by @manager")).to_contain_text("Your click changed nothing")
 
@@ -171,7 +171,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await become(page, "U0VP")
         notes = page.get_by_test_id("messages").get_by_test_id("message").filter(has=page.get_by_test_id("only-you"))
         before = await notes.count()
-        await approve(late, "Globex")  # of version 1, while version 2 waits
+        await approve(late, "Globex")  # of version 1, while version 2 is pending
         await expect(notes).to_have_count(before + 1)
         await expect(notes.last).to_contain_text(
             f"This card shows {quote[0]} v1; it is now v2 (pending approval). Nothing was changed."
@@ -186,7 +186,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
 
 
 async def stands_still(page: Page) -> None:
-    """From now on the page is shown the world as it is now, as by a phone that was in a pocket."""
+    """Freeze the page's view of the world, as on a phone that has been asleep."""
     frozen = await (await page.request.get(f"{page.url}_sandbox/state")).body()
 
     async def as_it_was(route: Route) -> None:
@@ -234,7 +234,7 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     await page.get_by_test_id("backstage-tab-ledger").click()
     await page.get_by_test_id("replay").click()
     await expect(page.get_by_test_id("said")).to_contain_text("queued", timeout=WORK_MS)
-    await expect(page.get_by_test_id("said")).not_to_contain_text("--")  # no word of a command line's options
+    await expect(page.get_by_test_id("said")).not_to_contain_text("--")  # no command-line option in the text
 
     await expect(owed).to_have_attribute("data-state", "delivered", timeout=WORK_MS)
     await expect(letter).to_have_count(0)

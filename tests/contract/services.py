@@ -1,4 +1,4 @@
-"""The two sides of every contract test: the stand-in, and the real service where its credentials are in the environment."""
+"""The two sides of every contract test: the stand-in, and the real service if its credentials are in the environment."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def both(*names: str) -> list[object]:
 
 
 def given(name: str) -> str:
-    """Return one of the variables; empty when it is not set."""
+    """Return one of the variables; empty if it is not set."""
     return os.environ.get(PREFIX + name, "")

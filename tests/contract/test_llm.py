@@ -1,4 +1,4 @@
-"""What the bot relies on in a language model's server, asked of the stand-in and, with a key, of a real one."""
+"""Contract tests of a language model's server: the stand-in and, with a key, a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bot relies on in Salesforce, asked of the stand-in and, with credentials, of a real org."""
+"""Contract tests of Salesforce: the stand-in and, with credentials, a real org."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINES = (
 
 @dataclass(slots=True)
 class Side:
-    """One org. `key` is used by one test only; what was written under it is deleted afterwards."""
+    """One org. Each test has its own `key`; the records written under it are deleted afterwards."""
 
     instance_url: str
     client_id: str
@@ -52,7 +52,7 @@ class Side:
         return replace(quote, **changes)  # type: ignore[arg-type] # each test names real fields
 
     def plain(self) -> Any:
-        """Return simple-salesforce's own client, for facts no adapter asks for."""
+        """Return simple-salesforce's own client, for facts that no adapter reads."""
         session = requests.Session()
         session.trust_env = self.ca_file is None
         session.verify = self.ca_file or True

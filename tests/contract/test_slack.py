@@ -1,4 +1,4 @@
-"""What the bot relies on in Slack's Web API, asked of the stand-in and, with a token, of a real workspace."""
+"""Contract tests of Slack's Web API: the stand-in and, with a token, a real workspace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCKS = [{"type": "section", "text": {"type": "mrkdwn", "text": "A contract tes
 
 @dataclass(slots=True)
 class Side:
-    """One workspace: its API, and a channel where the bot may write."""
+    """One workspace: its API, and a channel in which the bot may write."""
 
     api: SlackApi
     client: AsyncWebClient

@@ -1,4 +1,4 @@
-"""A real SQLite file per test, a clock the test moves, and a plain connection beside it."""
+"""Fixtures: a real SQLite file per test, a manual clock, and a second plain connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After every test on a ledger: each unfinished row has something that wakes it."""
+    """Check after every test on a ledger that each unfinished row has something that wakes it."""
     file: Path | None = request.getfixturevalue("path") if "database" in request.fixturenames else None
     yield
     if file is not None:
@@ -50,7 +50,7 @@ async def database(path: Path, clock: ManualClock) -> AsyncIterator[SqliteDataba
 
 @pytest.fixture
 def shell(database: SqliteDatabase, path: Path) -> Iterator[sqlite3.Connection]:
-    """A second program on the same file."""
+    """Yield a connection of a second program to the same file."""
     connection = open_shell(path)
     yield connection
     connection.close()
@@ -58,7 +58,7 @@ def shell(database: SqliteDatabase, path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 async def ledger(database: SqliteDatabase, clock: ManualClock) -> Ledger:
-    """The ledger of a bot: with an epoch, so it may claim."""
+    """Return the ledger of a bot: it has an epoch, so it may claim."""
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
     return Ledger(database, clock, AUDIT, epoch=epoch)
 

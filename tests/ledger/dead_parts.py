@@ -1,4 +1,4 @@
-"""What the tests of dead letters, replay and resolution share."""
+"""Shared parts of the tests of dead letters, replay and resolution."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ CRM = intent("crm.create", "keyed")
 
 
 async def bury(desk: Desk, owed: EffectIntent = CRM, trouble: Trouble = MAPPING, request_id: str = "r1") -> Effect:
-    """Owe one effect and give it up at its first attempt."""
+    """Enqueue one effect and fail it for good at its first attempt."""
     await desk.owe(owed, request_id=request_id)
     return sure(await desk.ledger.settle(await desk.claim(), Fail(trouble)))
 
 
 async def bury_command(desk: Desk, request_id: str = "r1") -> None:
-    """Give a command up at its first execution."""
+    """Fail a command for good at its first execution."""
     await desk.ledger.fail_operation(await desk.claim_operation(request_id), INTERNAL, {"code": "failed"}, ())
 
 
 async def replay(letters: DeadLetters, reference: str, actor: str = "ops", **how: Any) -> ReplayResult:
-    """Replay as an operator who mended something."""
+    """Replay as an operator after a repair."""
     return await letters.replay(reference, actor=actor, reason="fixed the mapping", follow=no_follow_ups, **how)

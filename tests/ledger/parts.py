@@ -1,4 +1,4 @@
-"""What the ledger's tests are built from: a clock that only moves when told, and a ledger in hand with its file open in a shell."""
+"""Shared parts of the ledger's tests: a manual clock, and a ledger with a second connection to its file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TROUBLE = Trouble("transient", "503 from the other side", http_status=503)
 
 
 class ManualClock:
-    """Both clocks, standing still until the test moves them."""
+    """Both clocks; they stand still until the test advances them."""
 
     def __init__(self) -> None:
         self.wall_ms = START_MS
@@ -64,7 +64,7 @@ async def open_database(
     migrations: Sequence[Migration] = MIGRATIONS,
     audit: Audit | None = None,
 ) -> SqliteDatabase:
-    """Open a ledger file with the ledger's own schema, and with the statements a test adds."""
+    """Open a ledger file with the ledger's own schema, and with the statements that a test adds."""
     return await SqliteDatabase.open(
         path,
         statements={**STATEMENTS, **(statements or {})},
@@ -75,14 +75,14 @@ async def open_database(
 
 
 def open_shell(path: Path) -> sqlite3.Connection:
-    """Open the ledger's file as any other program would."""
+    """Open the ledger's file as another program would."""
     shell = sqlite3.connect(path, isolation_level=None)
     shell.row_factory = sqlite3.Row
     return shell
 
 
 def request(request_id: str = "r1", **changes: Any) -> Request:
-    """Ask for something on QUOTE, over a slash command."""
+    """Return a request about QUOTE from a slash command."""
     asked: dict[str, Any] = {
         "source": "slack_slash",
         "source_request_id": f"T01:{request_id}",
@@ -100,18 +100,18 @@ def request(request_id: str = "r1", **changes: Any) -> Request:
 
 
 def intent(effect_class: str = "slack.post", semantics: Semantics = "append", target: str = QUOTE, **changes: Any) -> EffectIntent:
-    """Owe a post in the quote's thread, unless told otherwise."""
+    """Return an effect to enqueue: by default a post in the quote's thread."""
     return EffectIntent(effect_class, semantics, target, **{"aggregate_id": QUOTE, "payload": {"text": "hello"}, **changes})
 
 
 def applied(*effects: EffectIntent) -> Callable[[Tx], Outcome]:
-    """Decide that the command is applied and owes `effects`."""
+    """Return work that applies the command and enqueues `effects`."""
     return lambda _: Outcome("applied", {"code": "ok"}, effects)
 
 
 @dataclass
 class Desk:
-    """A ledger in hand: the verbs a test needs to get somewhere, and the shell to look."""
+    """A ledger with the methods that tests need, and a second connection to read it."""
 
     ledger: Ledger
     clock: ManualClock
@@ -127,13 +127,13 @@ class Desk:
         return sure(await self.ledger.claim_operation())
 
     async def owe(self, *effects: EffectIntent, request_id: str = "r1") -> list[Effect]:
-        """Execute a command that owes `effects`; return them as owed."""
+        """Execute a command that enqueues `effects`; return the enqueued rows."""
         operation = await self.claim_operation(request_id)
         await self.ledger.execute(operation, applied(*effects))
         return [self.effect(row["id"]) for row in self.rows("SELECT id FROM effects WHERE operation_id = ?", operation.id)]
 
     async def claim_each(self) -> list[Effect]:
-        """Claim everything that is due, the class owed first first."""
+        """Claim everything that is due, in the order in which the classes were first enqueued."""
         classes = self.rows("SELECT class FROM effects GROUP BY class ORDER BY min(id)")
         return await self.ledger.claim_effects({row["class"]: 100 for row in classes})
 
@@ -155,12 +155,12 @@ class Desk:
         return self.shell.execute(sql, parameters).fetchone()[0]
 
     def effect(self, effect_id: int) -> Effect:
-        """Return an effect as it is on disk."""
+        """Return an effect as stored."""
         (row,) = self.rows("SELECT * FROM effects WHERE id = ?", effect_id)
         return Effect.of(row)
 
     def operation(self, operation_id: int = 1) -> Operation:
-        """Return an operation as it is on disk."""
+        """Return an operation as stored."""
         (row,) = self.rows("SELECT * FROM operations WHERE id = ?", operation_id)
         return Operation.of(row)
 
@@ -169,24 +169,24 @@ class Desk:
         return [row["event_type"] for row in self.rows("SELECT event_type FROM audit_events ORDER BY id")]
 
     def last_event(self, event_type: str) -> dict[str, Any]:
-        """Return the newest audit event of a type, its JSON read."""
+        """Return the newest audit event of a type, with its JSON parsed."""
         row = self.rows("SELECT * FROM audit_events WHERE event_type = ? ORDER BY id DESC LIMIT 1", event_type)[0]
         return {**dict(row), "after": None if row["after"] is None else json.loads(row["after"])}
 
     def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Return every row but the audit's: what must be equal when nothing changed."""
+        """Return every row except the audit's; they must be equal if nothing changed."""
         tables = ("operations", "deliveries", "effects", "attempts", "gates", "holds", "epochs")
         return {table: [tuple(row) for row in self.rows(f"SELECT * FROM {table}")] for table in tables}  # noqa: S608 -- own names
 
 
 async def restart(desk: Desk) -> Desk:
-    """Start the next process on the same file, as if the one before had been killed; nothing is taken back yet."""
+    """Start the next process on the same file, as after a kill of the last one; no claim is released yet."""
     epoch = await begin_epoch(desk.ledger.database, desk.clock.now_ms(), role="bot", build="1.1")
     return Desk(Ledger(desk.ledger.database, desk.clock, desk.ledger.audit, epoch=epoch), desk.clock, desk.shell)
 
 
 def sure(value: T | None) -> T:
-    """Return `value`, which is there."""
+    """Return `value`, which must not be None."""
     assert value is not None
     return value
 
@@ -202,12 +202,12 @@ NOTE_STATEMENTS = {
 
 
 async def open_notebook(path: Path, clock: ManualClock) -> SqliteDatabase:
-    """Open a ledger file that also holds a table of notes, to write something simple."""
+    """Open a ledger file with an additional table of notes, for simple writes."""
     return await open_database(path, clock, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES))
 
 
 def note(text: str) -> Callable[[Tx], str]:
-    """Write one note; the result is its text."""
+    """Return work that writes one note; its result is the text."""
 
     def work(tx: Tx) -> str:
         tx.one("note", text=text)
@@ -236,7 +236,7 @@ class Held:
         return self._text
 
     async def begun(self) -> None:
-        """Return when the work has begun."""
+        """Wait until the work has begun."""
         assert await asyncio.to_thread(self._begun.wait, 10)
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Small programs that tests run beside themselves: `python -m tests.ledger.programs <program> <ledger path> ...`."""
+"""Small programs that tests run as separate processes: `python -m tests.ledger.programs <program> <ledger path> ...`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def write_many(path: Path, name: str, count: int) -> None:
-    """Write `count` notes one after the other, once the parent says go."""
+    """Write `count` notes one after another, after the parent's start signal."""
     database = await open_notebook(path, ManualClock())
     _say("ready")
     await asyncio.to_thread(sys.stdin.readline)
@@ -26,7 +26,7 @@ async def write_many(path: Path, name: str, count: int) -> None:
 
 
 async def outgrow_the_file_size_limit(path: Path) -> None:
-    """Let COMMIT fail at the kernel: the WAL may not grow. Print what each caller was told."""
+    """Let COMMIT fail at the kernel: the WAL may not grow. Print the result of each caller."""
     database = await open_notebook(path, ManualClock())
     await database.write("note", note("before"))
     wal = path.with_name(path.name + "-wal").stat().st_size
@@ -43,7 +43,7 @@ async def outgrow_the_file_size_limit(path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (wal + 8192, hard))
     held.release()
     await asyncio.wait(told.values())
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # the disk has room again; trust does not come back
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # the disk has free space again; the database still refuses to write
     told["later"] = asyncio.create_task(database.write("later", note("later")))
     await asyncio.wait([told["later"]])
     answers = {name: [type(task.exception()).__name__, str(task.exception())] for name, task in told.items()}

@@ -1,4 +1,4 @@
-"""What a command costs in commits, counted exactly: no clock is involved."""
+"""Tests of the number of commits per command, counted exactly, without a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owed effects: who is due, in which order, and what holds them."""
+"""Tests of pending effects: which are due, in which order, and what holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes on one ledger: a result under a lost claim changes nothing and is audited, and a sign of life keeps a claim."""
+"""Tests of several processes on one ledger: a result under a lost claim is audited and changes nothing; heartbeats keep claims."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTLEMENTS: list[Settlement] = [
 
 
 async def second_bot(desk: Desk) -> Desk:
-    """Another process on the same file that does not take this one for dead."""
+    """Start another process on the same file that does not assume that this one is dead."""
     epoch = await begin_epoch(desk.ledger.database, desk.clock.now_ms(), role="bot", build="1.1", alone=False)
     return Desk(Ledger(desk.ledger.database, desk.clock, AUDIT, epoch=epoch), desk.clock, desk.shell)
 

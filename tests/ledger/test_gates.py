@@ -1,4 +1,4 @@
-"""Gates: what opens and shuts a class of effects, as a table; then families, trials, late news and ages on a real ledger."""
+"""Tests of gates: the transitions of a class as a table; then families, trials, late results and ages on a real ledger."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def gate_of(desk: Desk, name: str) -> str:
 
 
 async def resumed_after_refusal(desk: Desk, *, owed: int = 4) -> None:
-    """Owe, be refused, have it resumed a second later."""
+    """Enqueue effects, record a refused login, and resume the class a second later."""
     await owe_crm(desk, owed)
     (first,) = await desk.ledger.claim_effects({"crm.create": 1})
     await desk.ledger.settle(first, Hold(REFUSED))
@@ -277,7 +277,7 @@ async def test_an_answer_from_before_the_resume_does_not_stand_for_the_trial(des
 
 
 async def test_refused_login_holds_even_when_the_clock_was_set_back_past_the_resume(desk: Desk) -> None:
-    """Otherwise every attempt would seem to be from before that resume, and be repeated at once, for ever."""
+    """Otherwise every attempt would seem older than that resume and would be repeated at once, without end."""
     await owe_crm(desk, 2)
     await desk.ledger.settle((await desk.claim_each())[0], Hold(REFUSED))
     await desk.ledger.resume("crm", "ops")
@@ -391,7 +391,7 @@ async def test_hold_ends_at_its_stated_time_even_if_nothing_checked_it_then(desk
     await owe_crm(desk, 2)
     (told, _) = await desk.claim_each()
     await desk.ledger.settle(told, Retry(TROUBLE, 0, hold_until=START_MS + 2_000))
-    desk.clock.advance(2_000 + 10_001)  # the bot was down
+    desk.clock.advance(2_000 + 10_001)  # the bot was not running
     assert await desk.ledger.claim_effects({"crm.create": 1}, max_age_ms={"crm.create": 10_000}) == []
     assert [tuple(row) for row in desk.rows("SELECT held_at, ended_at FROM holds")] == [(START_MS, START_MS + 2_000)]
     assert desk.effect(told.id).category == "expired"

@@ -1,4 +1,4 @@
-"""What the file itself refuses, from any program: the second connection here is plain sqlite3 and knows nothing of the ledger."""
+"""Tests of the refusals of the file itself, from any program: the second connection here is plain sqlite3."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.ledger.parts import Desk
 
 KEY = "0" * 63
-# What a row must hold in each state to satisfy the CHECKs, so that a refusal can only come from the arrow.
+# The values that satisfy the CHECKs in each state, so that a refusal can only come from the arrow.
 OPERATION_COLUMNS = {
     "reserved": "next_attempt_at = 1, epoch = NULL, lease_until = NULL, outcome = NULL, finished_at = NULL",
     "in_progress": "next_attempt_at = NULL, epoch = 1, lease_until = 1, outcome = NULL, finished_at = NULL, fence = fence + 1",
@@ -68,7 +68,7 @@ def move(shell: sqlite3.Connection, table: str, target: str) -> None:
 
 
 def plant(shell: sqlite3.Connection) -> None:
-    """Write one fresh operation and one fresh effect, as a shell could."""
+    """Write one new operation and one new effect with plain SQL."""
     shell.execute(
         "INSERT INTO operations (id, operation_key, source, source_request_id, action_kind, aggregate_id, lane, payload_hash,"
         " payload, correlation_id, actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)"

@@ -1,4 +1,4 @@
-"""Keys: every byte that is hashed. The vectors were hashed with sha256sum from the RFC 8785 text beside them."""
+"""Tests of keys: every byte that is hashed. The vectors were made with sha256sum from the RFC 8785 text beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two machines are written down in four places; all say the same."""
+"""Tests that the four definitions of the two state machines agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARROWS: dict[str, Arrows] = {
 
 
 def drawn(title: str) -> Arrows:
-    """The arrows of one drawing in the module's docstring."""
+    """Return the arrows of one drawing in the module's docstring."""
     assert machine.__doc__ is not None
     drawing = machine.__doc__.partition(f"{title}::\n\n")[2].partition("\n\n")[0]
     found: Arrows = set()
@@ -37,7 +37,7 @@ def drawn(title: str) -> Arrows:
 
 
 def drawn_above_statements() -> Iterator[tuple[str, Arrows]]:
-    """Each named statement whose comment holds arrows."""
+    """Yield each named statement whose comment contains arrows."""
     for block in QUERIES.split("-- name: ")[1:]:
         name, *lines = block.splitlines()
         comments = [line for line in lines if re.fullmatch(r"-- \w+ -> \w+", line)]
@@ -49,7 +49,7 @@ DRAWN = dict(drawn_above_statements())
 
 
 def read_from_sql(sql: str) -> tuple[str, Arrows]:
-    """The table and the arrows that an UPDATE really makes."""
+    """Return the table and the arrows of an UPDATE."""
     table = sql.split()[1]
     change, _, condition = sql.partition("WHERE")
     (target,) = re.findall(r"SET state = '(\w+)'", change)

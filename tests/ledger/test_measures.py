@@ -1,4 +1,4 @@
-"""Numbers come from the ledger: counted once, kept when what they counted is gone, quick on a long history."""
+"""Tests of the ledger's numbers: each event counts once, counts survive a purge, and they are fast on a long history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOST = Trouble("uncertain", "the answer got lost", maybe_sent=True)
 
 
 async def scripted_history(desk: Desk) -> None:
-    """One command, delivered again and in conflict; its effects: a retry, a doubt that is found, a death, one that waits."""
+    """Make one command with a redelivery and a conflict; its effects: a retried, a found uncertain, a failed and a pending one."""
     await desk.owe(
         intent("crm.create", "keyed"),
         intent("slack.post"),
@@ -117,7 +117,7 @@ async def test_held_class_is_measured(ledger: Ledger) -> None:
     ["measure_unfinished", "measure_dead_letters", "measure_schedule", "count_audit_events", "count_attempts", "last_attempt_id"],
 )
 def test_no_number_reads_a_whole_table(shell: sqlite3.Connection, name: str) -> None:
-    """Whatever is looked through is bounded: by an index over unfinished or dead rows, or by the rows since the last fold."""
+    """Every scan is bounded: by an index over unfinished or dead rows, or by the rows since the last fold."""
     parameters = dict.fromkeys(("now", "after", "upto"), 0)
     plan = [row["detail"] for row in shell.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], parameters)]
     tables = {"operations", "effects", "attempts", "audit_events", "e", "o", "a"}

@@ -1,4 +1,4 @@
-"""Commands: remembered once, executed in order, all or nothing."""
+"""Tests of commands: reserved once, executed in order, all or nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_duplicate_changes_nothing_but_the_count_of_its_sightings(desk: 
     desk.clock.advance(700)
     again = await desk.reserve()
     assert (again.sighting, again.operation) == (DedupeResult.DUPLICATE, first.operation)
-    await desk.ledger.noted()  # it is answered before it is counted
+    await desk.ledger.noted()  # the reply comes before the count
     (delivery,) = desk.rows("SELECT * FROM deliveries")
     assert (delivery["seen"], delivery["last_seen_at"] - delivery["received_at"]) == (2, 700)
     after = desk.snapshot()

@@ -1,4 +1,4 @@
-"""The ledger stays quick as it grows: what runs all the time finds its rows by an index."""
+"""Tests that frequent statements find their rows by an index, so that the ledger stays fast as it grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of what the dead left behind, and what a shutdown leaves."""
+"""Tests of the recovery of rows of dead processes at a start, and of a clean shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def killed_while_executing(desk: Desk, times: int) -> tuple[Desk, Operation]:
-    """Claim the next operation and die, several times, taking back at every start but the last."""
+    """Claim the next operation and crash, several times, with a recovery at every start except the last."""
     operation = sure(await desk.ledger.claim_operation())
     for _ in range(times - 1):
         desk = await restart(desk)
@@ -31,7 +31,7 @@ async def killed_while_executing(desk: Desk, times: int) -> tuple[Desk, Operatio
 
 
 async def killed_while_delivering(desk: Desk, times: int) -> tuple[Desk, Effect]:
-    """The same with the only due effect."""
+    """Do the same with the only due effect."""
     effect = await desk.claim()
     for _ in range(times - 1):
         desk = await restart(desk)
@@ -298,7 +298,7 @@ async def test_poison_whose_follow_ups_fail_is_dead_lettered_and_the_start_goes_
 
 
 async def put_back_a_year(desk: Desk) -> None:
-    """Set the clock right that was a year ahead; the next look for lapsed claims finds what that left behind."""
+    """Correct a clock that was a year ahead, and run the next check for expired claims."""
     desk.clock.wall_ms -= 365 * 86_400_000
     await take_back_lapsed(desk.ledger)
 

@@ -1,4 +1,4 @@
-"""The same commands arriving at many processes at once: each is reserved once, and nobody finds the ledger locked."""
+"""Tests of the same commands at many processes at once: each is reserved once, and no caller gets a lock error."""
 
 from __future__ import annotations
 

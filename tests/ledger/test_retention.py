@@ -1,4 +1,4 @@
-"""What is done is forgotten in time; what is not done never is; what was forgotten is still answered."""
+"""Tests of retention: finished rows are purged in time, unfinished ones never, and requests for purged ones are still answered."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TABLES = ("operations", "deliveries", "effects", "attempts", "tombstones", "hold
 
 
 async def command(desk: Desk, request_id: str, *effects: EffectIntent, keep: int | None = START_MS + KEPT_MS) -> list[Effect]:
-    """Execute a command on a quote of its own."""
+    """Execute a command on its own quote."""
     operation = await desk.claim_operation(request_id, aggregate_id=f"Q-{request_id}")
     await desk.ledger.execute(operation, lambda _: Outcome("applied", {"code": "ok"}, effects, (), keep))
     return [desk.effect(row["id"]) for row in desk.rows("SELECT id FROM effects WHERE operation_id = ?", operation.id)]
 
 
 async def no_rest() -> None:
-    """Go on at once."""
+    """Continue at once."""
 
 
 def owed(request_id: str) -> EffectIntent:
@@ -42,14 +42,14 @@ def owed(request_id: str) -> EffectIntent:
 
 
 async def delivered(desk: Desk, request_id: str) -> None:
-    """A command whose effect was delivered at the second try."""
+    """Execute a command whose effect is delivered at the second attempt."""
     await command(desk, request_id, owed(request_id))
     await desk.ledger.settle(await desk.claim(), Retry(TROUBLE, delay_ms=0))
     await desk.ledger.settle(await desk.claim(), DONE)
 
 
 async def newest(desk: Desk) -> None:
-    """A command that is kept, after all others: the newest row of a table stays in any case."""
+    """Execute a command after all others: the newest row of a table is never purged."""
     await command(desk, "newest", owed("newest"), keep=None)
     await desk.ledger.settle(await desk.claim(), DONE)
 
@@ -161,7 +161,7 @@ async def test_commands_of_a_quote_with_a_dead_letter_are_not_purged(desk: Desk)
 
 @pytest.mark.parametrize("state", ["reserved", "failed_retryable", "in_progress", "failed_terminal"])
 async def test_commands_of_a_quote_with_an_unfinished_or_failed_command_are_not_purged(desk: Desk, state: str) -> None:
-    """It may owe something after the first command's effect, now or when it is replayed."""
+    """It may still enqueue an effect after the first command's effect, now or at a replay."""
     (root,) = await command(desk, "r1", owed("r1"))
     await desk.ledger.settle(await desk.claim(), DONE)
     await newest(desk)
@@ -222,7 +222,7 @@ async def test_a_run_is_audited_once_with_its_counts_and_an_idle_one_not_at_all(
 
 
 async def test_between_two_batches_the_file_is_left_to_others(desk: Desk) -> None:
-    """Whoever wants to write comes in between: nothing of a purge is under way while it rests."""
+    """Other writers write between two batches: no transaction of a purge is open during its pause."""
     for name in ("r1", "r2"):
         await delivered(desk, name)
     await newest(desk)
@@ -238,7 +238,7 @@ async def test_between_two_batches_the_file_is_left_to_others(desk: Desk) -> Non
 
 
 class PowerCut(BaseException):
-    """The process ends here."""
+    """Simulated end of the process."""
 
 
 async def test_a_run_killed_between_batches_is_continued_and_audited_whole(desk: Desk, clock: ManualClock, path: Path) -> None:
@@ -312,7 +312,7 @@ def test_no_batch_looks_through_a_whole_table(shell: sqlite3.Connection, name: s
 
 
 async def test_a_request_that_was_purged_is_the_same_request(desk: Desk) -> None:
-    """What makes a tombstone find its command again is the key alone: the row it stood for is gone."""
+    """A tombstone matches its command by the key alone: the original row is gone."""
     await delivered(desk, "r1")
     await newest(desk)
     await purge(desk.ledger, START_MS + KEPT_MS, dry_run=False)

@@ -1,4 +1,4 @@
-"""How an attempt may end: the columns, the attempt and the audit row of every settlement."""
+"""Tests of the end of an attempt: the columns, the attempt and the audit row of every settlement."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ CASES: list[tuple[Settlement, dict[str, Any], tuple[str, str | None]]] = [
 ]
 
 
-# As they stand in the attempts of every release.
+# The values that every release writes into attempts.
 OUTCOMES = {Delivered: "delivered", Retry: "retry", Uncertain: "doubt", Fail: "bury", Drop: "drop", Hold: "hold"}
 
 

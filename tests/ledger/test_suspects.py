@@ -1,4 +1,4 @@
-"""Poison: what kills its process three times is found and given up, and nothing that only stood beside it is."""
+"""Tests of poison rows: a row that kills its process three times is found and failed, and its neighbours are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def crm(number: int) -> EffectIntent:
 
 
 async def die(desk: Desk, times: int = 1) -> Desk:
-    """Claim everything that is due and die, so often."""
+    """Claim everything that is due and crash, `times` times."""
     for _ in range(times):
         await desk.claim_each()
         await desk.ledger.claim_operations(100)
@@ -34,7 +34,7 @@ async def die(desk: Desk, times: int = 1) -> Desk:
 
 
 async def work_on(desk: Desk, poison: str) -> Desk:
-    """Run bots that die whenever they hold the poison, until nothing is due or the poison is buried."""
+    """Run bots that crash whenever they hold the poison row, until nothing is due or the row has failed."""
     for _ in range(10):
         claimed = await desk.claim_each()
         operations = await desk.ledger.claim_operations(100)
@@ -86,7 +86,7 @@ async def test_suspect_waits_for_running_work_and_nothing_new_is_claimed_before_
     desk = await die(desk, 2)
     suspects = desk.ledger.suspects.operations
     assert suspects == {1}
-    desk.ledger.suspects.operations = set()  # as if it had not been looked up yet: others get under way
+    desk.ledger.suspects.operations = set()  # as if the suspects had not been read yet, so that other rows are claimed
     await desk.owe(crm(1), crm(2), request_id="r2")
     (under_way,) = await desk.ledger.claim_effects({"crm.create": 1})
     desk.ledger.suspects.operations = suspects

@@ -1,4 +1,4 @@
-"""The check that runs after every test here finds what it is for: rows that nothing would ever wake."""
+"""Tests of the check that runs after every ledger test: it finds rows that nothing wakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers are woken when something may be due by what was recorded, and left alone when it is known that nothing is."""
+"""Tests of wake-ups: workers wake if a write may have made a row due, and do not wake otherwise."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def child(desk: Desk) -> None:
 
 
 def keys_of(desk: Desk) -> str:
-    """Return the key that the command of `Desk.owe` will have."""
+    """Return the key of the command that `Desk.owe` will execute."""
     del desk
     asked = request()
     return keys.operation_key(
@@ -150,7 +150,7 @@ async def test_command_that_replays_another_wakes_the_executor(desk: Desk) -> No
 
 
 async def test_what_became_due_since_the_last_look_is_an_alarm_and_not_missed(desk: Desk) -> None:
-    """A worker looks, works, then asks when to wake up: what became due meanwhile is late already."""
+    """A worker checks, works, then computes its next wake-up: a row that became due meanwhile is already late."""
     before = desk.clock.now_ms()
     await desk.owe(intent(not_before=before + 500))
     await desk.ledger.retry_operation(await desk.claim_operation("r2"), TROUBLE, 400)

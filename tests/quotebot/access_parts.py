@@ -22,27 +22,27 @@ def viewer(user: str = "U0REP", team: str = "T0HOME", *, guest_reps: Collection[
 
 @dataclass(frozen=True, slots=True)
 class OpenGate:
-    """A gate that knows everybody as a member of its workspace."""
+    """An access gate that treats every person as a member of its workspace."""
 
     team_id: str = "T0HOME"
 
     def approached(self, body: dict[str, Any]) -> Admission | None:
-        """Admit whoever asks."""
+        """Admit every person."""
         approach = approach_of(body)
         return None if approach is None else Admission(self, approach, viewer(approach.user, self.team_id))
 
     async def learned(self, user: str) -> Viewer | Refusal:
-        """Admit whoever is asked about."""
+        """Admit every person."""
         return viewer(user, self.team_id)
 
     async def near(self, viewer: Viewer, quote_ids: Collection[str]) -> Viewer:
-        """Let everybody see the quotes of every channel."""
+        """Allow the quotes of every channel."""
         del quote_ids
         return viewer
 
     def learn_later(self, admission: Admission | None) -> None:
-        """There is nothing to learn."""
+        """Do nothing: there is nothing to fetch."""
 
     async def turn_away(self, body: dict[str, Any], admission: Admission) -> dict[str, Any] | None:
-        """Nobody is turned away."""
+        """Do nothing: no person is refused."""
         raise NotImplementedError

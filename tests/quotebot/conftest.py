@@ -1,4 +1,4 @@
-"""What tests of the bot's core share."""
+"""Fixtures of the tests of the bot's workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After every test on a bench: each unfinished row of its ledger has something that wakes it."""
+    """Check after every test on a bench that each unfinished row of its ledger has something that wakes it."""
     folder: Path | None = request.getfixturevalue("tmp_path") if "bench" in request.fixturenames else None
     yield
     if folder is not None:

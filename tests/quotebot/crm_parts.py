@@ -1,4 +1,4 @@
-"""A ledger, the real executor and dispatcher, and the real Salesforce client on a served org; Slack and PDFs are left waiting."""
+"""Shared parts: a ledger, the real executor, dispatcher and Salesforce client on a served org. Slack and PDFs stay pending."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ APPROVE = DecideApproval("A-2026-0001-v1-1", "approve")
 
 
 class Crm:
-    """One quote's desk. `step` works off what is due for Salesforce, and for nobody else."""
+    """Harness for one quote. `step` executes the due Salesforce effects only."""
 
     service: SalesforceService
     weather: ArmedFaults
     witness: Witness
 
     def __init__(self, bench: Bench, client: Salesforce, *, highest: bool = False) -> None:
-        """`highest`: every wait is drawn as its longest."""
+        """`highest`: every delay is the longest possible."""
         self.bench, self.client = bench, client
         self.artefacts = Artefacts(bench.path.parent / "artefacts")
         nobody = cast("Any", None)
@@ -57,7 +57,7 @@ class Crm:
         self._asked = 0
 
     async def ask(self, payload: Payload, actor: str = "U0REP", **changes: Any) -> dict[str, Any]:
-        """Give one command and execute it; return its operation's row."""
+        """Reserve and execute one command; return its operation's row."""
         self._asked += 1
         target = {"quote_id": QUOTE, "version": None} if self._asked > 1 else {}
         values = {"source": "slack_slash", "received_at": self.bench.clock.now_ms(), **target, **changes}
@@ -73,7 +73,7 @@ class Crm:
         assert (await self.ask(APPROVE, "U0MANAGER"))["outcome"] == "applied"
 
     async def rendered(self) -> str:
-        """Let the PDF be rendered, without a renderer; return its checksum."""
+        """Record the PDF as rendered, without a renderer; return its checksum."""
         sha256 = self.artefacts.put(PDF)
         (effect,) = await self.bench.ledger.claim_effects({"pdf.render": 1})
         done = Delivered(sha256, {"sha256": sha256, "pages": 1, "render_key": "k" * 64})
@@ -81,13 +81,13 @@ class Crm:
         return sha256
 
     async def step(self) -> int:
-        """Work off what is due now."""
+        """Execute the effects that are due now."""
         started = await self.dispatcher.step()
         await self.dispatcher.drain(10)
         return started
 
     async def settle(self) -> None:
-        """Work until nothing is due any more, letting as much time pass as that takes."""
+        """Advance the clock and execute effects until none is pending."""
         while True:
             while await self.step():
                 pass
@@ -107,11 +107,11 @@ class Crm:
         return found
 
     def changed_by_hand(self, **values: object) -> None:
-        """Change the only Quote in the org, as a person there does."""
+        """Change the only Quote in the org, as a person in Salesforce does."""
         self.service._org.update(SCHEMA["quote"], self.record()["Id"], values)
 
     def requests(self, verb_of: str) -> list[str]:
-        """Return the outcomes of the requests the org saw of a method."""
+        """Return the outcomes of the org's requests of a method."""
         return [f"{seen.status}" for seen in self.witness.since() if seen.method == verb_of]
 
 
@@ -119,7 +119,7 @@ class Crm:
 async def crm_at(
     bench: Bench, folder: Path, *, owner: str = "merge", mapping: CrmMapping | None = None, **changes: Any
 ) -> AsyncIterator[Crm]:
-    """Serve an org and connect to it; the status belongs to `owner`, unless a whole mapping is given."""
+    """Serve an org and connect to it; `owner` owns the status, unless a whole mapping is given."""
     witness, weather = Witness(), ArmedFaults()
     service = SalesforceService(witness, weather, folder)
     await service.start()

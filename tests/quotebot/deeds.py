@@ -1,4 +1,4 @@
-"""A performer whose every answer is written down beforehand, and the hands to run it through the real dispatcher."""
+"""A scripted performer, and a harness that runs it through the real dispatcher."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def transient(*, possibly_applied: bool = False) -> AdapterError:
 
 
 def lost() -> AdapterError:
-    """The answer got lost: it may have been done."""
+    """Return the error of a lost answer: the call may have been applied."""
     return transient(possibly_applied=True)
 
 
 class Scripted:
-    """Performs by the script. An answer may be a function of the effect; an empty script is a mistake of the test."""
+    """Performer with scripted results. A result may be a function of the effect; an empty script is an error of the test."""
 
     def __init__(self) -> None:
         self.sends: deque[Answer | Callable[[Effect], Awaitable[Delivered]]] = deque()
@@ -73,7 +73,7 @@ class Scripted:
 
 
 class Round:
-    """One ledger, one scripted performer, one dispatcher. `draws` are the ranges jitter was drawn from."""
+    """One ledger, one scripted performer, one dispatcher. `draws` are the ranges from which jitter was drawn."""
 
     def __init__(self, bench: Bench, *, highest: bool = True, poll_seconds: float = POLL_SECONDS) -> None:
         self.bench = bench
@@ -90,7 +90,7 @@ class Round:
         )
 
     async def owe(self, effect_class: str, target: str = "t", *, expires_at: int | None = None) -> None:
-        """Owe one effect, by way of a completed operation."""
+        """Enqueue one effect, with a completed operation."""
         reserved = await self.bench.ledger.reserve(request_for(SubmitQuote(), f"{effect_class}:{target}", quote_id=f"Q-{target}"))
         claimed = await self.bench.ledger.claim_operation()
         assert claimed is not None
@@ -101,13 +101,13 @@ class Round:
         await self.bench.ledger.execute(claimed, lambda _: Outcome("applied", {"text": "ok"}, (intent,)))
 
     async def step(self) -> int:
-        """Work off what is due now; return how many attempts that were."""
+        """Execute the effects that are due now; return the number of attempts."""
         started = await self.dispatcher.step()
         await self.dispatcher.drain(5.0)
         return started
 
     async def next_step(self) -> int:
-        """Let time pass exactly until the next row is due, proving that nothing is done a millisecond earlier."""
+        """Advance the clock exactly to the next due time, and check that nothing happens a millisecond earlier."""
         due = self.row()["next_attempt_at"]
         assert due is not None
         wait = due - self.bench.clock.now_ms()
@@ -122,12 +122,12 @@ class Round:
         return self.bench.row("SELECT * FROM effects WHERE target = ?", target)
 
     def state(self, target: str = "t") -> tuple[str, int]:
-        """Return state and burnt attempts."""
+        """Return the state and the number of used attempts."""
         row = self.row(target)
         return row["state"], row["attempts"]
 
     def delay(self, target: str = "t") -> int:
-        """Return how many milliseconds the row sleeps from now."""
+        """Return the milliseconds until the row is due."""
         due: int = self.row(target)["next_attempt_at"]
         return due - self.bench.clock.now_ms()
 

@@ -33,7 +33,7 @@ HOUR: Final = 3_600_000
 
 
 class Desk:
-    """Commands executed one after the other."""
+    """Harness that executes commands one after another."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -48,7 +48,7 @@ class Desk:
         assert self.bench.row("SELECT outcome FROM operations ORDER BY id DESC LIMIT 1")["outcome"] == "applied"
 
     async def step(self) -> bool:
-        """Execute what waits."""
+        """Execute the next pending command."""
         return bool(await self._executor.step())
 
     async def decide(self, decision: Any, quote_id: str = QUOTE, version: int = 1) -> None:
@@ -59,7 +59,7 @@ class Desk:
 
 
 async def rejected_quote(path: Path) -> None:
-    """Leave a quote that its approver rejected."""
+    """Make a ledger with a quote that its approver rejected."""
     async with bench_at(path) as bench:
         desk = Desk(bench)
         await desk.ask(create_command(), "new", 0)
@@ -68,7 +68,7 @@ async def rejected_quote(path: Path) -> None:
 
 
 async def everything(path: Path) -> None:
-    """Leave a ledger with a row in every bound table."""
+    """Make a ledger with a row in every bound table."""
     async with bench_at(path) as bench:
         desk = Desk(bench)
         await RulesetChanges(bench.ledger).begin(RULES.ruleset)
@@ -111,7 +111,7 @@ async def everything(path: Path) -> None:
 
 
 def a_row_in_every_other_table(tx: Any) -> None:
-    """Give each bound table that is still empty some row, of QUOTE. One with a narrower check needs its own above."""
+    """Insert a row of QUOTE into each bound table that is still empty. A table with narrower checks needs its own row above."""
     connection: sqlite3.Connection = tx._connection
     for name, table in TABLES.items():
         if not table.bound or connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone():  # noqa: S608 -- of the classification

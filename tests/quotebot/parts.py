@@ -1,4 +1,4 @@
-"""Real parts for tests below the sockets: a ledger in a file, a clock that stands still, commands as Slack's people give them."""
+"""Real parts for tests below the sockets: a ledger in a file, a manual clock, commands as people give them in Slack."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def handlers_of(bench: Bench, *, slack: Any = None, settle_delay_seconds: float 
 
 @dataclass(slots=True)
 class ManualClock:
-    """Time that passes only when told to. It starts on 21 Nov 2026, 10:31 UTC."""
+    """Clock that advances only on request. It starts on 21 Nov 2026, 10:31 UTC."""
 
     ms: int = MORNING
 
@@ -76,20 +76,20 @@ class ManualClock:
         return self.ms / 1000
 
     def advance(self, ms: int) -> None:
-        """Let `ms` milliseconds pass."""
+        """Advance by `ms` milliseconds."""
         self.ms += ms
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A ledger as the one active bot holds it, without its workers; `path` is its file."""
+    """The ledger of the one active bot, without its workers; `path` is its file."""
 
     ledger: Ledger
     clock: ManualClock
     path: Path
 
     def rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
-        """Read, or write, the file from outside, as somebody with a shell would."""
+        """Read or write the file from outside the bot, with plain SQL."""
         connection = sqlite3.connect(self.path, isolation_level=None)
         try:
             connection.row_factory = sqlite3.Row
@@ -104,12 +104,12 @@ class Bench:
         return found
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows each table holds that a command could have left."""
+        """Return the number of rows of each table that a command may write."""
         tables = ("operations", "deliveries", "effects", "attempts", "audit_events", "quotes", "quote_numbers", "approvals")
         return {table: self.row(f"SELECT count(*) AS n FROM {table}")["n"] for table in tables}  # noqa: S608 -- own table names
 
     async def another_bot(self) -> Ledger:
-        """Return the ledger as the next process sees it, which takes this one for dead."""
+        """Return the ledger of the next process, which assumes that this one is dead."""
         epoch = await recovery.begin_epoch(self.ledger.database, self.clock.now_ms(), role="bot", build="next")
         return Ledger(self.ledger.database, self.clock, self.ledger.audit, epoch=epoch)
 
@@ -162,7 +162,7 @@ def request_for(
 
 @contextlib.contextmanager
 def gate_held(ledger_path: Path) -> Iterator[None]:
-    """Keep every writer of the ledger waiting, as another process inside its write gate does."""
+    """Block every writer of the ledger, as another process inside its write gate does."""
     gate = os.open(ledger_path.with_name(ledger_path.name + ".gate"), os.O_RDWR)
     fcntl.flock(gate, fcntl.LOCK_EX)
     try:
@@ -172,7 +172,7 @@ def gate_held(ledger_path: Path) -> Iterator[None]:
 
 
 def tampered(path: Path, sql: str, *parameters: object) -> None:
-    """Write to the file of a ledger that nobody has open, past its guards, as somebody with a shell would; they are put back."""
+    """Write to the file of a closed ledger without its guards, as plain SQL could; the guards are recreated."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in guards:
@@ -183,14 +183,14 @@ def tampered(path: Path, sql: str, *parameters: object) -> None:
 
 
 def reshaped(path: Path, *statements: str) -> None:
-    """Change the schema of a ledger that nobody has open."""
+    """Change the schema of a closed ledger."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         for sql in statements:
             connection.execute(sql)
 
 
 def copy_data(folder: Path, to: Path) -> None:
-    """Copy the data folder of a stopped bot. The room it keeps for a full disk, 32 MiB of nothing, is the same file in both."""
+    """Copy the data folder of a stopped bot. The ballast for a full disk, 32 MiB of zeros, is the same file in both."""
     shutil.copytree(folder, to, copy_function=_link_ballast)
 
 

@@ -1,4 +1,4 @@
-"""A bot without Slack that lets a model read messages: the real executor, dispatcher, scheduler and client."""
+"""A bot without Slack with extraction by a model: the real executor, dispatcher, scheduler and client."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ PER_DAY = 3
 
 
 def completion(content: object, *, finish: str = "stop", refusal: str | None = None) -> dict[str, Any]:
-    """What a server answers that speaks the protocol."""
+    """Return a response of the completions protocol."""
     message = {"role": "assistant", "content": content, "refusal": refusal}
     return {"id": "c", "object": "chat.completion", "choices": [{"index": 0, "finish_reason": finish, "message": message}]}
 
 
 @dataclass(slots=True)
 class Script:
-    """A server's answers, the next one first; the last one stays. `(status, body, headers)`, or None: it hangs up.
+    """Scripted answers of a server, in order; the last one is repeated. `(status, body, headers)`, or None: it disconnects.
 
     With `silent` it never answers.
     """
@@ -62,7 +62,7 @@ class Script:
     silent: bool = False
 
     def says(self, content: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Answer everything with this from now on; what is no text or JSON of a completion is made one."""
+        """Answer every request with this from now on; content that is not a completion is wrapped in one."""
         body = completion(content if isinstance(content, str) else json.dumps(content)) if status == 200 else content
         self.answers = [(status, body, headers or {})]
 
@@ -83,7 +83,7 @@ class Script:
 
 @asynccontextmanager
 async def scripted() -> AsyncIterator[Script]:
-    """Serve a script."""
+    """Serve a scripted server."""
     script = Script()
     application = web.Application()
     application.router.add_post("/v1/chat/completions", script.handle)
@@ -99,7 +99,7 @@ async def scripted() -> AsyncIterator[Script]:
 
 @dataclass(slots=True)
 class Desk:
-    """One life of the bot's workers. Answers to people stay in the ledger, where `said` finds them."""
+    """One lifetime of the bot's workers. Replies to people stay in the ledger, where `said` reads them."""
 
     bench: Bench
     executor: Executor
@@ -109,7 +109,7 @@ class Desk:
     written: int = 0
 
     async def write(self, text: str = TEXT, *, user: str = "U0REP") -> str:
-        """Let somebody write a message; returns the key of its operation."""
+        """Write a message as a person; return the key of its operation."""
         self.written += 1
         payload = ReadMessage(free_text.on_one_line(text), "C0DEALS", "17.5")
         now = self.bench.clock.now_ms()
@@ -119,13 +119,13 @@ class Desk:
         return reserved.operation.operation_key
 
     async def work(self) -> None:
-        """Ask the model what is due now, and carry out what follows."""
+        """Make the due calls to the model, and execute their follow-ups."""
         await self.dispatcher.step()
         await self.dispatcher.drain(10.0)
         await self.executor.step()
 
     async def work_until_over(self) -> None:
-        """Ask the model as long as it is to be asked again."""
+        """Call the model until no retry is due."""
         for _ in range(8):
             await self.work()
             waiting = self.bench.rows("SELECT next_attempt_at AS due FROM effects WHERE class LIKE 'llm.%' AND state = 'pending'")
@@ -134,21 +134,21 @@ class Desk:
             self.bench.clock.ms = max(self.bench.clock.ms, *(row["due"] for row in waiting))
 
     async def tick(self, ms: int = 0) -> None:
-        """Let time pass, and fire what is due."""
+        """Advance the clock, and fire due slots."""
         self.bench.clock.advance(ms)
         await self.scheduler.step()
         await self.executor.step()
 
     def asked(self) -> list[dict[str, Any]]:
-        """Return the questions to the model."""
+        """Return the calls to the model."""
         return self.bench.rows("SELECT * FROM effects WHERE class = 'llm.extract' ORDER BY id")
 
     def said(self, user: str = "U0REP") -> list[str]:
-        """Return what somebody is answered."""
+        """Return the replies to a person."""
         return [str(content["text"]) for content in self.replies() if content["user"] == user]
 
     def replies(self) -> list[dict[str, Any]]:
-        """Return the answers that are owed."""
+        """Return the pending replies."""
         rows = self.bench.rows("SELECT payload FROM effects WHERE class = 'slack.reply' ORDER BY id")
         return [json.loads(row["payload"]) for row in rows]
 

@@ -1,4 +1,4 @@
-"""No read and no command passes the access gate by."""
+"""Tests that no query and no command bypasses the access gate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DRIVEN: Final = {
 
 
 class Recorder:
-    """Stands for Bolt and writes down what is registered."""
+    """Replacement of Bolt that records the registered listeners."""
 
     def __init__(self) -> None:
         self.patterns: set[str] = set()

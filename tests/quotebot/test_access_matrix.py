@@ -1,4 +1,4 @@
-"""Every kind of person at every entry point, through Slack's socket, as docs/access.md says."""
+"""Tests of every kind of person at every entry point, through Slack's socket, against the table of docs/access.md."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ PEOPLE: Final[dict[str, tuple[Person | str, str, bool]]] = {
     "a bot": (Person("U0ROBOT", "robot", "Robot", "robot", is_bot=True), "everybody else", True),
 }
 ROWS: Final = {"new": "`/quote new`, typed or as a form", "ops": "`/quote ops` (operators)"}
-# what is typed, where it is not the verb and the number
+# the typed text, if it is not the verb and the quote number
 TYPED: Final = {
     "help": "help",
     "new": "new for {customer}: 3 pro",
@@ -105,7 +105,7 @@ def table() -> dict[str, dict[str, str]]:
 
 @dataclass(slots=True)
 class Hand:
-    """One person, and everything that only they see."""
+    """One person's actions, and everything that only they see."""
 
     world: World
     deal: Deal
@@ -122,7 +122,7 @@ class Hand:
         return await self.sent("slash_commands", payload)
 
     async def pressed(self, action_id: str, value: str, *, menu: bool = False) -> str:
-        """Press what stands on the quote's card, or would."""
+        """Press a button that is on the quote's card, or could be."""
         message = self.world.slack.messages.get(CHANNEL, (await self.deal.cards())[0]["ts"])
         assert message is not None
         chosen = {"selected_option": {"value": value, "text": {"type": "plain_text", "text": "x"}}} if menu else {"value": value}
@@ -275,7 +275,7 @@ def holds_a_fact(answer: str) -> bool:
 
 
 def joined(world: World, who: Person | str) -> str:
-    """Let somebody be in the workspace and in the channel."""
+    """Add a person to the workspace and to the channel."""
     directory = world.slack.directory
     if isinstance(who, Person):
         directory.people[who.id] = who
@@ -287,7 +287,7 @@ def joined(world: World, who: Person | str) -> str:
 
 @asynccontextmanager
 async def bot_with_a_request(world: World, folder: Path, who: str) -> AsyncIterator[tuple[Deal, Hand]]:
-    """A bot whose first quote waits for the CFO, with somebody in its channel and a copy of an org that knows the customer."""
+    """Yield a bot whose first quote waits for the CFO, a person in its channel, and a mirror of an org with the customer."""
     person, _, with_teams = PEOPLE[who]
     user = joined(world, person)
     world.slack.directory.enterprise_id = "E0HOUSE"
@@ -303,7 +303,7 @@ async def bot_with_a_request(world: World, folder: Path, who: str) -> AsyncItera
         await deal.click("quote.submit", user="U0REP")
         await deal.settled()
         hand = Hand(world, deal, user, with_teams)
-        await hand.typed("help")  # Slack has said who it is
+        await hand.typed("help")  # the bot has read this user from Slack
         yield deal, hand
 
 
@@ -373,7 +373,7 @@ async def test_listed_guest_cannot_tell_another_persons_quote_from_none(world: W
 
 
 def varying(answer: str) -> str:
-    """Leave out of an answer what differs from one request to the next."""
+    """Remove the parts of an answer that differ between requests."""
     return re.sub(r"Q-[0-9]{4}-[0-9]{4}|c-[0-9a-f]{8}|[0-9]{10}\.[0-9]{6}|\"block_id\": \"[^\"]*\"", "", answer)
 
 
@@ -389,14 +389,14 @@ def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
     if cell == "no":
         assert not holds_a_fact(answer), (row, answer)
         assert not re.search(r"Q-[0-9]{4}-", answer), (row, answer)
-        assert refused or answer in ("[{}]", '[{"options": []}]'), (row, answer)  # the second time in a minute nothing is said
+        assert refused or answer in ("[{}]", '[{"options": []}]'), (row, answer)  # silent the second time in a minute
     else:
         assert not refused, (row, answer)
         assert own or cell == "yes" or not holds_a_fact(answer), (row, answer)
 
 
 async def all_refused(deal: Deal, user: str) -> None:
-    """Nothing was recorded for the person, and a refusal is audited for each entry point."""
+    """Check that nothing was recorded for the person, and that a refusal is audited for each entry point."""
     assert user not in {row["actor"] for row in await deal.rows("SELECT actor FROM operations")}
     events = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type = 'access.refused'")
     entries = [json.loads(row["after"])["entry"] for row in events if row["actor"] == user]

@@ -1,4 +1,4 @@
-"""A ledger whose file somebody without the keys writes to while the bot runs: nothing is decided by what they wrote."""
+"""Tests of writes to the ledger's file by an attacker without the keys while the bot runs: none of them decides anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOR_THE_CFO: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; disco
 
 
 async def requested(deal: Deal) -> None:
-    """Ask for an approval that only the CFO may give."""
+    """Submit a quote that only the CFO may approve."""
     await deal.slash(FOR_THE_CFO)
     await deal.settled()
     await deal.click("quote.submit", user="U0REP")
@@ -32,7 +32,7 @@ async def requested(deal: Deal) -> None:
 
 
 async def put_in(deal: Deal, actor: str) -> str:
-    """Write an approval by `actor` into the queue, as somebody with a shell does; returns its key once the bot is done with it."""
+    """Insert an approval by `actor` into the queue with plain SQL; returns its key after the bot has processed it."""
     (request,) = await deal.rows("SELECT approval_id FROM approvals")
     decision = DecideApproval(request["approval_id"], "approve")
     payload = keys.canonical_json(cast("Any", decision.canonical())).decode()

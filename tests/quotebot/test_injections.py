@@ -1,4 +1,4 @@
-"""Whatever a message says, and whatever a model says of it: prices, approvals, recipients and the policy are as they were."""
+"""Tests of hostile messages and hostile extractions: prices, approvals, recipients and the policy are unaffected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HONEST: dict[str, Any] = {
 
 
 def honest_price(found: Extraction) -> Pricing:
-    """What the same lines, term, discount and currency cost when they are asked for by a form."""
+    """Return the price of the same lines, term, discount and currency when requested by a form."""
     lines = tuple(LineRequest(sku=line.sku, quantity=line.quantity) for line in found.lines)
     request = PriceRequest(
         lines, found.term_months or 12, found.discount_percent or grammar.DISCOUNT_DEFAULT, currency=found.currency
@@ -54,7 +54,7 @@ def honest_price(found: Extraction) -> Pricing:
 
 
 def assert_harmless(found: Extraction) -> None:
-    """A proposal asks its author alone, where they wrote; what a click makes of it costs and needs what anybody's quote does."""
+    """Check that a proposal asks only its author, in the same place, and that a click makes a quote by the normal rules."""
     quote = free_text.creation(found, HERE)
     proposed = propose(ASKED, ProposeQuote(quote, None, found.remarks), RULES)
     assert (proposed.quote, proposed.events) == (None, ())
@@ -82,9 +82,9 @@ def test_no_text_of_the_corpus_reaches_beyond_a_proposal() -> None:
             assert "<" not in said, text
             continue
         proposed += 1
-        assert found.discount_percent in (None, 10), text  # the honest part of the corpus asks for that much
+        assert found.discount_percent in (None, 10), text  # the honest part of the corpus requests this discount
         assert_harmless(found)
-    assert proposed > 20  # else it would prove nothing
+    assert proposed > 20  # otherwise the test would prove nothing
 
 
 HOSTILE_ANSWERS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Hostile messages and a hostile model together, through the real client over a real socket: nothing happens without a click."""
+"""Tests of hostile messages with a hostile model, through the real client over a real socket: nothing happens without a click."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.quotebot.test_injections import HOSTILE_ANSWERS, INJECTIONS, assert_h
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
 
-EVERY = 6  # of the corpus over the socket
+EVERY = 6  # every sixth text of the corpus
 NEVER = ("quote.", "approval.", "delegation.", "ruleset.")
 
 
 def obedient(text: str) -> dict[str, Any]:
-    """What a model answers that does what the message tells it to, and more."""
+    """Return the answer of a model that follows the message's instructions, and more."""
     return {
         "account": text[:100] or "x",
         "lines": [{"product": "enterprise", "quantity": "999999999", "excerpt": text[:300] or "x"}],
@@ -31,7 +31,7 @@ def obedient(text: str) -> dict[str, Any]:
 
 
 def misleading(text: str) -> dict[str, Any]:
-    """What a model answers that is right about everything but one thing."""
+    """Return the answer of a model that is wrong in one thing only."""
     return {
         "account": "Acme",
         "lines": [{"product": "pro", "quantity": "10", "excerpt": text[:300] or "x"}],
@@ -54,10 +54,10 @@ def test_no_hostile_text_makes_an_obedient_model_exceed_a_harmless_proposal() ->
             remarked = Remark(PERCENT, f"{discount}", f"{discount}") in found.extraction.remarks
             assert discount in (None, 10) or (remarked and f"{discount}%" in plain.replace(" ", "")), (
                 text
-            )  # they wrote it themselves
+            )  # the author wrote it themselves
             assert {line.quantity for line in found.extraction.lines} <= {10}, text
             assert_harmless(found.extraction)
-    assert proposed > 50  # else it would prove nothing
+    assert proposed > 50  # otherwise the test would prove nothing
 
 
 async def test_hostile_messages_and_a_hostile_model_only_cause_replies_to_the_author(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""The commands about a quote's life on a real ledger: one transaction each, once however often they come, also after a replay."""
+"""Tests of the lifecycle commands on a real ledger: one transaction each, executed once despite redeliveries and replays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 QUOTE = "Q-2026-0001"
 DISCOUNT_8 = ReviseQuote(Changes(discount_percent=Decimal(8)))
 
-# What leads to a state, and then each command with the state, the version and the effects that it ends in.
+# The steps to a state, then each command with its final state, version and effects.
 TO_SENT: tuple[tuple[Payload, str], ...] = (
     (SubmitQuote(), "U0REP"),
     (DecideApproval("A-2026-0001-v1-1", "approve"), "U0MANAGER"),
@@ -71,7 +71,7 @@ def typed(bench: Bench, payload: Payload, request_id: str, **changes: Any) -> Re
 
 
 async def brought(bench: Bench, executor: Executor, steps: int) -> None:
-    """Create the golden quote and bring it so many steps on its way to sent."""
+    """Create the golden quote and take it `steps` steps towards sent."""
     await done(bench, executor, request_for(create_command(), "create"))
     for number, (payload, actor) in enumerate(TO_SENT[:steps]):
         row = await done(bench, executor, typed(bench, payload, f"step {number}", actor=actor))
@@ -84,7 +84,7 @@ def standing(bench: Bench) -> tuple[str, int]:
 
 
 def rows(bench: Bench) -> dict[str, list[dict[str, Any]]]:
-    """Everything that a command could have changed but for what counts its deliveries."""
+    """Return all rows that a command may change, without the counts of deliveries."""
     tables = (
         "quotes",
         "quote_versions",
@@ -143,7 +143,7 @@ async def test_the_same_command_under_another_request_is_refused_or_changes_noth
 
 
 async def _given_up(bench: Bench, executor: Executor, request: Request) -> str:
-    """Let the command fail for good, by a bug of ours; return its reference."""
+    """Fail the command for good, with a simulated bug; return its reference."""
     bench.rows("CREATE TRIGGER a_bug BEFORE UPDATE ON quotes BEGIN SELECT RAISE(ABORT, 'a bug'); END")
     row = await done(bench, executor, request)
     bench.clock.advance(600_000)
@@ -223,7 +223,7 @@ async def test_a_click_on_an_approval_of_a_superseded_version_decides_nothing(be
     row = await done(bench, executor, click)
     assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "stale")
     again = await done(bench, executor, typed(bench, SubmitQuote(), "submit"))
-    assert (again["outcome"], standing(bench)) == ("applied", ("approved", 2))  # 8 % needs nobody
+    assert (again["outcome"], standing(bench)) == ("applied", ("approved", 2))  # 8 % needs no approval
 
 
 async def test_who_made_a_version_does_not_approve_it_even_if_somebody_else_submits_it(bench: Bench, executor: Executor) -> None:
@@ -244,7 +244,7 @@ def discount(percent: int) -> ReviseQuote:
 
 
 async def decided(bench: Bench, executor: Executor, actor: str, number: str, **changes: Any) -> str:
-    """Submit the quote, let somebody approve it, and return the code of their answer."""
+    """Submit the quote, approve it as `actor`, and return the code of the answer."""
     await done(bench, executor, typed(bench, SubmitQuote(), f"s{number}", **changes))
     quote_id = changes.get("aggregate_id", QUOTE)
     approval = bench.row(
@@ -376,7 +376,7 @@ async def test_a_quote_that_is_open_keeps_everything(bench: Bench, executor: Exe
     assert (await purge(bench.ledger, bench.clock.now_ms() + 1000 * DAY_MS, dry_run=True)).operations == 0
 
 
-# ------------------------------------------------------------------------------------------------- what the outside is owed
+# ------------------------------------------------------------------------------------------------- pending effects
 
 
 async def _claimed(bench: Bench, effect_class: str) -> Effect:

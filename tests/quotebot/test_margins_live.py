@@ -1,4 +1,4 @@
-"""Margins through the bot's socket: a channel reads that one is under its floor, only an approver reads figures."""
+"""Tests of margins through the bot's socket: a channel sees that one is under its floor, only an approver sees figures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from tests.rig import Deal
 
-# Every margin is under its floor: 12 a seat less 39 %, of which 4 are cost; support at 305 of which 150 are.
+# Every margin is under its floor: 12 per seat less 39 %, with a cost of 4; support at 305, with a cost of 150.
 POOR: Final = "new for Acme: 100 enterprise, 1 support; term 12m; discount 39%"
 POSTED: Final = ("chat.postMessage", "chat.update", "chat.postEphemeral", "files.completeUploadExternal", "response_url")
 MARGIN: Final = re.compile(r"margin[^.;\n]{0,20}[0-9]", re.IGNORECASE)
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value."""
+    """Yield every string in a JSON value."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -36,7 +36,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def cost_figures(pricing: Pricing) -> set[str]:
-    """Return each number that would tell what the products cost, as it would be written."""
+    """Return each number that would reveal the products' costs, as it would be formatted."""
     costs = [pricing.cost_total, *(line.cost_amount for line in pricing.lines)]
     found = {f"{cost:,}" for cost in costs}
     found |= {figure for words in margin_figures(pricing, POLICY) for figure in re.findall(r"[0-9]+\.[0-9]+ %", words)}

@@ -1,4 +1,4 @@
-"""Reuse of an approval after a revision, through the bot's socket: less for the same discount is asked for again."""
+"""Tests of the reuse of an approval after a revision, through the bot's socket: fewer units at the same discount need a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries: a whole deal through every kind of weather, and no secret in the log or in the ledger."""
+"""Canary test: a whole deal under every kind of fault, and no secret in the log or in the ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOME_OF_RESPONSE_URLS = "deliveries"
 
 
 def everything_in(ledger: Path) -> dict[str, str]:
-    """Return each table of the ledger as one text, without the one column response_urls may live in."""
+    """Return each table of the ledger as one text, without the only column that may contain response_urls."""
     with closing(sqlite3.connect(ledger)) as connection:
         connection.row_factory = sqlite3.Row
         tables = [row["name"] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -36,14 +36,14 @@ def everything_in(ledger: Path) -> dict[str, str]:
 
 
 async def bad_weather(deal: Deal) -> None:
-    """Make every adapter fail in every way it can be read, and still finish the deal."""
+    """Make every adapter fail in every known way, and still finish the deal."""
     for effect in ("5xx", "429", "reset_after", "malformed"):
         await deal.arm("slack", effect, method="chat.postMessage", retry_after=1)
     await deal.arm("slack", "reset_before", method="chat.update")
     await deal.arm("slack", "5xx", method="response_url")
     for effect in ("5xx", "reset_before"):
         await deal.arm("salesforce", effect)
-    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion")  # of a session that was taken before
+    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion")  # of a session that was opened before
 
 
 @pytest.fixture
@@ -65,25 +65,25 @@ async def test_no_secret_reaches_the_log_or_the_ledger(planted: World, chance: R
         await deal.settled()
         await deal.click("quote.submit", user="U0REP")
         await deal.settled()
-        await deal.click("approval.approve", user="U0REP")  # refused: an answer over its response_url
+        await deal.click("approval.approve", user="U0REP")  # refused: a reply over its response_url
         await deal.click("approval.approve", user="U0MANAGER")
         await deal.settled()
-        assert [fault for fault in await deal.get("faults") if not fault["hits"]] == []  # all of the weather was met
+        assert [fault for fault in await deal.get("faults") if not fault["hits"]] == []  # every fault has occurred
         assert await bot.stop() == 0
         hooks = [path.rpartition("/")[2] for path in world.slack.passes._response_urls]
 
     log = (tmp_path / "bot.log").read_text()
     secrets = {name: environment[name] for name in ("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SALESFORCE_CLIENT_SECRET")}
-    assert "effect.retry" in log  # the weather was bad
+    assert "effect.retry" in log  # faults have occurred
     tables = everything_in(tmp_path / "bot" / "ledger.db")
-    assert '"Canary Islands"' in tables["quotes"]  # this test sees what is there
+    assert '"Canary Islands"' in tables["quotes"]  # the search finds texts that are there
     for name, secret in secrets.items():
         assert secret not in log, name
         assert [table for table, text in tables.items() if secret in text] == [], name
     for hook in hooks:
         assert hook not in log
         assert [table for table, text in tables.items() if hook in text] == []
-    assert "Canary Islands" not in log  # nor whose quote it was
+    assert "Canary Islands" not in log  # nor the customer's name
     sessions = Canary("a CRM session", (*chance.given[SESSION_BYTES], *chance.given[SIGNATURE_BYTES]))
     tickets = Canary("a ticket, a trigger or an upload address", tuple(chance.given[TICKET_BYTES]), ("bot/ledger.db",))
     known = [Canary(name, (secret,)) for name, secret in WELL_KNOWN.items()]

@@ -24,7 +24,7 @@ def settings(**values: Any) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start without anybody's environment and in a folder without a .env."""
+    """Run each test without the caller's environment and in a folder without a .env."""
     for name in (*SECRETS, "SLACK_API_URL", "QUOTEBOT_APPROVERS", "QUOTEBOT_DATA_DIR", "QUOTEBOT_RETRY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ from quotebot.settings_reference import first_file, groups, reference, shown
 
 @pytest.fixture(autouse=True)
 def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start in an empty folder, with nobody's environment."""
+    """Run each test in an empty folder, without the caller's environment."""
     starts = ("QUOTEBOT_", "SLACK_", "SALESFORCE_", "CREDENTIALS_")
     for name in [name for name in os.environ if name.startswith(starts)]:
         monkeypatch.delenv(name)

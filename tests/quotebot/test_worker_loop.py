@@ -1,4 +1,4 @@
-"""A worker that is cancelled ends, at whatever moment that comes: a shutdown waits for it."""
+"""Tests that a cancelled worker ends at any moment: a shutdown waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A served world, a hand on its control API, and bots made of Slack's own unmodified libraries."""
+"""Fixtures: a served world, a client of its control API, and bots made of Slack's own unmodified libraries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class Hand:
-    """The control API over HTTP, as a test's hand uses it."""
+    """Client of the control API over HTTP."""
 
     def __init__(self, world: World, session: aiohttp.ClientSession) -> None:
         self.world = world
@@ -56,12 +56,12 @@ class Hand:
         return messages
 
     async def texts(self) -> list[str]:
-        """Return what is written, oldest first."""
+        """Return the texts of the messages, oldest first."""
         return [message["text"] for message in await self.messages()]
 
 
 class Wire:
-    """A bare Socket Mode client: what arrives is kept, nothing is acked unless the test says so."""
+    """Bare Socket Mode client: it records frames, and acknowledges only when the test does."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
@@ -72,7 +72,7 @@ class Wire:
         return frame
 
     async def envelope(self) -> Json:
-        """Return the next envelope, whatever hellos come before it."""
+        """Return the next envelope; skips hellos."""
         while (frame := await self.next())["type"] == "hello":
             pass
         return frame
@@ -84,7 +84,7 @@ class Wire:
 
 
 async def eventually(seen: Callable[[], bool], world: World) -> None:
-    """Wait until `seen()` holds; looked at after every change of the state and every sighting."""
+    """Wait until `seen()` holds; it is checked after every change of the state and every logged request."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not seen():
             waits = [
@@ -97,7 +97,7 @@ async def eventually(seen: Callable[[], bool], world: World) -> None:
 
 
 def sightings(world: World, method: str) -> list[LoggedRequest]:
-    """Return what the witness saw of one method."""
+    """Return the request log's entries of one method."""
     return [sighting for sighting in world.witness.since() if sighting.method == method]
 
 
@@ -145,32 +145,32 @@ async def ticket_url(world: World, hand: Hand) -> str:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A served world with Slack's own patience."""
+    """Yield a served world with Slack's own acknowledgement timeout."""
     async with World(tmp_path / "world").serve() as served:
         yield served
 
 
 @pytest.fixture
 async def impatient(tmp_path: Path) -> AsyncIterator[World]:
-    """A served world that waits a fifth of a second for an ack: for tests about acks that do not come."""
+    """Yield a served world that waits 0.2 s for an ack, for tests of missing acks."""
     async with World(tmp_path / "impatient", ack_seconds=0.2).serve() as served:
         yield served
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP session for control calls."""
+    """Yield an HTTP session for control calls."""
     async with aiohttp.ClientSession() as opened:
         yield opened
 
 
 @pytest.fixture
 def hand(world: World, session: aiohttp.ClientSession) -> Hand:
-    """The control API of `world`."""
+    """Return a client of the control API of `world`."""
     return Hand(world, session)
 
 
 @pytest.fixture
 def client(world: World) -> AsyncWebClient:
-    """slack_sdk's client for `world`."""
+    """Return slack_sdk's client for `world`."""
     return client_of(world)

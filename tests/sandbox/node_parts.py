@@ -1,4 +1,4 @@
-"""Where the clients that run on Node are, for the tests that drive them; without them those tests are skipped.
+"""Location of the clients that run on Node; without them the tests that drive them are skipped.
 
 npm install --prefix tests/node --no-package-lock
 """
@@ -15,6 +15,6 @@ FOLDER = Path(os.environ.get("QUOTEBOT_NODE_FOLDER") or Path(__file__).resolve()
 
 
 def needs(package: str) -> pytest.MarkDecorator:
-    """Skip a test unless Node and this package are there."""
+    """Return a marker that skips a test unless Node and this package are installed."""
     there = shutil.which("node") is not None and (FOLDER / "node_modules" / package).is_dir()
     return pytest.mark.skipif(not there, reason=f"no Node with {package}: npm install --prefix tests/node --no-package-lock")

@@ -1,4 +1,4 @@
-"""What stands behind the workspace: the bot's process, its ledger's feed, faults in words, the last delivery."""
+"""Tests of the Backstage page: the bot's process, its ledger's feed, faults in words, the last delivery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 SLEEPER = (*PYTHON, "import signal; signal.pause()")
-# Prints its arguments and its process id as a picture, and stays.
+# Prints its arguments and its process id as JSON, and keeps running.
 WATCHER = (
     *PYTHON,
     "import json, os, signal, sys; print(json.dumps({'asked': sys.argv[1:], 'pid': os.getpid()}), flush=True); signal.pause()",
@@ -48,7 +48,7 @@ async def drain(lines: AsyncIterator[str]) -> list[str]:
 
 
 class Kept:
-    """A keeper of a child that does nothing, with what it reported."""
+    """A process manager with an idle child, and its reports."""
 
     def __init__(self) -> None:
         self.changes = 0

@@ -1,4 +1,4 @@
-"""The stand-in and a client of another language: @slack/bolt 5 on Node, unmodified. For development machines that have it."""
+"""Tests of the stand-in with a client in another language: unmodified @slack/bolt 5 on Node, if it is installed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = needs("@slack/bolt")
 
 
 class Node:
-    """The app's process, and what it tells."""
+    """The app's process, and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def told(self, what: str) -> dict[str, Any]:
-        """Return the next thing it tells, which has to be `what`."""
+        """Return its next message, which must be `what`."""
         assert self._process.stdout is not None
         line: dict[str, Any] = json.loads(await asyncio.wait_for(self._process.stdout.readline(), SECONDS))
         assert line["what"] == what, line

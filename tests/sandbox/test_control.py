@@ -1,4 +1,4 @@
-"""The control API itself: what it answers, what it refuses and how it says so."""
+"""Tests of the control API: its answers, its refusals and their texts."""
 
 from __future__ import annotations
 

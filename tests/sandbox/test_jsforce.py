@@ -1,4 +1,4 @@
-"""The Salesforce stand-in and a client of another language: jsforce 3 on Node, unmodified. For machines that have it."""
+"""Tests of the Salesforce stand-in with a client in another language: unmodified jsforce 3 on Node, if it is installed."""
 
 from __future__ import annotations
 

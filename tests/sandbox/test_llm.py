@@ -1,4 +1,4 @@
-"""The LLM stand-in, judged by the unmodified openai client."""
+"""Tests of the LLM stand-in with the unmodified openai client."""
 
 from __future__ import annotations
 

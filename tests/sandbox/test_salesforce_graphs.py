@@ -1,4 +1,4 @@
-"""A graph is written whole or not at all, whatever is in it; so is a collection with allOrNone."""
+"""Tests that a graph is written atomically, whatever is in it, as is a collection with allOrNone."""
 
 from __future__ import annotations
 

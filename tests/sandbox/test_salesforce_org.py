@@ -1,4 +1,4 @@
-"""The org's rules without a socket: ids, values, references, queries, transactions."""
+"""Tests of the org's rules without a socket: ids, values, references, queries, transactions."""
 
 from __future__ import annotations
 

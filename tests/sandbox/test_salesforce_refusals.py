@@ -1,4 +1,4 @@
-"""Every refusal of the org: those its own state leads to, and those that are armed, as simple-salesforce sees them."""
+"""Tests of every refusal of the org, by its state or by an armed fault, as simple-salesforce sees them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 QUOTE, LINE, ACCOUNT = SCHEMA["quote"], SCHEMA["quotelineitem"], SCHEMA["account"]
 CREDENTIALS = {"grant_type": "client_credentials", "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
-# What adapters are told to be ready for: status and errorCode of each, as a client sees them.
+# The refusals that adapters must handle: status and errorCode of each, as a client sees them.
 STATUSES = {
     "API_CURRENTLY_DISABLED": 503,
     "API_DISABLED_FOR_ORG": 403,
@@ -202,7 +202,7 @@ async def test_a_retired_version_is_gone(world: World, session: requests.Session
 
 
 def an_org() -> tuple[Org, str, str]:
-    """An org with a quote and one line."""
+    """Return an org with a quote and one line."""
     org = Org(lambda: 0.0)
     quote = org.create(QUOTE, {"Name": "Quote", "Quotebot_Key__c": "k"})
     return org, quote, org.create(LINE, {"QuoteId": quote, "Quantity": 1, "UnitPrice": 2})

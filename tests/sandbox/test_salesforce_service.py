@@ -1,4 +1,4 @@
-"""The stand-in over its sockets, judged by the unmodified simple-salesforce client and by plain HTTP."""
+"""Tests of the stand-in over its sockets, with the unmodified simple-salesforce client and with plain HTTP."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def session(world: World) -> Iterator[requests.Session]:
 
 async def log_in(
     world: World, session: requests.Session
-) -> Any:  # its attributes are made up on the fly, which its type information does not say
+) -> Any:  # its attributes are dynamic, which its type information does not show
     environment = world.service.environment()
     answer = await asyncio.to_thread(
         session.post,

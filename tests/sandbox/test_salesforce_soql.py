@@ -1,4 +1,4 @@
-"""What SOQL means here: its grammar, its answers, and its refusals in Salesforce's words."""
+"""Tests of the stand-in's SOQL: its grammar, its answers, and its refusals in Salesforce's words."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_whatever_is_asked_is_read_or_refused(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def org() -> Org:
-    """Three deals of two accounts; the first has a quote with two lines."""
+    """Return an org with three deals of two accounts; the first has a quote with two lines."""
     org = Org(lambda: dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC).timestamp())
     acme, globex = (org.create(SCHEMA["account"], {"Name": name}) for name in ("Acme", "Globex 100%"))
     for name, account, amount, close in (

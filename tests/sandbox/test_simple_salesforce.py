@@ -1,6 +1,6 @@
-"""simple-salesforce as its own documentation uses it: it knows a domain and credentials, and nothing of a stand-in.
+"""Tests of simple-salesforce as in its own documentation, with a domain and credentials, unaware of the stand-in.
 
-A proxy and an authority lead it here, as two environment variables would (HTTPS_PROXY and REQUESTS_CA_BUNDLE).
+A proxy and a CA redirect it here, as two environment variables would (HTTPS_PROXY and REQUESTS_CA_BUNDLE).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def test_it_logs_in_with_a_signed_assertion_and_with_a_password(
     await asyncio.to_thread(story)
 
 
-@pytest.mark.filterwarnings("ignore:(?s).*connected app policy")  # its advice about a user nobody has approved
+@pytest.mark.filterwarnings("ignore:(?s).*connected app policy")  # its advice about an unapproved user
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

@@ -1,4 +1,4 @@
-"""Block Kit limits: what Slack refuses, the sandbox refuses."""
+"""Tests of Block Kit limits: the sandbox refuses what Slack refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels that take no messages, and tickets that are asked for too often: what slack_sdk's own client is told."""
+"""Tests of channels that accept no messages, and of too frequent ticket requests, with slack_sdk's own client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_each_method_says_in_its_own_word_why_a_channel_takes_nothing(
             assert (await call)["ok"]
         else:
             assert (await refused(call))["error"] == code
-            assert ERRORS[code] in (Failure.NOT_FOUND, Failure.VALIDATION)  # the bot takes none of them for an outage
+            assert ERRORS[code] in (Failure.NOT_FOUND, Failure.VALIDATION)  # the bot treats none of them as an outage
     there = (await client.conversations_info(**DEALS))["channel"]
     assert (there["is_archived"], there["is_member"]) == ("archived" in state, "with_bot" not in state)
     listed = [each["id"] for each in (await client.conversations_list(exclude_archived=True))["channels"]]

@@ -1,4 +1,4 @@
-"""Order lost, links reset, acknowledgements late, events hours later: as slack_sdk's own client lives them, unmodified."""
+"""Tests of lost order, reset connections, late acknowledgements and delayed events, with slack_sdk's unmodified client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def listening(world: World) -> AsyncIterator[list[SocketModeRequest]]:
-    """Connect slack_sdk's client, which acknowledges whatever comes; give what came."""
+    """Connect slack_sdk's client, which acknowledges everything; yield the received requests."""
     came: list[SocketModeRequest] = []
 
     async def take(client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
@@ -114,7 +114,7 @@ async def test_unacknowledged_delayed_events_are_retried_hourly_for_a_day(tmp_pa
         async with listening(world) as came:
             await hand.post("clock", offset_seconds=3600 * 4 + 1)
             await eventually(lambda: len(came) == 1, world)
-            await hand.post("clock", offset_seconds=3600 * 6)  # it was acknowledged: no more of it
+            await hand.post("clock", offset_seconds=3600 * 6)  # it was acknowledged: it is not sent again
             assert (await hand.slash("last"))["ack"] == {}
     retried: Any = came[0]
     assert (retried.payload["event"]["text"], retried.retry_attempt, retried.retry_reason) == ("anybody?", attempts + 1, "timeout")

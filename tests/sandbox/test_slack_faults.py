@@ -1,4 +1,4 @@
-"""Armed faults on the Web API: what the client sees, what took effect, what the witness says."""
+"""Tests of armed faults on the Web API: the client's view, the hits, and the request log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Slack's own client refuses in a form, field by field."""
+"""Tests of the refusals of Slack's own client in a form, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three-step upload and what becomes of it."""
+"""Tests of the three-step upload and its result."""
 
 from __future__ import annotations
 

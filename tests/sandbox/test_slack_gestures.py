@@ -1,4 +1,4 @@
-"""Clicks, forms and response URLs: the person's side and the bot's."""
+"""Tests of clicks, forms and response URLs, from the person's side and the bot's."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FORM: Json = {
 
 @pytest.fixture
 async def wire(world: World, hand: Hand) -> AsyncIterator[Wire]:
-    """A bare client whose hello has been read."""
+    """Yield a bare client whose hello has been read."""
     async with wired(world, hand) as opened:
         await opened.next()
         yield opened
@@ -82,7 +82,7 @@ async def card(client: AsyncWebClient) -> str:
 
 
 async def gesture(wire: Wire, doing: Any, answer: Json | None = None) -> tuple[Json, Json]:
-    """Let a person do something, ack the envelope it makes, return (payload, what the person's call answered)."""
+    """Make a gesture, ack its envelope, and return (payload, answer to the person's call)."""
     task = asyncio.ensure_future(doing)
     envelope = await wire.envelope()
     await wire.ack(envelope, answer)
@@ -267,7 +267,7 @@ async def test_a_wrong_answer_to_a_form_keeps_it_open(wire: Wire, hand: Hand, cl
 async def test_a_trigger_opens_one_form_within_three_seconds(wire: Wire, hand: Hand, client: AsyncWebClient) -> None:
     payload, _ = await gesture(wire, hand.slash("reject"))
     trigger_id = payload["trigger_id"]
-    # A form Slack cannot show is refused before the trigger is looked at, so the trigger stays good.
+    # A form that Slack cannot show is refused before the trigger is checked, so the trigger stays valid.
     answer = await refused(client.views_open(trigger_id=trigger_id, view={**FORM, "title": plain("x" * 25)}))
     assert answer["error"] == "invalid_arguments"
     await client.views_open(trigger_id=trigger_id, view=FORM)

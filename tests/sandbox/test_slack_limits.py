@@ -1,4 +1,4 @@
-"""What an app may do, and how fast: scopes and rate limits as Slack answers them."""
+"""Tests of scopes and rate limits, with Slack's answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Time:
-    """Seconds that pass when a test says so."""
+    """Clock (seconds) that tests advance."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""Payloads and user objects of guests, external people, bots and Enterprise Grid members, as Slack sends them."""
+"""Tests of payloads and user objects of guests, external people, bots and Enterprise Grid members, as Slack sends them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTNER: dict[str, str] = {"user": "U0PARTNER", "channel": "C0PARTNER"}
 
 
 async def told(world: World, hand: Hand, gesture: str, **body: Any) -> dict[str, Any]:
-    """Make a gesture; return the payload the bot was sent."""
+    """Make a gesture; return the payload that the bot received."""
     async with wired(world, hand) as wire:
         found: dict[str, Any] = await _payload(wire, hand, gesture, body)
         return found

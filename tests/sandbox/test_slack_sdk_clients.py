@@ -1,7 +1,7 @@
-"""The stand-in and slack_sdk's own clients, unmodified: the one with threads and the one with asyncio, each through a whole story.
+"""Tests of the stand-in with slack_sdk's unmodified clients, the one with threads and the one with asyncio, each in a scenario.
 
-A slash command, a click, a form with an error, a file, an event, and the way back after a disconnect. (Bolt's story is in the
-other tests of this folder, the one on Node in test_bolt_js.py.)
+The scenario: a slash command, a click, a form with an error, a file, an event, and a reconnection. (The other tests of this folder
+use Bolt, test_bolt_js.py uses Bolt on Node.)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Step = tuple[str, dict[str, Any]]
 
 
 def plan(request: SocketModeRequest) -> tuple[dict[str, Any] | None, list[Step]]:
-    """Return the ack's payload, and the calls an app makes after it: a Web API method, or `respond`, and its arguments."""
+    """Return the ack's payload, and an app's calls after it: a Web API method or `respond`, and its arguments."""
     payload = request.payload
     if request.type == "slash_commands":
         answer = ("respond", {"url": payload["response_url"], "text": f"You typed {payload['text']}"})

@@ -1,4 +1,4 @@
-"""Socket Mode: connections, envelopes, acks and their absence, with Bolt and with a bare client."""
+"""Tests of Socket Mode: connections, envelopes, acks and missing acks, with Bolt and with a bare client."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ async def test_a_half_open_connection_swallows_everything_until_it_ends(impatien
         assert (await hand.slash())["error"] == "operation_timeout"
         await wire.ack({"envelope_id": "sent into the void"})
         assert not sightings(impatient, "ack")
-        async with wired(impatient, hand) as healthy:  # whoever connects anew is served
+        async with wired(impatient, hand) as healthy:  # a new connection is served
             typing = asyncio.create_task(hand.slash())
             await healthy.ack(await healthy.envelope())
             assert (await typing)["ack"] == {}

@@ -1,4 +1,4 @@
-"""Menus whose options the app looks up, driven through Bolt and through a bare socket."""
+"""Tests of menus with options from the app, through Bolt and through a bare socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Web API through slack_sdk's own client, unmodified."""
+"""Tests of the Web API with slack_sdk's unmodified client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world called in its own process: no sockets, no files, time and chance given from outside."""
+"""Tests of the world called in its own process: no sockets, no files, with injected time and randomness."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PDF = b"%PDF-1.7\r\n--fence\r\n" + bytes(range(256))
 
 
 class Ticking:
-    """A clock that goes on by a second whenever it is read."""
+    """A clock that advances by a second at each read."""
 
     def __init__(self) -> None:
         self.seconds = START
@@ -40,7 +40,7 @@ class Ticking:
 
 
 class StraightLine:
-    """A bot at the other end of the line: it keeps what it is told and acks with `answer`."""
+    """A bot at the other end of the line: it records the envelopes and acks with `answer`."""
 
     def __init__(self, answer: Json | None) -> None:
         self.answer = answer
@@ -86,7 +86,7 @@ def upload(world: World) -> Answer:
 
 
 async def day(world: World) -> None:
-    """A little of everything that draws on time or chance."""
+    """Do a little of everything that uses time or randomness."""
     await world.gestures.slash("U0REP", "C0DEALS", "/quote", "help")
     root = call(world, "chat.postMessage", channel="C0DEALS", text="card", blocks=[{"type": "divider"}])
     call(world, "chat.update", channel="C0DEALS", ts=root["ts"], text="card 2")

@@ -1,4 +1,4 @@
-"""The page's files: which are served, as what, under which policy. What the page does is tested in a browser."""
+"""Tests of the page's files: the served ones, their types and their policy. The page's behaviour is tested in a browser."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ PAIRS = [
 
 
 def colours(scheme: str) -> dict[str, str]:
-    """Every colour token of the page as six digits, as it is in the light or in the dark."""
+    """Return every colour token of the page as six digits, for the light or the dark scheme."""
     found = {"white": "ffffff"}
     for sheet in ("style.css", "backstage.css"):
         light, _, dark = (STATIC / sheet).read_text(encoding="utf-8").partition("@media (prefers-color-scheme: dark)")

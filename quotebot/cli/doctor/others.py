@@ -90,7 +90,7 @@ async def scopes(site: Site) -> Seen:
 
 
 async def channel_scopes(site: Site) -> Seen:
-    """Compare the token's scopes with those needed to know who reads a channel."""
+    """Compare the token's scopes with those needed to find out who can read a channel."""
 
     def read(answer: Any) -> Seen:
         given = _header(answer, "x-oauth-scopes")

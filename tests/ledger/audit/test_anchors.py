@@ -1,4 +1,4 @@
-"""Anchors: what they seal, when they are written, and where they are copied to."""
+"""Tests of anchors: their contents, when they are written, and their copies."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ async def test_an_anchor_is_copied_to_the_log_file_and_to_the_log_stream(desk: D
         (None, 1, START_MS, True),
         (ANCHOR, 11, START_MS + ANCHOR_EVERY_MS - 1, False),
         (ANCHOR, 11, START_MS + ANCHOR_EVERY_MS, True),
-        (ANCHOR, 10, START_MS + ANCHOR_EVERY_MS, False),  # nothing happened since
-        (ANCHOR, 11, START_MS - 1, True),  # the clock went back: no hour is waited out twice
+        (ANCHOR, 10, START_MS + ANCHOR_EVERY_MS, False),  # no event since
+        (ANCHOR, 11, START_MS - 1, True),  # the clock went back: no hour is waited for twice
     ],
 )
 def test_an_anchor_is_due_an_hour_after_the_last_one_when_something_happened(
@@ -114,7 +114,7 @@ async def test_lines_that_a_crash_kept_out_of_the_log_come_with_the_next_anchor(
 
 
 class Racing:
-    """A database in which somebody writes right after each read."""
+    """A database in which another writer writes right after each read."""
 
     def __init__(self, database: SqliteDatabase, desk: Desk) -> None:
         self._database = database

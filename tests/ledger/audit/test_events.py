@@ -1,4 +1,4 @@
-"""The audit keeps pace with the rows: after any walk, each row's history can be told from its audit alone."""
+"""Tests that the audit records every move: after any walk, each row's history follows from its audit alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CREATE TRIGGER spy_effect AFTER UPDATE OF state ON effects WHEN NEW.state <> OLD
 BEGIN INSERT INTO moves VALUES ('effect', NEW.id, NEW.state); END;
 """,
 )
-# Where each event says that its row went; an event of no move is not listed.
+# The state to which each event moves its row; events without a move are not listed.
 MEANING: Final = {
     "operation.reserved": {"reserved"},
     "operation.claimed": {"in_progress"},
@@ -75,7 +75,7 @@ OWED = (
 
 @dataclass
 class Walk:
-    """A walker: what it ever claimed is kept, so that it also tries to settle what is no longer its own."""
+    """A random walk over the ledger. It keeps every claim, so that it also tries to settle lost ones."""
 
     desk: Desk
     operations: list[Operation] = field(default_factory=list)
@@ -152,7 +152,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 60)), min_size
 
 
 def audited_as_moved(desk: Desk) -> None:
-    """Hold every row's moves against its audit, in order."""
+    """Compare every row's moves with its audit, in order."""
     told: dict[tuple[str, int], list[set[str]]] = {}
     of_key = {row["operation_key"]: row["id"] for row in desk.rows("SELECT id, operation_key FROM operations")}
     of_effect_key = {row["effect_key"]: row["id"] for row in desk.rows("SELECT id, effect_key FROM effects")}
@@ -172,7 +172,7 @@ def audited_as_moved(desk: Desk) -> None:
 
 
 def owed_keys(row: sqlite3.Row) -> list[str]:
-    """Return the keys of the effects that an event says are owed from now on."""
+    """Return the keys of the effects that an event records as enqueued."""
     after = json.loads(row["after"]) if row["after"] else {}
     if row["event_type"] == "effect.owed":
         return [after["key"]]
@@ -221,5 +221,5 @@ def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:
     no_move |= {"class.paused", "class.half_open", "class.resumed", "dead_letter.payload_shown", "delivery.dropped"}
     no_move |= {"retention.purged", "audit.exported", "audit.key_rotated", "ledger.restored", "ledger.migrated"}
     no_move |= {"effect.hastened", "history.bound", "history.bound_from"}
-    births = {"effect.owed"}  # as are the `owes` of an applied command
+    births = {"effect.owed"}  # also created: the `owes` of an applied command
     assert {*MEANING, *no_move, *births, "operation.refused"} == LEDGER_EVENTS

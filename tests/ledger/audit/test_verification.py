@@ -1,5 +1,5 @@
 # ruff: noqa: S608 -- the attacker writes SQL; every name in it is one of the lists below
-"""Whoever has the file but not the key: every change is found, and the first bad row is named. The attacker is plain sqlite3."""
+"""Tests of an attacker with the file but without the key: every change is found, and the first bad row is named. Plain sqlite3."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def say(database: SqliteDatabase, audit: Audit, aggregate_id: str, number:
 
 
 async def written(folder: Path, chains: Sequence[str] = CHAINS, start: int = 0) -> None:
-    """Write one event after another, and anchors in between; the first half is signed with the old key."""
+    """Write events with anchors in between; the first half is signed with the old key."""
     clock = ManualClock()
     clock.advance(start)
     for ring, half in ((OLD_RING, EVENT_IDS[: len(CHAINS) // 2]), (RING, EVENT_IDS[len(CHAINS) // 2 :])):
@@ -90,7 +90,7 @@ async def verified(
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of an honest ledger. Copy it before touching it."""
+    """Return the data folder of an unmodified ledger. Copy it before changing it."""
     folder = tmp_path_factory.mktemp("original")
     asyncio.run(written(folder))
     return folder
@@ -98,12 +98,12 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kept(original: Path) -> list[Anchor]:
-    """The anchors as they were copied away."""
+    """Return the copies of the anchors."""
     return read_lines((original / LOG_NAME).read_text("utf-8"))
 
 
 class Attacker:
-    """Somebody with the file and all its history, but no key."""
+    """An attacker with the file and all its history, but no key."""
 
     def __init__(self, original: Path, folder: Path) -> None:
         self._original = original / "ledger.db"
@@ -127,7 +127,7 @@ class Attacker:
             return shell.execute(sql, parameters).fetchone()[0]
 
     async def finding(self, *statements: tuple[str, tuple[Any, ...]], **how: Any) -> Finding:
-        """Tamper with a copy; return what verification finds."""
+        """Tamper with a copy; return the finding of the verification."""
         report = await verified(self.tamper(*statements), **how)
         assert report.finding is not None, statements
         return report.finding
@@ -343,7 +343,7 @@ async def test_a_deleted_end_of_a_chain_is_named_as_missing(aggregate_id: str, a
 
 async def test_an_end_put_back_to_where_the_chain_once_ended_is_named(attacker: Attacker) -> None:
     once = chain.Head(3, 1, attacker.value("SELECT mac FROM audit_events WHERE id = 3"))
-    sealed = chain.head_seal(NEW, "Q-2", once)  # as it may have stood in the file one day
+    sealed = chain.head_seal(NEW, "Q-2", once)  # as it may have been in the file earlier
     put_back = ("UPDATE audit_heads SET event_id = ?, seq = ?, mac = ?, seal = ? WHERE aggregate_id = 'Q-2'", (*once, sealed))
     found = await attacker.finding(put_back)
     assert (found.table, found.row, found.fault) == (HEADS, "Q-2", Fault.CHANGED)
@@ -385,7 +385,7 @@ async def test_swapped_anchors_are_named(attacker: Attacker) -> None:
 
 
 def put_back(event_id: int, attacker: Attacker) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """Return what makes the file what it was when `event_id` was its newest event; who has a copy of that day has the seals."""
+    """Return the statements that reset the file to when `event_id` was its newest event. An old copy contains the seals."""
     heads: list[tuple[str, tuple[Any, ...]]] = []
     for aggregate_id in sorted(set(CHAINS)):
         of_chain = [number for number, owner in enumerate(CHAINS, 1) if owner == aggregate_id and number <= event_id]
@@ -407,7 +407,7 @@ async def test_a_file_put_back_as_a_whole_is_found_up_to_the_last_anchor_kept_el
     event_id: int, attacker: Attacker, kept: list[Anchor]
 ) -> None:
     statements = put_back(event_id, attacker)
-    assert (await verified(attacker.tamper(*statements))).sound  # nobody can tell from inside
+    assert (await verified(attacker.tamper(*statements))).sound  # the file alone cannot show it
     report = await verified(attacker.tamper(*statements), kept=kept)
     if event_id >= ANCHORED[-1]:
         assert report.sound
@@ -417,7 +417,7 @@ async def test_a_file_put_back_as_a_whole_is_found_up_to_the_last_anchor_kept_el
 
 
 async def test_a_file_that_was_put_back_and_went_on_is_found(tmp_path: Path, kept: list[Anchor]) -> None:
-    await written(tmp_path, start=50)  # longer than the anchors reach, and honest by itself
+    await written(tmp_path, start=50)  # longer than the anchors reach, and valid by itself
     assert (await verified(tmp_path / "ledger.db")).sound
     report = await verified(tmp_path / "ledger.db", kept=kept)
     assert report.finding is not None
@@ -496,7 +496,7 @@ async def test_an_anchor_too_old_to_be_recomputed_is_held_against_the_number_of_
 
 
 async def signed_by(path: Path, *rings: Keyring) -> VerificationReport:
-    """Let one process after the other write an event into the same chain, each with the ring it started with."""
+    """Let several processes in turn write an event into the same chain, each with the keyring it started with."""
     clock = ManualClock()
     for number, ring in enumerate(rings):
         audit = Audit(frozenset({"quote.moved"}), ring)

@@ -1,4 +1,4 @@
-"""Every engine there is, each with a notebook of its own."""
+"""Fixtures: every engine, each with its own notebook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def engine(request: pytest.FixtureRequest, path: Path, clock: ManualClock, check
 
 @pytest.fixture(params=["sqlite"])
 def waiting_engine(path: Path, clock: ManualClock, checkout: Path) -> Engine:
-    """An engine beside whose work the loop goes on: for work that waits for what the test does meanwhile."""
+    """Return an engine that does not block the loop: for work that waits for the test's own actions."""
     return SqliteEngine(path, clock, checkout)
 
 

@@ -1,4 +1,4 @@
-"""A notebook on any engine: a ledger file with one table of notes, and everything a test may do to it from outside."""
+"""A notebook on any engine: a ledger file with one table of notes, and the access to it from outside."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ STATEMENTS = {**NOTE_STATEMENTS, "blob": "INSERT INTO notes (text) VALUES (:text
 
 
 class Engine(Protocol):
-    """What the conformance suite needs to know about an engine beyond the Database protocol."""
+    """Interface that the conformance suite needs in addition to the Database protocol."""
 
     async def open(self, **options: Any) -> Database:
-        """Open the notebook; a second time, as a second process would. `options`: finish."""
+        """Open the notebook, the second time as a second process would. `options`: finish."""
         ...
 
     def seen(self) -> list[str]:
@@ -31,12 +31,12 @@ class Engine(Protocol):
         ...
 
     async def start(self, program: str, *arguments: str) -> asyncio.subprocess.Process:
-        """Start a program of programs.py on the same notebook, in a process of its own."""
+        """Start a program of programs.py on the same notebook, in its own process."""
         ...
 
 
 class SqliteEngine:
-    """A file of its own per test."""
+    """The SQLite engine, with its own file per test."""
 
     def __init__(self, path: Path, clock: ManualClock, checkout: Path, *, at_once: bool = False) -> None:
         self.path = path
@@ -61,12 +61,12 @@ class SqliteEngine:
 
 
 async def open_book(path: Path, clock: Clock, **options: Any) -> SqliteDatabase:
-    """Open a file that holds nothing but notes."""
+    """Open a file that contains only notes."""
     return await SqliteDatabase.open(path, statements=STATEMENTS, migrations=(NOTES,), clock=clock, **options)
 
 
 async def start(checkout: Path, program: str, *arguments: str, inside: Sequence[str] = ()) -> asyncio.subprocess.Process:
-    """Start a program of programs.py; `inside` is a command line it is put behind."""
+    """Start a program of programs.py; `inside` is a command line that wraps it."""
     return await asyncio.create_subprocess_exec(
         *(*inside, sys.executable, "-m", "tests.ledger.engine.programs", program, *arguments),
         cwd=checkout,
@@ -77,7 +77,7 @@ async def start(checkout: Path, program: str, *arguments: str, inside: Sequence[
 
 
 async def ended(*programs: asyncio.subprocess.Process, said: bytes = b"", seconds: float = 60) -> list[bytes]:
-    """Say something to programs, wait until they end well, and return what they printed. None of them outlives the test."""
+    """Send `said` to programs, wait until they exit with 0, and return their output. None of them outlives the test."""
     try:
         told = await asyncio.wait_for(asyncio.gather(*(program.communicate(said) for program in programs)), seconds)
     finally:
@@ -91,14 +91,14 @@ async def ended(*programs: asyncio.subprocess.Process, said: bytes = b"", second
 
 
 async def all_ready(*programs: asyncio.subprocess.Process) -> None:
-    """Return when each program said it is ready."""
+    """Wait until each program has reported that it is ready."""
     for program in programs:
         assert program.stdout is not None
         assert await asyncio.wait_for(program.stdout.readline(), 30) == b"ready\n"
 
 
 def blob(text: str, size: int) -> Any:
-    """Write a note of `size` zero bytes in hexadecimal behind its text."""
+    """Return work that writes a note: its text, then `size` zero bytes in hexadecimal."""
 
     def work(tx: Tx) -> str:
         tx.one("blob", text=text, size=size)
@@ -108,7 +108,7 @@ def blob(text: str, size: int) -> Any:
 
 
 def emitting(text: str, *, fails: bool = False) -> Any:
-    """Write one note and emit its text."""
+    """Return work that writes one note and emits its text."""
 
     def work(tx: Tx) -> str:
         note(text)(tx)

@@ -1,4 +1,4 @@
-"""Small programs that tests run beside themselves: `python -m tests.ledger.engine.programs <program> <ledger path> ...`."""
+"""Small programs that tests run as separate processes: `python -m tests.ledger.engine.programs <program> <ledger path> ...`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def write_until_killed(path: Path) -> None:
-    """Write notes one after the other and say each one that is recorded."""
+    """Write notes one after another and print each one that is recorded."""
     book = await open_book(path, ManualClock())
     number = 0
     while True:
@@ -33,10 +33,9 @@ async def write_until_killed(path: Path) -> None:
 
 
 async def write_hot(path: Path, seconds: float) -> None:
-    """Keep 16 writers busy from the word go; print how many commits this process made in `seconds`.
+    """Keep 16 writers busy from the start signal on; print how many commits this process made in `seconds`.
 
-    Where the system lets it choose it keeps to the first processor, as its rival does: neither is the quicker one, whatever
-    else the machine is busy with.
+    If the system allows it, it stays on the first processor, as its rival does, so that both are equally fast on a busy machine.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -56,7 +55,7 @@ async def write_hot(path: Path, seconds: float) -> None:
 
 
 async def fail_a_commit(path: Path) -> None:
-    """Let a COMMIT fail at the kernel: the file may not grow. Print what each caller was told."""
+    """Let a COMMIT fail at the kernel: the file may not grow. Print the result of each caller."""
     book = await open_book(path, ManualClock())
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name(path.name + "-wal").stat().st_size + 8192, hard))
@@ -69,7 +68,7 @@ async def fail_a_commit(path: Path) -> None:
 
 
 async def fail_a_statement(path: Path) -> None:
-    """Let a statement fail at the kernel, in the middle of a batch. Print what each caller was told."""
+    """Let a statement fail at the kernel, in the middle of a batch. Print the result of each caller."""
     book = await open_book(path, ManualClock())
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name(path.name + "-wal").stat().st_size + 8192, hard))
@@ -82,13 +81,13 @@ async def fail_a_statement(path: Path) -> None:
 
 
 async def fill_the_disk(path: Path, ballast: int, wal: str) -> None:
-    """Write on a full disk, then with room again; print what happened. `wal`: "checkpointed" before it is full, or not."""
+    """Write on a full disk, then with free space again; print the results. `wal`: "checkpointed" before it is full, or not."""
     clock = ManualClock()
     book = await open_book(path, clock, ballast_bytes=ballast)
     steps: dict[str, object] = {"ballast": book.health.ballast}
     recorded = 0
     filler = path.with_name("filler")
-    if wal == "checkpointed":  # the next batch starts the log over
+    if wal == "checkpointed":  # the next batch restarts the WAL
         shell = sqlite3.connect(path)
         shell.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         shell.close()
@@ -139,13 +138,13 @@ def die_in_a_migration(path: Path, statement: int) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def _spill(tx: Tx) -> None:
-    for _ in range(60):  # more than the page cache holds, so it goes to the disk before COMMIT
+    for _ in range(60):  # more than the page cache holds, so it reaches the disk before COMMIT
         tx.one("blob", text="huge", size=250_000)
 
 

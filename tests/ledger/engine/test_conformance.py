@@ -1,4 +1,4 @@
-"""What any engine must do. A new engine is one more parameter of the `engine` fixture."""
+"""Conformance tests of any engine. A new engine is one more parameter of the `engine` fixture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full or failing: what is told to whom, what stays, and what the ballast buys."""
+"""Tests of a full or failing disk: the results of the callers, the surviving rows, and the use of the ballast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OWN_TMPFS = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mou
 
 
 def over_full(ran: list[str], *, swallow: bool = False) -> Callable[[Tx], str]:
-    """Write more than the file may hold, every time it is run."""
+    """Return work that writes more than the file may hold, at every run."""
 
     def work(tx: Tx) -> str:
         ran.append("big")
@@ -99,7 +99,7 @@ async def test_a_member_alone_that_meets_a_full_disk_leaves_nothing(book: Sqlite
 
 
 async def own_disk(checkout: Path, folder: Path, ballast: int, wal: str = "in use") -> dict[str, Any]:
-    """Fill a disk of 4 MiB that exists only for one process; skip where such a disk may not be made."""
+    """Fill a disk of 4 MiB that exists only for one process; skip if such a disk cannot be made."""
     folder.mkdir()  # noqa: ASYNC240 -- a test may wait for its own folder
     probe = await asyncio.create_subprocess_exec(*OWN_TMPFS, str(folder), "true", stderr=asyncio.subprocess.PIPE)
     _, refusal = await probe.communicate()

@@ -1,4 +1,4 @@
-"""Whose COMMIT does not flush: nobody is told before a flush that began after it, and one flush serves all who came before it."""
+"""Tests of COMMIT without a flush: callers get results only after a later flush, and one flush serves all earlier commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """A disk whose flushes are noted, and can be held and made to fail."""
+    """A disk whose flushes are recorded, and can be held and made to fail."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,10 +37,10 @@ class Disk:
         self.held = False
         self.fails = False
         self.flushed_by: list[int] = []
-        self.flushed: list[list[str]] = []  # what was committed when each flush began
+        self.flushed: list[list[str]] = []  # the notes committed when each flush began
 
     def flush(self, wal: Wal) -> None:
-        """Take its place."""
+        """Record the flush in place of the real one, and hold or fail it."""
         shell = open_shell(self._path)
         self.flushed_by.append(threading.get_ident())
         self.flushed.append(notes(shell))
@@ -52,7 +52,7 @@ class Disk:
         self._flush(wal)
 
     def let_on(self) -> None:
-        """Let one flush that is held go on."""
+        """Release one held flush."""
         self._let_on.release()
 
 
@@ -68,7 +68,7 @@ def disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 async def open_at_once(path: Path, clock: ManualClock, *, slow: bool = False) -> SqliteDatabase:
-    """Open a book that flushes by itself; a slow one has met a slow flush."""
+    """Open a notebook that flushes by itself; a slow one has seen a slow flush."""
     book = await open_book(path, clock, checkpoints=False, at_once=True)
     if slow:
         book._runner.last_flush_seconds = QUICK_SECONDS

@@ -1,4 +1,4 @@
-"""The gate between writing processes: who holds it, and that nobody starves at it."""
+"""Tests of the gate between writing processes: its holder, and fairness."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_non_urgent_write_yields_to_other_processes_before_it_takes_the_ga
 
 
 async def written_by(book: SqliteDatabase) -> int:
-    """Write something; return which thread did it."""
+    """Write something; return the id of the thread that did it."""
     return await book.write("note", lambda tx: (note("written")(tx), threading.get_ident())[1])
 
 
@@ -88,7 +88,7 @@ async def test_checkpoint_owner_and_writers_without_at_once_use_a_thread_of_thei
 
 
 async def commits_of_two(book: SqliteDatabase, turns: int) -> int:
-    """Write, and once more so many turns of the loop later; return in how many transactions that was recorded."""
+    """Write, and write again `turns` turns of the loop later; return the number of transactions."""
     before = book.commits
     first = asyncio.create_task(book.write("note", note("first")))
     for _ in range(turns):
@@ -109,7 +109,7 @@ async def test_late_writer_joins_the_next_batch_and_a_lone_writer_does_not_wait(
 
 @pytest.fixture
 def begun_by(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Which thread waited each time until a batch could begin."""
+    """Return the list of the threads that waited at the start of each batch."""
     threads: list[int] = []
     begin = BatchRunner.begin
 
@@ -212,7 +212,7 @@ def test_the_bot_s_lock_says_which_process_took_it(path: Path) -> None:
 
 
 async def test_two_hot_processes_get_their_fair_share_of_the_commits(checkout: Path, clock: ManualClock) -> None:
-    with TemporaryDirectory(dir=disk_folder()) as folder:  # in memory a commit waits for nothing: they were fair without a gate
+    with TemporaryDirectory(dir=disk_folder()) as folder:  # in memory commits never wait: no gate is needed to be fair
         path = Path(folder) / "ledger.db"
         await (await open_book(path, clock)).close()
         writers = [await start(checkout, "write_hot", str(path), "3") for _ in range(2)]

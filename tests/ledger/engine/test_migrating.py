@@ -1,4 +1,4 @@
-"""The schema changes whole or not at all, and never under a running bot."""
+"""Tests that a schema change is atomic and never happens under a running bot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.ledger.parts import ManualClock
 
 MORE = Migration("test", "0002_more.sql", "CREATE TABLE more (a TEXT) STRICT;")
-STEPS = 4  # statements of the migration that programs.py dies in
+STEPS = 4  # statements of the migration during which programs.py dies
 
 
 async def open_beside_a_bot(path: Path, clock: ManualClock, migrations: Sequence[Migration]) -> SqliteDatabase:

@@ -1,4 +1,4 @@
-"""A person's word about a dead letter: discarded, or what happened where only a person can find out."""
+"""Tests of operator actions on a dead letter: discard, and the resolution of an unknown outcome."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ async def resolve(
 
 
 def shows_a_card(_: Tx, moved: Effect) -> FollowUps:
-    """Owe a card that says what became of the effect."""
+    """Enqueue a card that shows the outcome of the effect."""
     return FollowUps((intent("slack.card", "convergent", payload={"shows": moved.state.value}),))
 
 
 async def root_and_reply(desk: Desk) -> tuple[Effect, int]:
-    """Owe a thread's root and a reply that waits for it; claim the root."""
+    """Enqueue a thread's root and a reply that waits for it; claim the root."""
     operation = await desk.claim_operation()
     root_key = keys.effect_key(operation.operation_key, "slack.post", 0)
     await desk.ledger.execute(operation, applied(intent(), intent("slack.card", "convergent", after=root_key)))
@@ -169,8 +169,8 @@ async def test_resolving_an_uncertain_effect_audits_the_failure_and_the_new_cycl
 
 @pytest.mark.parametrize("delivered", [True, False])
 async def test_resolution_is_refused_where_the_state_can_be_determined(delivered: object, desk: Desk, letters: DeadLetters) -> None:
-    await bury(desk, CRM, SENT, "r1")  # keyed: the other side knows
-    await bury(desk, intent(), MAPPING, "r2")  # refused before it could arrive
+    await bury(desk, CRM, SENT, "r1")  # keyed: the service can be asked
+    await bury(desk, intent(), MAPPING, "r2")  # refused before it was sent
     await desk.owe(intent("slack.card", "convergent"), request_id="r3")
     await bury_command(desk, "r4")
     before, events = desk.snapshot(), desk.events()

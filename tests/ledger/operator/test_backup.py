@@ -1,4 +1,4 @@
-"""A backup is whole and of one moment, whatever the bot does meanwhile; what is not whole is never taken for one."""
+"""Tests that a backup is a complete snapshot of one moment, and that an incomplete one is never accepted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import sqlite3
 import stat
-from collections.abc import Callable  # noqa: TC003 -- a table of tests is made of them
+from collections.abc import Callable  # noqa: TC003 -- used in a table of tests
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,7 @@ async def test_a_copy_whose_rows_are_wrong_is_refused_even_with_the_right_checks
 
 
 class DeadDisk(Disk):
-    """The process dies before the `step`-th of these steps."""
+    """Disk steps of a process that dies before the `step`-th one."""
 
     def __init__(self, step: int) -> None:
         self.left = step
@@ -133,7 +133,7 @@ class DeadDisk(Disk):
         super().rename(path, to)
 
     def remove(self, path: Path) -> None:
-        if self.left:  # the dead tidy nothing up
+        if self.left:  # a dead process cleans nothing up
             super().remove(path)
 
 

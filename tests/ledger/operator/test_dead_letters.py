@@ -1,4 +1,4 @@
-"""Dead letters: found again by whatever is known about them, quickly however many there are."""
+"""Tests that dead letters are found by every filter, quickly even if there are many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for another effect: woken when that is delivered, needless when that is, asleep no longer than that."""
+"""Tests of effects that depend on another effect: they wake on its delivery, are dropped with it, and sleep no longer than it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CARD = intent("slack.card", "convergent", supersede_key=f"card:{QUOTE}")
 
 
 async def owe_tree(desk: Desk, *, not_before: int | None = None) -> tuple[Effect, Effect, Effect, Effect]:
-    """Owe a root post, two things that wait for it, and one that waits for the first of them."""
+    """Enqueue a root post, two effects that wait for it, and one that waits for the first of those."""
     root_key, child_key = await keys_of(desk)
     owed = await desk.owe(
         intent(),
@@ -52,7 +52,7 @@ def waits_for(parent: Effect) -> EffectIntent:
 
 
 async def discard(desk: Desk, effect: Effect) -> None:
-    """What an operator's discard does in the ledger."""
+    """Discard an effect in the ledger, as an operator does."""
 
     def work(tx: Tx) -> None:
         row = sure(tx.one("discard_effect", id=effect.id, cycle=effect.cycle, now=desk.clock.now_ms()))

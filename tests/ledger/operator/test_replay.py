@@ -1,4 +1,4 @@
-"""Replay: the same row under the same key in a new cycle, and never twice by accident."""
+"""Tests of replay: the same row under the same key in a new cycle, and never twice by accident."""
 
 from __future__ import annotations
 

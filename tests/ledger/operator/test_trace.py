@@ -1,4 +1,4 @@
-"""One user action is found by any of its names, and every row says what it waits for."""
+"""Tests that one user action is found by any of its names, and that every row's wait is explained."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def owing(tx: Tx, effects: tuple[EffectIntent, ...]) -> Outcome:
 
 
 async def creation(desk: Desk) -> None:
-    """A command that creates a quote: its first audit events are in the chain of nothing in particular."""
+    """Execute a command that creates a quote; its first audit events belong to no quote's chain."""
     operation = await desk.claim_operation("create", aggregate_id="new", action_kind="quote.create", aggregate_version=0)
     await desk.ledger.execute(operation, lambda _: Outcome("applied", {}, (intent(),)))
     await desk.ledger.settle(await desk.claim(), DONE)
@@ -331,7 +331,7 @@ async def test_no_unfinished_row_of_a_crowded_ledger_waits_for_something_unknown
 
 
 async def everything(desk: Desk) -> list[Waiting]:
-    """What each unfinished or dead row of the ledger waits for."""
+    """Return the reason why each unfinished or dead row of the ledger waits."""
     now = desk.clock.now_ms()
     unfinished = [
         row["id"] for row in desk.rows("SELECT id FROM operations WHERE finished_at IS NULL OR state = 'failed_terminal'")

@@ -1,4 +1,4 @@
-"""The file itself: who may open it, how it is written, what is refused."""
+"""Tests of the file: access, writing, and refusals."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ async def test_failed_commit_has_an_unknown_outcome_and_is_the_connections_last_
 
 
 async def test_an_idle_bot_copies_the_log_into_the_file_when_that_is_worth_it(path: Path, clock: ManualClock) -> None:
-    """To start the log over costs whoever writes next a second flush: a lone command would pay it every time."""
+    """Restarting the WAL costs the next writer a second flush; a lone command would pay it every time."""
     book = await open_notebook(path, clock)
     for number in range(COPY_AFTER - 1):
         await book.write("note", note(f"note {number}"))
@@ -276,7 +276,7 @@ async def test_only_the_bot_copies_the_log_into_the_file_when_it_closes(
     path: Path, clock: ManualClock, *, checkpoints: bool
 ) -> None:
     await (await open_notebook(path, clock)).close()
-    other = open_shell(path)  # SQLite itself copies when the last one closes; this one stays
+    other = open_shell(path)  # SQLite checkpoints when the last connection closes; this one stays open
     assert notes(other) == []
     book = await SqliteDatabase.open(
         path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, checkpoints=checkpoints

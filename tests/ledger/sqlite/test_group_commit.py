@@ -1,4 +1,4 @@
-"""One commit serves the writers of a moment; each of them still has a transaction of its own."""
+"""Tests of group commit: one commit serves concurrent writers; each still has its own transaction."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_batch_closes_after_20_ms_and_its_rest_runs_after_newer_urgent_wor
 async def test_urgent_work_waits_2_ms_for_a_batch_and_then_takes_one_other_write_along(
     book: SqliteDatabase, page: sqlite3.Connection, clock: ManualClock
 ) -> None:
-    """So an acknowledgement does not wait for what others decide, and what others decide does not wait for ever."""
+    """So an acknowledgement does not wait for command transactions, and they do not wait without end."""
 
     def slow(text: str) -> Callable[[Tx], str]:
         def work(tx: Tx) -> str:
@@ -228,7 +228,7 @@ async def test_each_waiting_write_has_a_deadline_of_its_own_whichever_came_first
     running = asyncio.create_task(book.write("slow", slow))
     await slow.begun()
     patient = asyncio.create_task(book.write("patient", note("patient"), deadline=clock.monotonic() + 60))
-    for name in ("hasty", "as hasty"):  # the one is told, then the other
+    for name in ("hasty", "as hasty"):  # one gets its result, then the other
         with pytest.raises(NotRecorded, match=f"^{name} did not start before its deadline"):
             await book.write(name, note(name), deadline=clock.monotonic() + 0.02)
     together = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""A damaged file is found, told in words, and ends the bot's work."""
+"""Tests that a damaged file is detected, reported in words, and stops the bot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = 4096
 
 @pytest.fixture
 async def damaged(desk: Desk, path: Path) -> Path:
-    """A copy of a ledger with a page that is in use overwritten, as by a failing disk."""
+    """Return a copy of a ledger in which a used page is overwritten, as by a failing disk."""
     for number in range(40):
         await desk.reserve(f"r{number}")
     desk.shell.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""How the seller appears on documents: colours, terms and a logo, as the settings say, or not at all."""
+"""Tests of the seller's branding on documents: colours, terms and a logo as configured, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process in front: it ends when the bot does, the bot ends when it does, and what it knows reaches the bot."""
+"""Tests of the acknowledging process: it and the worker end together, and its messages reach the worker."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ WHO = Identity(team_id="T0HOME", bot_user_id="U0BOT", bot_id="B0BOT")
 
 
 def in_front_of(pid: int) -> int:
-    """The process in front of a bot's: its only child while nothing is rendered."""
+    """Return the pid of a bot's acknowledging process: its only child while nothing is rendered."""
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
     return int(child)
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
+    """Tell whether a process has ended, reaped or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
@@ -90,7 +90,7 @@ async def test_an_acknowledgement_does_not_wait_for_a_bot_that_stands_still(tmp_
     async with World(tmp_path / "world").serve() as world, bot_process(world, tmp_path) as (bot, deal):
         await bot.start()
         os.kill(bot.pid, signal.SIGSTOP)
-        while gate_holder(deal.data_dir / "ledger.db") is not None:  # it stopped in the middle of a write: that is waited for
+        while gate_holder(deal.data_dir / "ledger.db") is not None:  # it was stopped inside a write: wait for its end
             os.kill(bot.pid, signal.SIGCONT)
             os.kill(bot.pid, signal.SIGSTOP)
         try:
@@ -103,7 +103,7 @@ async def test_an_acknowledgement_does_not_wait_for_a_bot_that_stands_still(tmp_
 
 
 class Front:
-    """The other end of an ingress, spoken for by the test, in place of the process."""
+    """The other end of an ingress, played by the test in place of the process."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire

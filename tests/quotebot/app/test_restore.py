@@ -1,4 +1,4 @@
-"""A restore: nothing acknowledged before the backup is lost, nothing outside is done twice, and it is all or nothing."""
+"""Tests of a restore: nothing acknowledged before the backup is lost, no external effect is repeated, and it is atomic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOUR = 3_600_000
 
 
 async def test_restore_finds_uploads_and_records_made_after_the_backup_and_repeats_none(tmp_path: Path) -> None:
-    """The backup owes the PDF and the record, and knows of no upload: Slack is asked for the file by its name."""
+    """In the backup the PDF and the record are pending, without a recorded upload: the file is looked up in Slack by its name."""
     async with World(tmp_path / "world").serve() as world:
         settings = settings_for(world, tmp_path / "bot")
         async with bot_in(world, tmp_path / "bot") as deal:
@@ -69,13 +69,13 @@ async def test_restore_finds_uploads_and_records_made_after_the_backup_and_repea
 
 
 def sleeps(path: Path, effect_class: str) -> bool:
-    """Whether an effect of this class was tried, and waits."""
+    """Tell whether an effect of this class was tried and waits for a retry."""
     rows = read_ledger(path, "SELECT class, state, category FROM effects")
     return any(row["class"] == effect_class and row["state"] == "pending" and row["category"] for row in rows)
 
 
 async def owing(bench: Bench, name: str, *effects: EffectIntent) -> None:
-    """Execute one creation that owes these."""
+    """Execute one creation that enqueues these effects."""
     await bench.ledger.reserve(request_for(create_command(), name))
     operation = await bench.ledger.claim_operation()
     assert operation is not None
@@ -88,14 +88,14 @@ def post(target: str, semantics: Any = "append", effect_class: str = "slack.post
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A stopped bot's folder, and a backup of it; `settings` are the installation's."""
+    """Folder of a stopped bot, and a backup of it; `settings` are the installation's."""
 
     settings: Settings
     backup: Backup
     clock: ManualClock
 
     def put_back(self, disk: Disk | None = None, **changes: Any) -> Restored:
-        """Restore."""
+        """Restore the backup."""
         settings = self.settings.model_copy(update=changes)
         return asyncio.run(restore(settings, self.backup.path, self.clock, actor="operator", disk=disk))
 
@@ -105,7 +105,7 @@ class Kept:
 
 
 async def numbers_given(bench: Bench, last: int) -> None:
-    """Go on after a number, as a restore does."""
+    """Skip quote numbers up to `last`, as a restore does."""
 
     def work(tx: Tx) -> None:
         tx.one("skip_quote_numbers", year=2026, last=last)
@@ -132,7 +132,7 @@ async def _prepare(folder: Path, clock: ManualClock) -> Backup:
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a bot that was backed up in the middle of its work, and stopped some work later."""
+    """Return the folder of a bot that was backed up in the middle of its work, and stopped some work later."""
     folder = tmp_path_factory.mktemp("origin") / "bot"
     asyncio.run(_prepare(folder, ManualClock()))
     return folder
@@ -237,7 +237,7 @@ def test_restore_of_a_damaged_newer_or_keyless_backup_changes_nothing(kept: Kept
 
 
 class DeadDisk(Disk):
-    """The process dies before the `step`-th of its steps."""
+    """Disk steps of a process that dies before its `step`-th one."""
 
     def __init__(self, step: int) -> None:
         self.left = step
@@ -307,7 +307,7 @@ async def test_a_process_of_the_old_generation_writes_nothing_any_more(origin: P
     shutil.copytree(origin, tmp_path / "bot", ignore=shutil.ignore_patterns("*.ballast"))
     settings = Settings(_env_file=None, data_dir=tmp_path / "bot")
     (backup,) = backups_in(tmp_path / "bot" / "kept")
-    async with bench_at(settings.ledger_path) as old:  # a bot whose lock somebody took away
+    async with bench_at(settings.ledger_path) as old:  # a bot whose lock was removed
         (taken,) = await old.ledger.claim_effects({"crm.create": 1})
         await restore(settings, backup.path, old.clock, actor="operator")
         with pytest.raises(NotRecorded, match="old generation"):
@@ -338,7 +338,7 @@ async def test_a_button_of_the_lost_part_approves_nothing_that_was_asked_for_sin
 
 
 async def executed(bench: Bench, request: Request) -> None:
-    """Reserve a command and execute what there is."""
+    """Reserve a command and execute all due ones."""
     await bench.ledger.reserve(request)
     executor = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX)
     while await executor.step():
@@ -355,7 +355,7 @@ async def test_effects_of_unfinished_or_repeated_commands_check_first_after_a_re
     async with bench_at(kept.settings.ledger_path) as bench:
         bench.clock.advance(HOUR + 60_000)
         await owing(bench, "r3", post("Q-5"))  # of the backup
-        await owing(bench, "r9", post("Q-6"), post("Q-6", "keyed", "crm.create"))  # may be one that was lost, come again
+        await owing(bench, "r9", post("Q-6"), post("Q-6", "keyed", "crm.create"))  # may be the redelivery of a lost one
         claimed = {each.target: each for each in await bench.ledger.claim_effects({"slack.post": 9})}
         assert [claimed[name].reconciling for name in ("Q-5", "Q-6")] == [True, True]
         bench.clock.advance(4 * 24 * HOUR)

@@ -1,4 +1,4 @@
-"""Commands as people run them, and a ledger with dead letters in it."""
+"""Fixtures: commands as people run them, and a ledger with dead letters."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS = 60.0
-INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR")  # nothing of whoever runs the tests may configure the bot
+INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR")  # no other variable of the test run may configure the bot
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def clean_environment(folder: Path, **variables: str) -> dict[str, str]:
-    """Return an environment that holds nothing but what a command needs and `variables`. Its user may use `--as`."""
+    """Return an environment with only the variables that a command needs, and `variables`. Its user may use `--as`."""
     kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
     ours = {"QUOTEBOT_DATA_DIR": str(folder / "bot"), "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()])}
     return {**kept, "HOME": str(folder), **ours, **variables}
@@ -36,7 +36,7 @@ def clean_environment(folder: Path, **variables: str) -> dict[str, str]:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command in an empty folder, inside this process: quick, and all that `python -m quotebot` adds is its exit status."""
+    """Return a function that runs one command in an empty folder, inside this process: faster than `python -m quotebot`."""
     for name in [name for name in os.environ if name.startswith(("QUOTEBOT_", "SLACK_", "SALESFORCE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("QUOTEBOT_DATA_DIR", str(tmp_path / "bot"))
@@ -54,7 +54,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.fixture
 def quotebot(tmp_path: Path, checkout: Path) -> Run:
-    """Run `quotebot` as a process of its own in an empty folder."""
+    """Return a function that runs `quotebot` as its own process in an empty folder."""
 
     def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         everything = clean_environment(tmp_path, PYTHONPATH=str(checkout), **(environment or {}))
@@ -64,7 +64,7 @@ def quotebot(tmp_path: Path, checkout: Path) -> Run:
 
 
 async def with_two_dead_letters(folder: Path) -> None:
-    """Run two deals while Salesforce is down until both records are given up. Nothing waits: every delay is drawn as its lowest."""
+    """Run two deals while Salesforce is down until both records have failed. Every delay is the lowest possible."""
     async with (
         World(folder / "world").serve() as world,
         bot_in(world, folder / "bot", Ports(draw=lambda low, _: low)) as deal,
@@ -76,7 +76,7 @@ async def with_two_dead_letters(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def dead_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of a stopped bot with two dead letters of crm.create. Copy it before changing it."""
+    """Return the data folder of a stopped bot with two dead letters of crm.create. Copy it before changing it."""
     folder = tmp_path_factory.mktemp("dead")
     asyncio.run(with_two_dead_letters(folder))
     return folder / "bot"

@@ -1,4 +1,4 @@
-"""What an operator reads: whole ids on a narrow terminal, the same names everywhere, and no promise that nobody keeps."""
+"""Tests of the operator's view: whole ids on a narrow terminal, consistent names, and no false promise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def letter(ledger: Path) -> dict[str, str]:
 
 
 def on_terminal(folder: Path, checkout: Path, columns: int, *arguments: str) -> str:
-    """Return what a command prints on a terminal of so many columns."""
+    """Return the output of a command on a terminal with `columns` columns."""
     master, slave = os.openpty()
     try:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))

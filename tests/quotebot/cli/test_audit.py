@@ -1,5 +1,5 @@
 # ruff: noqa: S608 -- every name and number in the SQL here is this file's own
-"""`quotebot audit`, on the data folder of a bot that ran two deals."""
+"""Tests of `quotebot audit`, on the data folder of a bot that ran two deals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_audit(command: Run, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def tampered(ledger: Path, *statements: str) -> None:
-    """Change the file as somebody with a shell would who knows of the triggers."""
+    """Change the file with plain SQL, without the triggers."""
     with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as shell:
         guards = shell.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
         for name, _ in guards:
@@ -117,7 +117,7 @@ def test_a_file_put_back_to_an_earlier_day_is_found_by_anchors_kept_elsewhere(ru
     asyncio.run(anchored(dead.parent))
     shutil.move(dead.parent / LOG_NAME, tmp_path / "elsewhere.log")
     shutil.copyfile(tmp_path / "earlier.db", dead)
-    assert run_audit("verify").returncode == 0  # nobody can tell from inside
+    assert run_audit("verify").returncode == 0  # the file alone cannot show it
     done = run_audit("verify", "--anchors", str(tmp_path / "elsewhere.log"))
     first_lost = rows(dead, "SELECT max(id) + 1 FROM audit_events")[0][0]
     assert done.returncode == exits.REFUSED

@@ -1,4 +1,4 @@
-"""Backups from the terminal, and the bot's own."""
+"""Tests of backups from the terminal, and of the bot's own."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_backup_interval_of_zero_makes_no_backups(dead: Path) -> None:
 
 
 def planted(folder: Path, real: Path, **values: object) -> Path:
-    """Put a backup of somebody else, newer than any, into the folder."""
+    """Put a foreign backup, newer than any other, into the folder."""
     path = folder / "ledger-20990101T000000Z.db"
     path.write_bytes(b"")
     manifest = json.loads(real.with_suffix(".json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""`quotebot catalog ...` and `quotebot quote reprice --verify`, as people run them; no bot is running."""
+"""Tests of `quotebot catalog ...` and `quotebot quote reprice --verify`, as people run them, without a running bot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATES = "SELECT version, state FROM rulesets ORDER BY version"
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """A ledger that no bot has started on yet."""
+    """Return a ledger on which no bot has started yet."""
 
     async def made() -> None:
         async with open_ledger(Settings(data_dir=tmp_path / "bot"), SystemClock()):
@@ -43,7 +43,7 @@ def ledger(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(command: Run, ledger: Path, tmp_path: Path) -> Path:
-    """The sheets of the active version, after the first one was made."""
+    """Return the folder with the sheets of the active version."""
     assert command("catalog", "discard", "9").returncode == 4
     assert command("catalog", "export", "--out", "sheets").returncode == 0
     (tmp_path / "prices.csv").write_text(PRICES.replace("list,sso", "list,enterprise,,,20\nlist,sso") + REST)
@@ -151,7 +151,7 @@ def test_a_document_in_yaml_is_read_with_every_value_as_text(command: Run, ledge
     whole["rates"][0]["rate"] = "0.1"
     file = tmp_path / "rules.yaml"
     text = yaml.safe_dump(whole).replace("'0.1'", "0.1").replace("region: DE", "region: NO").replace("'on': '", "on: '")
-    assert all(each in text for each in ("rate: 0.1\n", "region: NO\n", " on: '2026-01-02'\n"))  # what YAML 1.1 takes for others
+    assert all(each in text for each in ("rate: 0.1\n", "region: NO\n", " on: '2026-01-02'\n"))  # YAML 1.1 would misread these
     file.write_text(text)
     changes = told(command, "import", "rules.yaml", "--as-version", "2")["changes"]
     assert [(each["table"], each["key"], each["new"]) for each in changes if each["kind"] != "removed"] == [

@@ -1,4 +1,4 @@
-"""A ledger or backup whose schema was changed is refused by every command that would trust it, and the object is named."""
+"""Tests that every command refuses a ledger or backup with a changed schema, and names the changed object."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REFUSING: Final = {  # commands, with the exit status of each
 
 
 def without_guards(ledger: Path) -> None:
-    """Remove every guard and plant the back door, as the thief of a backup would."""
+    """Remove every guard and add a back door, as an attacker with a backup would."""
     with closing(sqlite3.connect(ledger, isolation_level=None)) as shell:
         for (name,) in shell.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
             shell.execute(f"DROP TRIGGER {name}")
@@ -101,7 +101,7 @@ def test_a_back_door_in_a_backup_is_not_restored(command: Run, dead: Path) -> No
     without_guards(copy)
     content, beside = copy.read_bytes(), copy.with_suffix(".json")
     forged = replace(read_manifest(beside), bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    beside.write_text(text_of(forged.signed(load_keyring(dead.parent))), "utf-8")  # even by somebody with the keys
+    beside.write_text(text_of(forged.signed(load_keyring(dead.parent))), "utf-8")  # even if the attacker has the keys
     before = dead.read_bytes()
     done = command("restore", str(copy), "--yes")
     assert done.returncode == 69

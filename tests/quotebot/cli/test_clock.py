@@ -1,4 +1,4 @@
-"""A wrong clock ends nothing: a jump, a downtime, a clock that Slack contradicts, and the word of a person."""
+"""Tests of a wrong clock: a jump, a downtime, a clock that Slack contradicts, and a person's confirmation; none ends a quote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOCK = "SELECT event_type, actor, after FROM audit_events WHERE aggregate_id = 
 
 
 class JumpingClock(SystemClock):
-    """The machine's clocks, of which somebody puts the wall clock forward and back."""
+    """The machine's clocks, with a wall clock that tests set forward and back."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -50,7 +50,7 @@ def ports(clock: JumpingClock) -> Ports:
 
 
 def events(folder: Path) -> list[tuple[str, str | None]]:
-    """Return what the audit holds of the clock: each event with the cause."""
+    """Return the audit events about the clock, each with its cause."""
     found = read_ledger(folder / "bot" / "ledger.db", CLOCK)
     return [(row["event_type"].removeprefix("clock."), json.loads(row["after"])["cause"]) for row in found]
 
@@ -105,7 +105,7 @@ async def test_a_quote_made_under_a_wrong_clock_is_valid_as_long_as_any(tmp_path
 
 
 async def test_a_sleep_of_the_machine_that_slack_confirms_suspends_nothing(tmp_path: Path, clock: JumpingClock) -> None:
-    """The wall clock goes on while a laptop sleeps, the monotonic clock does not."""
+    """The wall clock continues while a laptop sleeps; the monotonic clock does not."""
     async with (
         World(tmp_path / "world", now=clock.seconds).serve() as world,
         bot_in(world, tmp_path / "bot", ports(clock)) as deal,
@@ -168,7 +168,7 @@ async def test_a_start_under_a_wrong_clock_waits_until_it_is_right(tmp_path: Pat
 
 @contextlib.asynccontextmanager
 async def without_slack(tmp_path: Path, clock: JumpingClock, **overrides: Any) -> AsyncIterator[None]:
-    """Run a bot on the ledger of `test_...`'s first one, 64 hours later, while Slack does not answer."""
+    """Run a bot on the ledger of an earlier one, 64 hours later, while Slack does not answer."""
     async with World(tmp_path / "world").serve() as world:
         async with bot_in(world, tmp_path / "bot", ports(clock)) as deal:
             await three_quotes(deal)

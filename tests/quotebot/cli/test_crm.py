@@ -1,4 +1,4 @@
-"""`quotebot crm` against the sandbox's org, over its real sockets."""
+"""Tests of `quotebot crm` against the sandbox's org, over its real sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def service(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 async def asked(*arguments: str) -> int:
-    """Run a command beside the served org."""
+    """Run a command while the org is served."""
     return await asyncio.to_thread(root.run, ["crm", "check", *arguments])
 
 

@@ -1,4 +1,4 @@
-"""`quotebot crm status` and `crm sync` as people run them."""
+"""Tests of `quotebot crm status` and `crm sync` as people run them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WANTED = {"QUOTEBOT_CRM_MIRROR": '["accounts", "contacts"]', "QUOTEBOT_CRM_SYNC_
 
 @pytest.fixture(autouse=True)
 def _ledger(tmp_path: Path, command: Run) -> None:
-    """Make the ledger that the commands look at."""
+    """Make the ledger that the commands read."""
     del command  # it empties the environment
 
     async def make() -> None:

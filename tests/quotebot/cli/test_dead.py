@@ -210,7 +210,7 @@ def test_keyed_crm_effect_cannot_be_resolved_by_a_person(command: Run, dead: Pat
 
 @pytest.fixture
 def doubtful(tmp_path: Path) -> Path:
-    """A ledger in which nobody knows whether the first quote's card was posted; what follows waits for it."""
+    """Return a ledger in which the first quote's card is uncertain; its dependants wait for it."""
     path = tmp_path / "bot" / "ledger.db"
     asyncio.run(with_a_card_in_doubt(path))
     return path

@@ -1,4 +1,4 @@
-"""Each broken set-up is found by its check, and is well again once the fix is done."""
+"""Tests that each broken set-up is found by its check, and passes after the fix."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def looked(site: Site, check_id: str) -> tuple[State, str]:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A set-up that is broken in one place: how, what finds it in which words, and what its fix says to do."""
+    """A set-up with one defect: how it is broken, the check and words that report it, and the fix."""
 
     check_id: str
     state: State
@@ -66,7 +66,7 @@ def with_(site: Site, **settings: object) -> Site:
 
 
 def opened_to_others(name: str, site: Site) -> None:
-    """Make a file or folder of the data folder one that others may use."""
+    """Give other users access to a file or folder of the data folder."""
     path = site.settings.data_dir / name
     for folder in reversed(path.relative_to(site.settings.data_dir).parents):
         (site.settings.data_dir / folder).mkdir(mode=0o700, exist_ok=True)
@@ -79,7 +79,7 @@ def opened_to_others(name: str, site: Site) -> None:
 
 
 def closed_to_others(name: str, site: Site) -> None:
-    """Do as the fix says."""
+    """Remove that access, as the fix says."""
     path = site.settings.data_dir / name
     path.chmod(0o700 if path.is_dir() else 0o600)
 
@@ -98,7 +98,7 @@ def sql(statement: str) -> Callable[[Site], None]:
 
 
 def with_mirror(site: Site) -> Site:
-    """Return the site with contacts that were read long ago."""
+    """Return the site with contacts that were synced long ago."""
     with contextlib.closing(sqlite3.connect(ledger(site))) as connection, connection:
         connection.execute("INSERT OR REPLACE INTO crm_mirror_cursors VALUES ('contacts', 'a', '', '', 0, 1, 0, 0)")
     return site
@@ -120,7 +120,7 @@ def quotebot(*arguments: str) -> Callable[[Site], None]:
 
 def sparse_wal(site: Site) -> None:
     with ledger(site).with_name("ledger.db-wal").open("wb") as log:
-        log.truncate(300 << 20)  # a hole: it takes no room
+        log.truncate(300 << 20)  # a sparse file: it takes no space
 
 
 def backed_up_again(site: Site) -> Site:
@@ -144,7 +144,7 @@ def discard_all(site: Site) -> None:
 
 
 def put_to_sleep(site: Site) -> None:
-    """Make a row wait for one that is done already, which only a defect or a stranger can do."""
+    """Make a row wait for one that is already done, which only a defect or another program can do."""
     done = "(SELECT max(id) FROM effects WHERE state = 'delivered' AND id < :id)"
     statement = f"UPDATE effects SET state = 'pending', finished_at = NULL, after_id = {done} WHERE id = :id"  # noqa: S608 -- ours
     with contextlib.closing(sqlite3.connect(ledger(site))) as file, file:
@@ -152,7 +152,7 @@ def put_to_sleep(site: Site) -> None:
 
 
 def chmod_as_told(check_id: str) -> Callable[[Site], None]:
-    """Do what the fix says, word for word, to each file that the check names."""
+    """Run the fix literally for each file that the check names."""
 
     def mend(site: Site) -> None:
         (mode,) = re.findall(r"chmod (\d{3}) on", BY_ID[check_id].fix)
@@ -178,7 +178,7 @@ def forge(site: Site) -> None:
 
 
 def damage(site: Site) -> None:
-    """Put noise where the pages of tables are, as a dying disk does."""
+    """Overwrite pages of tables with random bytes, as a failing disk does."""
     shutil.copy(ledger(site), "backup.db")
     with ledger(site).open("r+b") as file:
         for page in range(8, 24):
@@ -316,7 +316,7 @@ LOCAL = [
     Broken(
         "watchers.installed",
         State.WARNING,
-        "SENTRY_DSN is",  # no address or, without the extra, of no use
+        "SENTRY_DSN is",  # not an address or, without the extra, unused
         lambda site: with_(site, sentry_dsn=SecretStr("sentry.example.com")),
         lambda site: with_(site, sentry_dsn=None),
     ),
@@ -332,7 +332,7 @@ LOCAL = [
 
 @pytest.fixture
 def site(tmp_path: Path, dead_ledger: Path) -> Site:
-    """A well set-up beside the ledger of a stopped bot, which has two dead letters."""
+    """Return a correct set-up with the ledger of a stopped bot, which has two dead letters."""
     shutil.copytree(dead_ledger, tmp_path / "bot", ignore=shutil.ignore_patterns("*.ballast"))
     given: dict[str, Any] = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
     return Site(Settings(_env_file=None, data_dir=tmp_path / "bot", approvers=APPROVERS, **given))
@@ -353,7 +353,7 @@ def test_looking_changes_nothing(site: Site) -> None:
         return {
             str(path): (path.stat().st_mode, hashlib.sha256(path.read_bytes()).hexdigest())
             for path in sorted(site.settings.data_dir.rglob("*"))
-            if path.is_file() and not path.name.endswith(("-wal", "-shm"))  # made by whoever reads
+            if path.is_file() and not path.name.endswith(("-wal", "-shm"))  # created by any reader
         }
 
     before = files()
@@ -378,7 +378,7 @@ def test_a_new_installation_has_nothing_wrong_but_what_it_was_not_given(tmp_path
 
 
 async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Path) -> None:
-    """One world for all of them: each is broken by a setting, or by what that world is."""
+    """One world for all cases: each is broken by a setting, or by the state of that world."""
     async with World(tmp_path / "world", scopes=SCOPES - {"files:write"}).serve() as world:
         good = Site(settings_for(world, tmp_path / "bot"))
         wrong = Settings(_env_file=None, SLACK_BOT_TOKEN="xoxb-planted", SLACK_APP_TOKEN="xapp-planted")
@@ -420,7 +420,7 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     async with World(tmp_path / "world", scopes=SCOPES | CHANNEL_SCOPES.keys()).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
-    without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed", "crm.mirror"}  # nothing of the kind is there
+    without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed", "crm.mirror"}  # not part of this set-up
     assert {check_id for check_id, state in states.items() if state is not State.OK} == without, results
 
 
@@ -489,7 +489,7 @@ def test_what_a_fix_says_to_type_can_be_typed_and_the_page_it_names_is_there(
 
 
 def _inner(name: str) -> list[str]:
-    """Return the commands of a group; none for one that has none."""
+    """Return the subcommands of a group; an empty list if it has none."""
     return [inner for inner in root.app[name] if not inner.startswith("-")]
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM under load, given to the real process: it ends in time and well, and the next one goes on where it stopped."""
+"""Test of SIGTERM under load on the real process: it ends in time with status 0, and the next one continues its work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DRAIN_SECONDS = 2.0  # instead of 8; the rest is relative to it
-NOISE_SECONDS = 1.5  # of a machine that others use
+NOISE_SECONDS = 1.5  # tolerance on a busy machine
 COMMANDS = 24
 
 
@@ -25,7 +25,7 @@ async def test_sigterm_under_load_ends_in_time_burns_no_attempt_and_everything_g
         bot_process(world, tmp_path, QUOTEBOT_DRAIN_SECONDS=str(DRAIN_SECONDS)) as (bot, deal),
     ):
         await bot.start()
-        await deal.arm("slack", "slow", method="chat.postMessage", times=3, delay=30.0)  # three attempts will not come to an end
+        await deal.arm("slack", "slow", method="chat.postMessage", times=3, delay=30.0)  # three attempts will not finish
         typed = [asyncio.create_task(deal.slash(f"new for Acme {n}: 1 pro")) for n in range(COMMANDS)]
         await eventually(lambda: world.weather.describe()[0]["hits"] == 3, "three posts to hang")
         began = time.monotonic()
@@ -42,7 +42,7 @@ async def test_sigterm_under_load_ends_in_time_burns_no_attempt_and_everything_g
 
         await deal.clear_faults()
         await bot.start()
-        again = [each for each in answers if each not in promised]  # Slack, or the person, tries again
+        again = [each for each in answers if each not in promised]  # Slack, or the person, repeats it
         for each in again:
             await deal.redeliver(each["request_id"], "retry", 1)
         await deal.settled()

@@ -1,4 +1,4 @@
-"""Named failures from the command line: what is passed through to the player, and that nothing of the installation is touched."""
+"""Tests of `quotebot drill`: the arguments passed to the player, and that the installation is untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit's repro at the terminal: a rejected quote turned into an approved one for another customer, at another price."""
+"""Tests with forged ledgers at the terminal: a rejected quote turned into an approved one for another customer and price."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VERIFICATIONS: Final = {
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a stopped bot whose only quote was rejected."""
+    """Return the folder of a stopped bot whose only quote was rejected."""
     folder = tmp_path_factory.mktemp("rejected") / "bot"
     asyncio.run(rejected_quote(folder / "ledger.db"))
     return folder
@@ -53,7 +53,7 @@ def ledger(origin: Path, tmp_path: Path) -> Path:
 
 
 def forge(path: Path, sql: str) -> None:
-    """Edit a ledger as somebody with a shell does; without SQL, its price and the hash of it."""
+    """Edit a ledger with plain SQL; without `sql`, change a price and its hash."""
     if sql:
         tampered(path, sql)
         return
@@ -86,7 +86,7 @@ def test_a_forged_ledger_is_refused_by_every_verification_naming_the_row(forgery
 
 
 def forged_backup(command: Run, ledger: Path, forgery: str, **claimed: object) -> Path:
-    """Make a backup, edit it, and write its manifest anew as far as that goes without a key."""
+    """Make a backup, edit it, and rewrite its manifest as far as possible without a key."""
     assert command("backup").returncode == 0
     (copy,) = (ledger.parent / "backups").glob("*.db")
     forge(copy, FORGERIES[forgery][1])

@@ -1,4 +1,4 @@
-"""Arguments of the command line that nobody would type: one documented status and a bounded answer, never a traceback."""
+"""Tests of hostile command-line arguments: one documented status and a bounded answer, never a traceback."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SEEDS: Final = (
     "9" * 5_000,
     "[" * 5_000,
 )
-CHARACTERS: Final = st.characters(exclude_characters="\0")  # the system has no argument with one
+CHARACTERS: Final = st.characters(exclude_characters="\0")  # an argument cannot contain one
 TYPED: Final = (
     st.sampled_from(SEEDS) | st.text(CHARACTERS, max_size=60) | st.text(CHARACTERS, max_size=5).map(lambda unit: unit * 2_000)
 )

@@ -1,4 +1,4 @@
-"""Catalogue, policy and settings files made to exhaust the reader: one clear refusal from a live process, never a crash."""
+"""Tests of catalogue, policy and settings files that try to exhaust the reader: one clear refusal, never a crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CATALOGUES: Final[dict[str, tuple[str, str]]] = {
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> None:
-    """A ledger that no bot has started on yet."""
+    """Return a ledger on which no bot has started yet."""
 
     async def made() -> None:
         async with open_ledger(Settings(data_dir=tmp_path / "bot"), SystemClock()):

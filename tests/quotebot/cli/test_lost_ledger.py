@@ -1,4 +1,4 @@
-"""A ledger that is missing or empty where there was one is told, and never begun anew without a word."""
+"""Tests that a missing or empty ledger is reported where one existed, and is never silently recreated."""
 
 from __future__ import annotations
 

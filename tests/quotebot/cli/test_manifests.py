@@ -1,4 +1,4 @@
-"""A backup's manifest is signed by the audit's keys: what was changed, or is another ledger's, is neither restored nor counted."""
+"""Tests of the signed manifest of a backup: a changed or foreign one is neither restored nor counted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def backed_up(command: Run, dead: Path) -> Path:
 
 
 def changed(copy: Path, **values: Any) -> None:
-    """Write the manifest anew as somebody without a key can, with the checksum of what the copy is now."""
+    """Rewrite the manifest without a key, with the present checksum of the copy."""
     beside = copy.with_suffix(".json")
     manifest = json.loads(beside.read_text("utf-8"))
     content = copy.read_bytes()
@@ -45,7 +45,7 @@ def changed(copy: Path, **values: Any) -> None:
 
 
 def as_of_0_1_0(copy: Path) -> None:
-    """Make the manifest what 0.1.0 wrote: without a key and a signature."""
+    """Rewrite the manifest as 0.1.0 wrote it: without a key and a signature."""
     beside = copy.with_suffix(".json")
     manifest = {name: value for name, value in json.loads(beside.read_text("utf-8")).items() if name not in ("key_id", "mac")}
     beside.write_text(json.dumps(manifest | {"schema": 1, "build": "0.1.0"}), "utf-8")
@@ -99,7 +99,7 @@ def test_without_the_keys_nothing_is_restored(command: Run, dead: Path) -> None:
 
 
 def test_an_older_backup_under_the_name_of_a_newer_one_is_refused(command: Run, dead: Path) -> None:
-    """Both are genuine; only the names were swapped, so a restore of the newest would lose what came after the older one."""
+    """Both are genuine; only the names were swapped, so a restore of the newest would lose the work after the older one."""
     older = backed_up(command, dead)
     newest = older.with_name("ledger-20990101T000000Z.db")
     for suffix in (".db", ".json"):

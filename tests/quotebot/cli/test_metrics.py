@@ -1,4 +1,4 @@
-"""The numbers: their names, kinds and labels as a table, their values after a history, and nothing about any customer."""
+"""Tests of the metrics: names, kinds and labels as a table, values after a history, and no customer data."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ FROM_THE_PROCESS = {
 
 
 async def everything(bench: Bench, metrics: Metrics) -> list[Metric]:
-    """What the ledger, its file and a running bot tell together."""
+    """Return all metrics of the ledger, its file and a running bot."""
     return [*families(await measure(bench.ledger)), *of_database(HEALTH), *metrics.registry.collect()]
 
 
 async def scripted_history(bench: Bench) -> None:
-    """A retry, a doubt that is found, a death, a held class with one that waits."""
+    """Make a history: a retry, an uncertain effect that is found, a failed one, a held class with a pending effect."""
     deeds = Round(bench, highest=False)
     deeds.performer.sends.extend([transient(), DONE])
     await deeds.owe("crm.create", "retried")

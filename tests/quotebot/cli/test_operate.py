@@ -1,4 +1,4 @@
-"""Classes of effects, held and let go from the terminal."""
+"""Tests of pausing and resuming classes of effects from the terminal."""
 
 from __future__ import annotations
 

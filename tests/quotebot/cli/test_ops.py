@@ -1,4 +1,4 @@
-"""The commands that the ledger remembers, from the terminal."""
+"""Tests of `quotebot ops`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def listed(command: Run, *arguments: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def reserved(dead: Path) -> str:
-    """A command nobody has executed yet; its reference."""
+    """Reserve a command without executing it; return its reference."""
     return asyncio.run(reserve(dead))
 
 
 async def reserve(ledger: Path) -> str:
     async with bench_at(ledger) as bench:
-        bench.clock.advance(-365 * dead_letter_tables.UNITS_MS["d"])  # whatever day the tests run on, it was due before
+        bench.clock.advance(-365 * dead_letter_tables.UNITS_MS["d"])  # so that it is due on any date of the test run
         made = await bench.ledger.reserve(request_for(SubmitQuote(), "waiting", quote_id="Q-2026-0001", version=None))
-        await recovery.give_back(bench.ledger)  # it stops: no bot runs any more
+        await recovery.give_back(bench.ledger)  # the bot stops: none is running now
         return f"op{made.operation.id}"
 
 

@@ -1,4 +1,4 @@
-"""Settings files that somebody else may have written, met by real processes: no token leaves."""
+"""Tests of settings files from another user, with real processes: no token is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOBODY: Final = 65534
 
 
 class Thief:
-    """A server that keeps the authorization of whatever asks it."""
+    """A server that records the authorization of every request."""
 
     def __init__(self, address: str, taken: list[str]) -> None:
         self.address, self.taken = address, taken
@@ -53,7 +53,7 @@ def thief() -> Iterator[Thief]:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """The environment of an installation: its settings file and its folder of secrets."""
+    """Return the environment of an installation: its settings file and its folder of secrets."""
     folder = tmp_path / "etc"
     (folder / "secrets").mkdir(parents=True)
     for name, token in TOKENS.items():
@@ -88,7 +88,7 @@ def test_an_env_file_where_an_operator_stands_gets_no_token(
 
 @pytest.mark.parametrize("tail", ["\\@a.slack.com/api/", "\\.slack.com/api/", "#.slack.com/api/", "?@a.slack.com/api/"])
 def test_no_spelling_of_an_address_makes_another_host_slacks(quotebot: Run, tmp_path: Path, thief: Thief, tail: str) -> None:
-    """The parser that judges an address reads another host in it than the one that connects."""
+    """The parser that checks an address reads a different host in it than the one that connects."""
     (tmp_path / ".env").write_text(f"SLACK_API_URL='{thief.address.removesuffix('/api/')}{tail}'\n")
     (tmp_path / ".env").chmod(0o600)
     done = quotebot("doctor", "--only", "slack", environment=TOKENS)

@@ -49,7 +49,7 @@ def policy(command: Run, capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def overridden(policy: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return the same, with a configuration that differs from the built-in matrix."""
+    """Return `policy` with a configuration that differs from the built-in matrix."""
     monkeypatch.setenv("QUOTEBOT_RETRY", json.dumps(OVERRIDES))
     monkeypatch.setenv("QUOTEBOT_ACK_BUDGET_SECONDS", "1.5")
     return policy
@@ -62,7 +62,7 @@ def rows_of(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]
 
 
 def cells(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
-    """The words of each line, by class; two spaces or more end a cell."""
+    """Return the cells of each line, by class; two or more spaces end a cell."""
     rows = [[cell for cell in line.split("  ") if cell.strip()] for line in done.stdout.splitlines()]
     return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
 
@@ -235,7 +235,7 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
 
 
 def printed_in_terminal(folder: Path, checkout: Path, columns: int, terminal: str) -> str:
-    """What `quotebot policy` prints on a terminal that many columns wide."""
+    """Return the output of `quotebot policy` on a terminal with `columns` columns."""
     ours, its = pty.openpty()
     try:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
@@ -247,7 +247,7 @@ def printed_in_terminal(folder: Path, checkout: Path, columns: int, terminal: st
         try:
             while chunk := os.read(ours, 65_536):
                 chunks.append(chunk)
-        except OSError:  # how a terminal says that nobody writes to it any more
+        except OSError:  # a terminal raises this after its last writer has closed it
             pass
         assert process.wait(timeout=30) == 0
         return b"".join(chunks).decode().replace("\r\n", "\n")

@@ -1,4 +1,4 @@
-"""Forgetting, from the terminal."""
+"""Tests of `quotebot ledger prune`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counts(ledger: Path) -> dict[str, int]:
 
 
 def grow_old(ledger: Path) -> None:
-    """Every command done by now may go; those of the quotes with dead letters may not all the same."""
+    """Make every finished command old enough for a purge; those of quotes with dead letters stay all the same."""
     tampered(ledger, "UPDATE operations SET retain_until = 1")
     tampered(ledger, "UPDATE deliveries SET received_at = 1")
 

@@ -1,4 +1,4 @@
-"""`quotebot quote ...`: the commands of /quote from the terminal, with no bot running unless a test says so."""
+"""Tests of `quotebot quote ...`: the commands of /quote from the terminal, without a running bot except where noted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPERATIONS = "SELECT id, source, source_request_id, actor, actor_type, outcome, 
 
 @pytest.fixture
 def quote(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a priced quote of U0REP, made from the terminal."""
+    """Return the id of a priced quote of U0REP, made from the terminal."""
     monkeypatch.setenv("QUOTEBOT_APPROVERS", APPROVERS)
     monkeypatch.setenv("QUOTEBOT_CLI_USERS", TERMINAL_USERS)
     assert dead.exists()
@@ -38,7 +38,7 @@ def quote(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def done(command: Run, *arguments: str, status: int = 0) -> dict[str, Any]:
-    """Run `quotebot quote ... --json`; return what it printed."""
+    """Run `quotebot quote ... --json`; return the parsed output."""
     run = command("quote", *arguments, "--json")
     assert run.returncode == status, run.stderr
     printed: dict[str, Any] = json.loads(run.stdout)
@@ -48,7 +48,7 @@ def done(command: Run, *arguments: str, status: int = 0) -> dict[str, Any]:
 
 @pytest.fixture
 def as_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put another system user at the terminal."""
+    """Return a function that changes the system user of the terminal."""
     return lambda name: monkeypatch.setattr(terminal, "user", lambda: name)
 
 

@@ -1,4 +1,4 @@
-"""A data folder that cannot be written: verifying works, everything else ends with words and its documented status."""
+"""Tests of a read-only data folder: verification works, every other command ends with a message and its documented status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_to_all() -> Path:
 
 @pytest.fixture
 def read_only(dead_ledger: Path) -> Iterator[Path]:
-    """Put the dead letters into a folder whose owner may only read; return that folder."""
+    """Yield a folder with the dead letters that its owner may only read."""
     home = Path(tempfile.mkdtemp(prefix="quotebot-read-only-", dir=open_to_all()))
     folder = home / "bot"
     copy_data(dead_ledger, folder)

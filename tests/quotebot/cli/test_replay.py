@@ -1,4 +1,4 @@
-"""`quotebot replay` with no bot running: what is chosen, what is asked first, what is queued and what is said."""
+"""Tests of `quotebot replay` without a running bot: the selection, the confirmation, the queued rows and the output."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_look_now_makes_an_uncertain_effect_due_at_once(command: Run, tmp_path: 
 
 
 def asked_on_a_terminal(tmp_path: Path, checkout: Path, meanwhile: Any, answer: bytes) -> tuple[int, str, str]:
-    """Replay everything as a person at a terminal; `meanwhile` happens while they read the plan."""
+    """Replay everything as a person at a terminal; `meanwhile` runs while the plan is shown."""
     terminal, keyboard = pty.openpty()
     command = [sys.executable, "-m", "quotebot", "replay", "--class", "crm.create", "--as", "slow"]
     environment = clean_environment(tmp_path, PYTHONPATH=str(checkout))

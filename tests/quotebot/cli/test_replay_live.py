@@ -1,4 +1,4 @@
-"""Replay against a running bot: the operator's whole way back."""
+"""Tests of a replay against a running bot, from the outage to the delivery."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_on_a_terminal_a_bar_shows_how_many_are_settled_and_stdout_carries
 
 
 def read_to_end(terminal: int) -> str:
-    """Return everything that was shown on a terminal until its last writer was gone."""
+    """Return everything that was shown on a terminal until its last writer closed it."""
     shown = b""
     with contextlib.suppress(OSError):  # Linux says EIO at the end
         while part := os.read(terminal, 4096):

@@ -1,4 +1,4 @@
-"""What is promised, held against the numbers: each bound is that of an alert, and each number can miss it."""
+"""Tests of `quotebot slo`: each bound equals that of an alert, and each number can miss it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity at the terminal: the uid names the person, `--as` is an operator's and never decides, the audit names both."""
+"""Tests of identity at the terminal: the uid names the person, `--as` is for operators and never decides, the audit names both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DECISIONS = "SELECT aggregate_id, event_type FROM audit_events WHERE event_type 
 
 
 def done(run: Run, *arguments: str, status: int = 0, **variables: str) -> dict[str, Any]:
-    """Run `quotebot quote ... --json`; return what it printed."""
+    """Run `quotebot quote ... --json`; return the parsed output."""
     given = {"environment": variables} if variables else {}
     ended = run("quote", *arguments, "--json", **given)
     assert ended.returncode == status, ended.stderr
@@ -39,7 +39,7 @@ def done(run: Run, *arguments: str, status: int = 0, **variables: str) -> dict[s
 
 @pytest.fixture
 def submitted(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a quote of U0REP that waits for the sales manager, made by the system user `rep`."""
+    """Return the id of a quote of U0REP that waits for the sales manager, made by the system user `rep`."""
     assert dead.exists()
     monkeypatch.setenv("QUOTEBOT_APPROVERS", APPROVERS)
     monkeypatch.setenv("QUOTEBOT_CLI_USERS", json.dumps({"rep": "U0REP", "boss": "U0MANAGER", "deputy": "U0MANAGER"}))

@@ -1,4 +1,4 @@
-"""Text of other systems on the operator's terminal: nothing in it steers the terminal, leaks a secret or names a customer."""
+"""Tests of external text on the operator's terminal: it cannot control the terminal, leak a secret or name a customer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def on_a_terminal(folder: Path, checkout: Path, *arguments: str) -> str:
     while True:
         try:
             part = os.read(ours, 65_536)
-        except OSError:  # the last writer has gone
+        except OSError:  # the last writer has closed it
             break
         if not part:
             break
@@ -70,7 +70,7 @@ def on_a_terminal(folder: Path, checkout: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def hostile(dead: Path) -> Path:
-    """A ledger in which a dead letter's reason is what a hostile org said."""
+    """Return a ledger in which a dead letter's reason is the text of a hostile org."""
     with closing(sqlite3.connect(dead)) as ledger, ledger:
         changed = ledger.execute("UPDATE effects SET last_error = ? WHERE state = 'failed'", (HOSTILE,)).rowcount
         assert changed

@@ -1,4 +1,4 @@
-"""One user action, seen everywhere, and what a row waits for, from the terminal."""
+"""Tests of `quotebot trace` and `quotebot why`."""
 
 from __future__ import annotations
 

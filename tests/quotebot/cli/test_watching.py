@@ -1,4 +1,4 @@
-"""`quotebot ops watch`: what it sees, and when it says so."""
+"""Tests of `quotebot ops watch`: its content and its timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command's payload looks like in the ledger, version by version. The vectors were hashed from the text beside them."""
+"""Tests of command payloads in the ledger, by schema version. The vectors were hashed from the text beside them."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "512e6c3b6f143cd13776fccee0bb71cb2637db545704ec9d70b4a7a3dc9f8f0a",
     ),
 }
-# Typed about the head, whatever version that is; the others were clicked, or create something.
+# Typed commands on the newest version, whatever it is; the others are clicks or creations.
 TYPED = frozenset(LIFECYCLE) - {"quote.clone"}
 CURRENT: dict[str, Payload] = {
     "quote.create": create_command(),
@@ -403,7 +403,7 @@ def test_everything_that_may_be_changed_is_stored() -> None:
 
 
 async def test_a_redelivery_after_a_deploy_that_changed_the_schema_is_the_first_operation(bench: Bench) -> None:
-    """The payload and its hash differ, the raw input does not: the delivery stays bound to what was decided at first sight."""
+    """The payload and its hash differ, the raw input does not: the delivery stays bound to the first operation."""
     now = request_for(create_command(), "1")
     first = await bench.ledger.reserve(replace(now, payload=stored("quote.create", 1)))
     again = await bench.ledger.reserve(now)

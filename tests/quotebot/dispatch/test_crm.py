@@ -1,4 +1,4 @@
-"""What Salesforce gets of a quote's life: the record once, then its status and its PDF, through the real client on real sockets."""
+"""Tests of Salesforce effects: the record once, then its status and its PDF, through the real client on real sockets."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_a_record_of_other_content_or_of_a_newer_version_is_never_touched(
 
 
 async def left_alone(crm: Crm) -> None:
-    """Bring a quote to where a person's status in Salesforce was left as it is."""
+    """Bring a quote to a state in which a person's status in Salesforce was kept."""
     await crm.approved()
     await crm.settle()
     crm.changed_by_hand(Status="In Review")
@@ -223,7 +223,7 @@ async def test_each_owner_of_the_status_gets_its_way_in_the_org(bench: Bench, tm
 
 
 async def sync(crm: Crm) -> dict[str, Any]:
-    """Let the scheduler ask what changed; return what the reading came to."""
+    """Run the scheduled sync; return its result."""
     await crm.ask(SyncCrm(), "quotebot", quote_id="crm", source="scheduler", actor_type="system")
     await crm.settle()
     found: dict[str, Any] = json.loads(crm.effect("crm.read")["result"])
@@ -237,10 +237,10 @@ async def test_the_inbound_sync_finds_what_people_changed_and_reads_on_from_ther
     crm.changed_by_hand(Status="In Review")
     second = await sync(crm)
     third = await sync(crm)
-    assert [len(each["found"]) for each in (first, second, third)] == [0, 1, 1]  # a little is read twice
+    assert [len(each["found"]) for each in (first, second, third)] == [0, 1, 1]  # consecutive syncs overlap a little
     assert first["modstamp"] < second["modstamp"] == third["modstamp"] == third["came_from"]
     assert crm.bench.row("SELECT modstamp FROM crm_cursors")["modstamp"] == second["modstamp"]
-    assert crm.bench.row("SELECT count(*) AS n FROM crm_conflicts")["n"] == 1  # and told once
+    assert crm.bench.row("SELECT count(*) AS n FROM crm_conflicts")["n"] == 1  # and reported once
     assert crm.bench.row("SELECT count(*) AS n FROM effects WHERE payload LIKE '%somebody changed%'")["n"] == 1
 
 

@@ -1,4 +1,4 @@
-"""How much of Salesforce's allowance of calls is used: in the metrics, and in the log when it runs short."""
+"""Tests of the used share of Salesforce's call allowance: in the metrics, and in the log when it is nearly used up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The amount of the opportunity that a quote was asked for: that of the newest version that Salesforce has, whatever comes late."""
+"""Tests of a chosen opportunity's amount: that of the newest version in Salesforce, also after late results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHEAPER = ReviseQuote(Changes(discount_percent=Decimal(8)))
 
 
 class Deal:
-    """A quote for an opportunity that somebody made in the org."""
+    """A quote for an opportunity that a person made in the org."""
 
     def __init__(self, crm: Crm) -> None:
         self.crm = crm
@@ -51,7 +51,7 @@ class Deal:
         self.crm.service._org.update(SCHEMA["opportunity"], self.id, values)
 
     def totals(self) -> list[Any]:
-        """Return the totals of the records, oldest version first; every record hangs on the opportunity."""
+        """Return the totals of the records, oldest version first; every record belongs to the opportunity."""
         records = sorted(self.crm.service.records("Quote"), key=lambda record: str(record["Name"]))
         assert {record["OpportunityId"] for record in records} == {self.id}
         return [record["Quotebot_Total__c"] for record in records]
@@ -75,7 +75,7 @@ async def test_it_follows_each_version_whose_record_is_made(bench: Bench, tmp_pa
         await deal.crm.ask(CHEAPER)
         await deal.crm.settle()
         first, second = deal.amount, None
-        assert [first] == deal.totals()  # a version that nobody approved changes nothing
+        assert [first] == deal.totals()  # an unapproved version changes nothing
         await deal.crm.ask(SubmitQuote())
         await deal.crm.settle()
         first, second = deal.totals()
@@ -88,7 +88,7 @@ async def test_it_follows_each_version_whose_record_is_made(bench: Bench, tmp_pa
 async def test_an_amount_that_comes_late_is_the_newest_versions(bench: Bench, tmp_path: Path) -> None:
     async with deal_at(bench, tmp_path) as deal:
         await deal.approved()
-        await deal.crm.step()  # the record; its amount is owed
+        await deal.crm.step()  # the record; its amount is pending
         deal.crm.weather.arm("salesforce", "5xx", method="sobjects/Opportunity", times=7)
         await deal.crm.settle()
         (letter,) = bench.rows("SELECT id, last_error FROM effects WHERE state = 'failed'")

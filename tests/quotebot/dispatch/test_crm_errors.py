@@ -1,7 +1,7 @@
-"""The table of Salesforce's errors, row by row, from its bytes on a real socket to what people and operators see of it.
+"""Tests of the table of Salesforce's errors, row by row, from the bytes on a real socket to the texts that people see.
 
-Each row goes through requests, simple-salesforce, the client, the dispatcher and the ledger: which class it is, how long is waited,
-whether a try is burnt, what the card and the thread say, what the audit keeps, and whether it is a dead letter or a pause.
+Each row goes through requests, simple-salesforce, the client, the dispatcher and the ledger. The checks are its class, the delay,
+whether an attempt is used, the texts of card and thread, the audit, and whether it is a dead letter or a pause.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ End = Literal["retry", "wait", "pause", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One answer, and what it means."""
+    """One answer, and its meaning."""
 
     name: str
     answer: bytes
@@ -44,7 +44,7 @@ class Row:
 
 
 def means(failure: Failure) -> tuple[End, int | None]:
-    """Return how an attempt that fails in this class ends, and how long is waited after it."""
+    """Return the end of an attempt that fails in this class, and the delay after it."""
     if failure is Failure.TRANSIENT:
         return "retry", FIRST_WAIT_MS
     if failure is Failure.THROTTLED:
@@ -53,7 +53,7 @@ def means(failure: Failure) -> tuple[End, int | None]:
 
 
 def rows() -> list[Row]:
-    """Return the whole table: every code of ours inside a graph, every status of ours, and what is no answer at all."""
+    """Return the whole table: every known code inside a graph, every known status, and missing answers."""
     found = [
         Row(code, graph(code), failure, *means(failure), code=code)
         for code, failure in BY_CODE.items()
@@ -92,7 +92,7 @@ def written() -> bytes:
 
 
 async def owed_again(crm: Crm, number: int) -> dict[str, Any]:
-    """Owe the record of the quote once more; return the effect."""
+    """Enqueue the record of the quote once more; return the effect."""
     ledger = crm.bench.ledger
     await ledger.reserve(request_for(RefreshCard(), f"row {number}", quote_id=QUOTE, version=1))
     (claimed,) = await ledger.claim_operations(1)
@@ -101,7 +101,7 @@ async def owed_again(crm: Crm, number: int) -> dict[str, Any]:
 
 
 async def played(crm: Crm, script: Scripted, row: Row, number: int) -> None:
-    """Let one attempt meet the row's answer, see that all of it holds, then let the other side be well and settle."""
+    """Run one attempt with the row's answer and check its consequences; then let Salesforce recover and settle."""
     effect = await owed_again(crm, number)
     since = crm.bench.row("SELECT max(id) AS id FROM audit_events")["id"]
     script.answer, script.hang_up = row.answer, row.hang_up
@@ -133,7 +133,7 @@ async def played(crm: Crm, script: Scripted, row: Row, number: int) -> None:
 
 
 async def seen_by_people(crm: Crm, row: Row, effect: dict[str, Any]) -> None:
-    """See that the card names the state, and that a dead letter is told in the thread, once."""
+    """Check that the card names the state, and that a dead letter is announced in the thread once."""
     card = await crm.performer.cards.show(QUOTE, viewer())
     assert card is not None
     shown = json.dumps(card.blocks)

@@ -1,4 +1,4 @@
-"""The copy of what Salesforce has: it follows the org page by page, forgets what is no longer wanted, and answers menus."""
+"""Tests of the Salesforce mirror: it follows the org page by page, deletes unwanted records, and supplies menus."""
 
 from __future__ import annotations
 

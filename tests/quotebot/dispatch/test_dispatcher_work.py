@@ -1,4 +1,4 @@
-"""How the dispatcher works: lanes, naps, wake-ups, drains, one class never holding up another."""
+"""Tests of the dispatcher: lanes, sleeps, wake-ups, drains, and independence of the classes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_dispatcher_runs_until_cancelled_and_wakes_for_new_effects(play: R
 
 
 async def nap(play: Round) -> float:
-    """How long the dispatcher would sleep now."""
+    """Return how long the dispatcher would sleep now."""
     return await nap_seconds(lambda: play.bench.ledger.next_effect_due_at(tuple(POLICIES)), play.bench.clock)
 
 
@@ -128,7 +128,7 @@ async def test_a_class_that_hangs_never_holds_up_another(play: Round) -> None:
 
 
 class Busy:
-    """A database that refuses the writes of one name, as on a full disk, so often."""
+    """A database that refuses the writes of one name a number of times, as on a full disk."""
 
     def __init__(self, database: Database, name: str, refusals: int = 1) -> None:
         self._database = database
@@ -162,7 +162,7 @@ async def test_a_step_that_could_not_be_written_is_no_bug_of_ours_and_burns_noth
     play.performer.visible = False
     play.performer.sends.extend([upload] * 4)
     for _ in range(3):
-        assert await play.next_step() == 1  # the look-up, or the first try
+        assert await play.next_step() == 1  # the check, or the first attempt
         assert (play.state(), play.row()["category"]) == (("uncertain", 0), "transient")
         assert await play.next_step() == 1
         assert play.state() == ("pending", 0)

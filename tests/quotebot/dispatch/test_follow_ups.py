@@ -1,4 +1,4 @@
-"""What a settled effect entails, with the real performer's decisions and nobody performing."""
+"""Tests of follow-up effects after settlement, with the real performer's decisions and without any call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def settle(bench: Bench, effect_class: str, settlement: Settlement) -> Non
 
 @pytest.fixture
 async def approved(bench: Bench) -> str:
-    """An approved quote whose card is posted; returns its id."""
+    """Make an approved quote whose card is posted; return its id."""
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
@@ -57,7 +57,7 @@ async def approved(bench: Bench) -> str:
 
 
 async def drawn(bench: Bench, settlement: Settlement) -> None:
-    """Settle the card that is due."""
+    """Settle the due card."""
     await settle(bench, effects.CARD, settlement)
 
 
@@ -107,8 +107,8 @@ async def test_card_is_drawn_again_after_the_settle_delay_when_an_update_was_los
     await drawn(bench, Delivered(None, {}))
     again = bench.row("SELECT * FROM effects WHERE class = 'slack.card' AND state = 'pending'")
     assert again["not_before"] == bench.clock.now_ms() + SETTLE_MS
-    assert again["supersede_key"] is None  # what is drawn meanwhile must not replace it
-    await settle(bench, effects.CRM, Delivered("0Q0", {}))  # owes another card, which is not held up by the later one
+    assert again["supersede_key"] is None  # a card drawn meanwhile must not supersede it
+    await settle(bench, effects.CRM, Delivered("0Q0", {}))  # enqueues another card, which the later one does not block
     await drawn(bench, Delivered(None, {}))
     bench.clock.advance(SETTLE_MS)
     await drawn(bench, Delivered(None, {}))

@@ -1,4 +1,4 @@
-"""How a model's provider may fail, row by row, through the real client over a real socket: what is done, who is told what."""
+"""Tests of a model provider's failures, row by row, through the real client over a real socket: retries and messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the provider does, every time, and what comes of it. `told` is said to the author, once."""
+    """One behaviour of the provider, at every attempt, and its outcome. `told` is sent to the author once."""
 
     answer: tuple[int, Any, dict[str, str]] | None
     state: str
@@ -50,7 +50,7 @@ ROWS = {
     "an empty object": Row((200, {}, {}), DEAD, "transient", TRIES, FAILED),
     "429 with a long wait": Row(
         refused(429, "rate_limit_exceeded", {"Retry-After": "60"}), DONE, "throttled", 1, HELD
-    ),  # needless by then
+    ),  # no longer needed by then
     "429, out of money": Row(refused(429, "insufficient_quota"), PAUSED, "auth", 1, HELD),
     "401": Row(refused(401, "invalid_api_key"), PAUSED, "auth", 1, HELD),
     "402": Row(refused(402), PAUSED, "auth", 1, HELD),
@@ -71,9 +71,9 @@ ROWS = {
 
 
 async def played(desk: Desk, script: Script, number: int) -> dict[str, Any]:
-    """Let one person write once; return the question to the model as it ended."""
+    """Let one person write one message; return the final row of the call to the model."""
     script.seen.clear()
-    desk.bench.rows("DELETE FROM gates")  # each row finds the provider well
+    desk.bench.rows("DELETE FROM gates")  # each row starts with a working provider
     await desk.write(user=f"U{number}")
     await desk.work_until_over()
     return desk.asked()[-1]
@@ -98,7 +98,7 @@ async def test_each_row_of_the_table_has_its_class_its_wait_its_words_and_its_en
             assert events.count("class.paused") == (row.category == "auth"), name
             assert events.count("effect.retry_scheduled") == (row.requests - 1) + (row.category == "throttled"), name
         waits = bench.rows("SELECT delay_ms FROM attempts WHERE outcome = 'retry' AND category = 'transient'")
-        assert {wait["delay_ms"] for wait in waits} == {225, 450, 900}  # 300, 600, 1200 ms, the least that jitter leaves
+        assert {wait["delay_ms"] for wait in waits} == {225, 450, 900}  # 300, 600, 1200 ms with the lowest jitter
     assert desk.created() == 0
 
 

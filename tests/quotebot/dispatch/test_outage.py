@@ -1,4 +1,4 @@
-"""Ten minutes of total outage with new work every second: the real dispatcher, the real matrix, a virtual clock."""
+"""Test of a ten-minute total outage with new work every second: the real dispatcher, the real matrix, a virtual clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RETRY_AFTER_MS = 7_000
 
 
 class OutOfOrder:
-    """The other side: fails every request in one way until it is well; remembers when (ms) each came."""
+    """A service that fails every request in one way until it recovers; records the time (ms) of each."""
 
     def __init__(self, bench: Bench, failure: AdapterError) -> None:
         self._bench = bench
@@ -54,7 +54,7 @@ class OutOfOrder:
 
 
 class Minutes:
-    """A bot's effect worker in virtual time: it steps whenever the ledger says that something is due, and never in between."""
+    """A bot's effect worker in virtual time: it steps only when the ledger has a due effect."""
 
     def __init__(self, bench: Bench, failure: AdapterError) -> None:
         self._bench = bench
@@ -69,7 +69,7 @@ class Minutes:
             await self._work_until(self._bench.clock.now_ms() + 60_000)
 
     async def recover(self) -> None:
-        """Let the other side be well and everything be worked off."""
+        """Let the service recover, and execute everything."""
         self.other_side.failure = None
         await self._work_until(self._bench.clock.now_ms() + 3_600_000)
 

@@ -1,4 +1,4 @@
-"""One message a second per channel, beyond the first few; what waits for its turn is in the ledger."""
+"""Tests of pacing: one message per second and channel after the first few; delayed messages stay in the ledger."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def test_what_is_remembered_is_limited() -> None:
     pacer = Pacer(ManualClock(), Pace(at_once=1))
     for channel in range(pacing.REMEMBERED_MAX + 5):
         pacer.wait_seconds(f"C{channel}", channel)
-    assert pacer.wait_seconds("C0", -1) == 0  # forgotten, the oldest first
+    assert pacer.wait_seconds("C0", -1) == 0  # evicted, the oldest first
     assert pacer.wait_seconds(f"C{pacing.REMEMBERED_MAX}", -2) == 1
 
 
 class Posts:
-    """Slack, as far as posting goes; it answers at once."""
+    """A Slack that only accepts posts, at once."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Documents that are owed: rendered once, kept with their rows, uploaded; and what each failure of them comes to.
+"""Tests of pending documents: rendered once, stored with their rows, uploaded; and the outcome of each failure.
 
-The renderer's child and Slack are scripted at the line where they answer: everything on this side of it is the bot's own. That the
-real ones fail like this is shown in tests/adapters/test_pdf.py and test_slack_failures.py.
+The results of the renderer's child and of Slack are scripted; everything else is the bot's own code. tests/adapters/test_pdf.py and
+test_slack_failures.py show that the real ones fail in these ways.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ Answer = dict[str, Any] | BaseException | None
 
 
 class ScriptedChild(PdfRenderer):
-    """The renderer, whose child answers by the script; without one it prints the document's own words."""
+    """The renderer, with a scripted child; without a script it returns the document's own words."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answers: deque[Answer] = deque()
         self.renders = 0
-        self.ink = b""  # another build prints other bytes
+        self.ink = b""  # another build renders other bytes
 
     async def _exchange(self, request: bytes) -> tuple[dict[str, Any], bytes]:
         self.renders += 1
@@ -68,7 +68,7 @@ class ScriptedChild(PdfRenderer):
 
 
 class ScriptedSlack:
-    """Uploads in three calls, each of which fails by the script: (call, error)."""
+    """A Slack with the three upload calls; each fails by the script: (call, error)."""
 
     def __init__(self) -> None:
         self.failures: deque[tuple[str, AdapterError]] = deque()
@@ -101,10 +101,10 @@ class ScriptedSlack:
         return SharedFile(file_id, "https://slack/F1") if self.shared else None
 
     async def update(self, **_: object) -> None:
-        """Draw a card: not what these tests are about."""
+        """Draw a card; not tested here."""
 
     async def channel(self, **_: object) -> ChannelFacts:
-        """Say who reads a channel: likewise."""
+        """Return a channel's facts; not tested here."""
         return ChannelFacts("public", ext_shared=False)
 
     async def post(self, **_: object) -> PostedMessage:
@@ -112,7 +112,7 @@ class ScriptedSlack:
 
 
 class FullDisk(Files):
-    """Takes no bytes while it is full."""
+    """File steps that refuse to write while the disk is full."""
 
     full = False
 
@@ -124,7 +124,7 @@ class FullDisk(Files):
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A ledger with an approved quote, its performer, and the scripted outside."""
+    """A ledger with an approved quote, its performer, and scripted external services."""
 
     bench: Bench
     quote_id: str
@@ -146,7 +146,7 @@ class Desk:
         return self.bench.row("SELECT * FROM effects WHERE class = ?", effect_class)
 
     def given_up(self) -> list[str]:
-        """Return what the thread was told of deeds that failed for good."""
+        """Return the thread's messages about effects that failed for good."""
         rows = self.bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%notice%' ORDER BY id")
         texts = [json.loads(row["payload"])["text"] for row in rows]
         return [text for text in texts if "failed for good" in text]
@@ -157,7 +157,7 @@ class Desk:
 
     @contextmanager
     def only(self, effect_class: str) -> Iterator[None]:
-        """Hold everything else back, so that a step is about one class."""
+        """Hold all other classes, so that a step executes one class only."""
         sql = "UPDATE effects SET next_attempt_at = next_attempt_at + ? WHERE class <> ? AND state = 'pending'"
         far = 10**9
         self.bench.rows(sql, far, effect_class)
@@ -165,7 +165,7 @@ class Desk:
         self.bench.rows(sql, -far, effect_class)
 
     async def tried(self, effect_class: str) -> float | None:
-        """Let one class try once; return how many seconds the next try is away, None when there is none."""
+        """Run one attempt of a class; return the seconds until the next one, None if there is none."""
         due = self.effect(effect_class)["next_attempt_at"]
         self.bench.clock.advance(max(0, due - self.bench.clock.now_ms()))
         with self.only(effect_class):
@@ -177,7 +177,7 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """As much of an effect as names its quote."""
+    """The part of an effect that names its quote."""
 
     aggregate_id: str
     payload: dict[str, Any]
@@ -232,7 +232,7 @@ async def test_lost_file_rendered_to_other_bytes_is_uploaded_with_its_own_row(de
     assert await desk.tried(effects.FILE) is None
     sha256 = hashlib.sha256(desk.slack.uploaded[-1]).hexdigest()
     rows = desk.bench.rows("SELECT * FROM artefacts")
-    assert desk.child.renders == 2  # the second try takes what the first one made
+    assert desk.child.renders == 2  # the second attempt uses the file of the first
     assert {path.stem, sha256} == {row["sha256"] for row in rows}
     assert len({row["render_key"] for row in rows}) == 1
 

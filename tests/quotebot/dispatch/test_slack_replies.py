@@ -1,4 +1,4 @@
-"""Answers to one person: over the address of their gesture, or where they asked; where that cannot be, directly."""
+"""Tests of ephemeral replies: over the gesture's response_url, or in the channel; otherwise as a direct message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPLY = "SELECT state, category FROM effects WHERE class = 'slack.reply'"
 
 
 class Slack:
-    """Takes what is said to one person; `dead` answers a response_url, `absent` a channel, `gone` the person."""
+    """A Slack that records messages to one person. `dead` answers a response_url, `absent` a channel, `gone` the person."""
 
     def __init__(
         self, dead: AdapterError | None = None, absent: AdapterError | None = None, gone: AdapterError | None = None
@@ -54,7 +54,7 @@ def refused(code: str, failure: Failure = Failure.NOT_FOUND) -> AdapterError:
 
 
 async def answered(bench: Bench, slack: Any, *, later_ms: int = 0, transport: dict[str, str] | None = None) -> dict[str, Any]:
-    """Type the same creation twice: the second is asked back in private. Return what became of that answer."""
+    """Type the same creation twice, so that the second is asked back in private. Return the final row of that reply."""
     dispatcher = Dispatcher(bench.ledger, handlers_of(bench, slack=slack), lambda low, _: low, MATRIX, settle_delay_seconds=1)
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     arrived: dict[str, Any] = {} if transport is None else {"transport": transport}
@@ -69,7 +69,7 @@ async def answered(bench: Bench, slack: Any, *, later_ms: int = 0, transport: di
 
 
 def said_directly(slack: Slack) -> dict[str, Any]:
-    """Return the one message that was said, to the person who asked."""
+    """Return the only message that was sent directly to the requester."""
     ((where, said),) = slack.said
     assert (where, said["channel"], said["thread_ts"]) == ("direct", "U0REP", None)
     assert said["text"].startswith("You asked in <#C0SALES>: You created Q-2026-0001")

@@ -1,4 +1,4 @@
-"""An answer to one person over real sockets, when the address of their request is dead."""
+"""Tests of an ephemeral reply over real sockets after its response_url has expired."""
 
 from __future__ import annotations
 

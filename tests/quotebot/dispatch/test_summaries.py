@@ -1,4 +1,4 @@
-"""A model's words beside the approver's card: shown when they may be, and nothing waits for them."""
+"""Tests of a model's summary for approvers: shown only if allowed, and nothing waits for it."""
 
 from __future__ import annotations
 

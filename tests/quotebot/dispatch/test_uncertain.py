@@ -1,4 +1,4 @@
-"""What happens when an answer got lost: appends are looked for before they are repeated, and a late result changes nothing."""
+"""Tests of lost answers: an append is checked before it is repeated, and a late result changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def play(bench: Bench) -> Round:
 
 
 async def doubtful(play: Round, effect_class: str = "slack.post") -> None:
-    """Owe an append and lose the answer to its first try."""
+    """Enqueue an append and lose the answer to its first attempt."""
     await play.owe(effect_class)
     play.performer.sends.append(lost())
     await play.step()
@@ -119,7 +119,7 @@ async def test_a_look_that_cannot_tell_ends_as_uncertain(play: Round) -> None:
 
 
 async def test_refused_login_during_a_check_keeps_the_effect_uncertain(play: Round) -> None:
-    """After the resume it must still look before it sends."""
+    """After the resume it must still check before it sends."""
     await doubtful(play)
     play.performer.looks.extend([AdapterError(Failure.AUTH, "token_revoked", "No."), FOUND])
     await play.next_step()
@@ -192,7 +192,7 @@ async def test_after_a_crash_a_keyed_effect_is_sent_again_under_its_key(play: Ro
 
 
 async def taken_over(play: Round, act: Any) -> dict[str, Any]:
-    """Run an attempt during which another process takes the row over; return the row as that one left it and as it is now."""
+    """Run an attempt during which another process takes over the row; return the row as that process left it and as it is now."""
     left: dict[str, Any] = {}
 
     async def deed(effect: Effect) -> Delivered:

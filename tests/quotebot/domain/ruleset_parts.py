@@ -1,4 +1,4 @@
-"""Small rulesets for tests: a document of simple products with flat prices, and whatever a test puts in their place."""
+"""Small rulesets for tests: a document of simple products with flat prices, which tests can change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def book(prices: dict[str, Any] | list[dict[str, Any]], **changes: Any) -> dict[
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """Return a good document: products a and b at 10 and 20."""
+    """Return a valid document: products a and b at 10 and 20."""
     products = changes.get("products", [product("a"), product("b")])
     sold = [row["sku"] for row in products if isinstance(row, dict) and row.get("kind") != "bundle"]
     flat = {sku: 10 * number for number, sku in enumerate(sold, start=1)}

@@ -1,4 +1,4 @@
-"""The smallest change that avoids an approval: it does, and one step less does not."""
+"""Tests of the smallest change that avoids an approval: one step less does not avoid it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free text read without a model: never silently wrong, whatever it says; linear in its length."""
+"""Tests of extraction without a model: never silently wrong, and linear in the text's length."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REQUESTS = Path(__file__).parents[2] / "data" / "requests.txt"
 LINE_SECONDS = 0.001
 CHARACTERS = 24_000
 GROWTH = 6
-LINEAR = 2.5 * GROWTH  # measured once on a busy machine; a quadratic reading would take 36 times as long
+LINEAR = 2.5 * GROWTH  # measured on a busy machine; a quadratic parser would take 36 times as long
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     text: str
-    meaning: tuple[Any, ...] | None  # None: it has to be asked back
+    meaning: tuple[Any, ...] | None  # None: the bot asks back
 
 
 def meaning(found: Extraction) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Quotes in other currencies than the policy's: compared exactly, by the rate in their price; nothing is ever guessed."""
+"""Tests of quotes in other currencies than the policy's: compared exactly, by the rate in their price, without a guess."""
 
 from __future__ import annotations
 

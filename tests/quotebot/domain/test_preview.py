@@ -21,7 +21,7 @@ NO_DISCOUNT_RULES = replace(SMALL_TOTALS, discount_over=(), discount_blocked_ove
 
 
 def engine(lines: dict[str, int], term: int) -> Callable[[Decimal], Pricing]:
-    """Return what prices the same quote at any discount."""
+    """Return a function that prices the same quote at any discount."""
     wanted = tuple(LineRequest(sku, quantity) for sku, quantity in lines.items())
 
     def reprice(discount: Decimal) -> Pricing:
@@ -129,7 +129,7 @@ def test_what_is_found_needs_nobody_and_nothing_beyond_or_nearer_does(
 
 
 def test_a_cent_that_rounding_gives_and_takes_hides_no_discount() -> None:
-    """Shares of a discount are rounded by largest remainder: a line may get a cent more at a deeper discount."""
+    """Shares of a discount are rounded by largest remainder, so a line may get a cent more at a deeper discount."""
     policy = replace(NO_DISCOUNT_RULES, total_over=())
 
     def reprice(discount: Decimal) -> Pricing:

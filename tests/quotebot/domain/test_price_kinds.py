@@ -1,4 +1,4 @@
-"""What each kind of price, book, bundle, constraint, tax and rate comes to. Figures are worked out by hand."""
+"""Tests of each kind of price, book, bundle, constraint, tax and rate. The figures were computed by hand."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_bundle_is_its_components_each_with_its_share_of_the_bundles_discount(
         ("a", None, 1, "120.00"),
     ]
     assert [str(line.bundle_discount_amount) for line in pricing.lines] == ["720.00", "20.00", "0.00"]
-    assert pricing.deepest_discount_percent == 0  # a bundle's discount is the seller's, nobody asked for it
+    assert pricing.deepest_discount_percent == 0  # a bundle's discount is the seller's own, not a requested one
 
 
 def test_a_bundle_that_unpacks_into_too_many_lines_or_units_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What holds for every price, whatever was asked; and that a stored price is worked out again to the byte."""
+"""Property tests of every price, and of the byte-identical recomputation of a stored price."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_stored_price_comes_back_and_is_worked_out_again_to_the_byte(request: 
 
 
 def walked(value: Any) -> list[Any]:
-    """Return every value inside of `value`, whatever holds it."""
+    """Return every value inside `value`, at any depth."""
     if is_dataclass(value):
         return [leaf for field in fields(value) for leaf in walked(getattr(value, field.name))]
     if isinstance(value, dict):

@@ -30,7 +30,7 @@ VALID_UNTIL = MORNING + 30 * 86_400_000
 def earlier(
     price: Pricing = BEFORE, terms: frozenset[str] = frozenset(), policy: ApprovalPolicy = POLICY, by: str = "U0DEALDESK"
 ) -> Approval:
-    """Return the approval of `price` that people gave."""
+    """Return an approval of `price` given by people."""
     quote = example_quote(pricing=price)
     asked = open_request(
         "A-2026-0042-v1-1",
@@ -200,7 +200,7 @@ def test_150_seats_to_149_asks_nobody_and_fewer_seats_or_months_do() -> None:
     steps=st.lists(st.tuples(st.integers(100, 160), st.integers(1, 2), st.integers(30, 40), st.integers(1200, 1600)), max_size=12)
 )
 def test_no_chain_of_revisions_escapes_the_person_approved_version(steps: list[tuple[int, int, int, int]]) -> None:
-    """Each revision may rest on the last approval there is; all that are reused stay within the tolerance of the first."""
+    """Each revision may reuse the last approval; all reused ones stay within the tolerance of the first."""
     before = example_pricing()
     last = earlier(before, by="U0MANAGER")
     for seats, support, months, hundredths in steps:

@@ -1,4 +1,4 @@
-"""A ruleset goes into spreadsheets and comes back as it was; and every bad cell is named where it stands."""
+"""Tests of the export to spreadsheets and the import back without a loss; every bad cell is named with its place."""
 
 from __future__ import annotations
 

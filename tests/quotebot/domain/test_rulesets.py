@@ -1,4 +1,4 @@
-"""What a ruleset's document may say, and that everything wrong with it is found at once, in its place."""
+"""Tests of a ruleset's document: its valid contents, and that all errors are found at once with their places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a model's words about a quote is shown to its approvers: never a figure that the quote does not have."""
+"""Tests of a model's summary for approvers: it never shows a figure that the quote does not contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guests, bots, people who are gone, people of other workspaces: recognised by what Slack says, refused and audited."""
+"""Tests of guests, bots, deactivated people and people of other workspaces: recognised by Slack's data, refused and audited."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def becomes(world: World, user: str, **what: Any) -> None:
 
 
 async def done(bench: Bench, executor: Executor, payload: Payload, number: str, actor: str, **changes: Any) -> dict[str, Any]:
-    """Let somebody give a command and wait for its end, however often it is put back; return its answer."""
+    """Execute a person's command to its end, however often it is retried; return its response."""
     about: dict[str, Any] = {} if payload.kind == "quote.create" else {"quote_id": QUOTE, "version": 1}
     values = {**about, "actor": actor, "team_id": TEAM_ID, "received_at": bench.clock.now_ms(), **changes}
     operation = (await bench.ledger.reserve(request_for(payload, number, **values))).operation

@@ -1,4 +1,4 @@
-"""Commands about approvals through the ledger: reminders, escalations, ends, stand-ins, wishes for changes, decisions reused."""
+"""Tests of approval commands through the ledger: reminders, escalations, expiry, delegates, requested changes, reused decisions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def done(bench: Bench, executor: Executor, request: Request) -> dict[str, 
 
 
 def by(bench: Bench, payload: Payload, request_id: str, actor: str, **changes: Any) -> Request:
-    """Return a person's command about the quote, asked now."""
+    """Return a person's command about the quote, as of now."""
     asked = request_for(payload, request_id, quote_id=QUOTE, version=1, actor=actor, received_at=bench.clock.now_ms())
     return replace(asked, **changes)
 

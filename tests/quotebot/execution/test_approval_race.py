@@ -1,4 +1,4 @@
-"""Two approvers in two processes decide about the same quotes at the same moment, over one ledger file."""
+"""Tests of two approvers in two processes who decide about the same quotes at the same moment, over one ledger file."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
     from tests.quotebot.parts import Bench
 
-QUOTES = 40  # so many that one of two who set off together does not come first every time
+QUOTES = 40  # so many that neither side wins every time
 SECONDS = 40
-TO_WAKE_SECONDS = 0.005  # between telling the two when to set off and that moment: enough to wake on a busy processor
+TO_WAKE_SECONDS = 0.005  # from sending the start time to that time: enough to wake on a busy processor
 SIDES = {"approve": "U0MANAGER", "reject": "U0CFO"}
 
 
 async def decide_all(path: Path, side: str) -> None:
-    """Give one side's answer to every quote, as a process beside the bot does; both set off for each at the same moment.
+    """Give one side's decision on every quote, as a separate process; both sides start each one at the same moment.
 
-    They are told the moment and are awake before it: were they woken by it, whoever shares a processor with other work came last.
+    They get the start time in advance and are awake before it: otherwise the side on the busier processor would always be last.
     """
     clock = ManualClock()
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
@@ -88,7 +88,7 @@ async def test_of_two_processes_one_decides_each_quote_and_the_other_is_told_who
     for number in range(QUOTES):
         await all_ready(*racers)
         moment = time.monotonic() + TO_WAKE_SECONDS
-        for racer in racers[:: 1 if number % 2 else -1]:  # who is told first has a hair's breadth
+        for racer in racers[:: 1 if number % 2 else -1]:  # the first to get the time has a tiny advantage
             assert racer.stdin is not None
             racer.stdin.write(f"{moment}\n".encode())
     await ended(*racers, seconds=SECONDS)
@@ -99,7 +99,7 @@ async def test_of_two_processes_one_decides_each_quote_and_the_other_is_told_who
 
 
 def one_decision(bench: Bench, quote_id: str) -> str:
-    """Check that of the two answers exactly one counts, in every record there is; return which."""
+    """Check that exactly one of the two decisions counts, in every record; return it."""
     operations = bench.rows(
         "SELECT outcome, actor, response FROM operations WHERE aggregate_id = ? AND action_kind = 'approval.decide'", quote_id
     )
@@ -132,7 +132,7 @@ def one_decision(bench: Bench, quote_id: str) -> str:
 async def test_second_connection_cannot_store_a_decision_on_an_already_decided_request(
     bench: Bench, first: str, second: str
 ) -> None:
-    """Even without lanes and claims: the guard of the row itself keeps the first decision."""
+    """Even without lanes and claims the row's own guard keeps the first decision."""
     executor = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX)
     await asked_for_approval(bench, executor)
     audit = Audit(DOMAIN_EVENTS, load_keyring(bench.path.parent))
@@ -153,7 +153,7 @@ async def test_second_connection_cannot_store_a_decision_on_an_already_decided_r
 
 
 async def test_of_two_answers_to_one_slot_of_several_the_second_can_store_nothing(bench: Bench) -> None:
-    """The request stays open in both, so only the slot's own row tells that it was decided."""
+    """The request stays open for both, so only the slot's own row shows that it was decided."""
     await asked_for_approval(bench, Executor(bench.ledger, RULES, lambda _, high: high, MATRIX))
     bench.rows(
         "INSERT INTO approval_slots (approval_id, slot, stage, roles, asked, dual_control, state, opened_at) "

@@ -50,7 +50,7 @@ async def created(bench: Bench, executor: Executor, request_id: str = "1", **cha
 
 
 def unwritable(request_id: str) -> Request:
-    """Return a creation on which executing fails: the quote's row refuses a requester without a name."""
+    """Return a creation whose execution fails: the quote's row refuses a requester without a name."""
     return request_for(create_command(), request_id, transport={"actor_name": None})
 
 
@@ -188,7 +188,7 @@ async def test_internal_error_seen_twice_fails_the_command_and_enqueues_a_reply(
 async def test_a_command_of_a_newer_build_waits_for_that_build_and_burns_nothing(bench: Bench, executor: Executor) -> None:
     newer = create_command().canonical() | {"v": CreateQuote.schema + 1}
     reserved = await bench.ledger.reserve(replace(request_for(create_command(), "1"), payload=newer))
-    for _ in range(5):  # more rounds than a poisoned or a failing command would get
+    for _ in range(5):  # more rounds than a poison or failing command would get
         assert await executor.step()
         row = bench.row("SELECT * FROM operations WHERE id = ?", reserved.operation.id)
         assert (row["state"], row["attempts"], row["claims"], row["category"]) == ("reserved", 0, 0, "needs_newer_build")
@@ -230,7 +230,7 @@ async def test_the_same_request_again_executes_nothing(bench: Bench, executor: E
     await bench.ledger.noted()
     after = bench.counts()
     assert {**after, "audit_events": before["audit_events"]} == before
-    assert after["audit_events"] == before["audit_events"] + 1  # the sighting itself
+    assert after["audit_events"] == before["audit_events"] + 1  # the duplicate itself
 
 
 async def test_no_audit_event_names_the_customer_or_quotes_a_reason(bench: Bench, executor: Executor) -> None:

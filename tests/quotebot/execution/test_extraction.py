@@ -1,4 +1,4 @@
-"""A message that a model reads: one proposal or one question, whatever becomes of the model and of the bot in between."""
+"""Tests of messages for a model: one proposal or one question, whatever happens to the model and the bot meanwhile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def desk(bench: Bench, script: Script) -> AsyncIterator[Desk]:
 
 
 async def confirm(desk: Desk, request_id: str = "click", user: str = "U0REP") -> dict[str, Any]:
-    """Press "Create it" under the newest proposal; returns what the command came to."""
+    """Press "Create it" under the newest proposal; return the result of the command."""
     token = next(reply["offer"]["token"] for reply in reversed(desk.replies()) if "offer" in reply)
     reserved = await desk.bench.ledger.reserve(
         request_for(CreateAnother(token), request_id, source="slack_interactive", actor=user)
@@ -118,14 +118,14 @@ async def test_a_lost_answer_is_asked_for_again_under_the_same_key(desk: Desk, s
 async def test_messages_of_a_paused_class_are_answered_at_once_without_the_model(desk: Desk, script: Script) -> None:
     await desk.write("150 profesional for Acme, 2 years")
     await desk.bench.ledger.pause("llm", "operator", "too dear")
-    await desk.write("20 profesional for Globex, 2 years")  # it comes while the class is paused
+    await desk.write("20 profesional for Globex, 2 years")  # it arrives while the class is paused
     assert len(desk.asked()) == 1
     await desk.tick()
     first, second = desk.said()
     assert all(f"{HELD} So this was read by fixed rules." in said for said in (first, second))
     await desk.bench.ledger.resume("llm", "operator")
     await desk.work()
-    assert script.seen == []  # nobody waits for it any more
+    assert script.seen == []  # its result is no longer needed
     assert desk.asked()[0]["state"] == "delivered"
     assert len(desk.said()) == 2
 
@@ -194,7 +194,7 @@ async def test_over_the_daily_budget_fixed_rules_reply_until_the_next_day(desk: 
 async def test_model_call_cut_off_by_a_crash_is_repeated_and_answered_once(bench: Bench, script: Script) -> None:
     async with desk_at(bench, script.url) as desk:
         await desk.write()
-        await bench.ledger.claim_effects({"llm.extract": 1})  # it is asked, and the process dies
+        await bench.ledger.claim_effects({"llm.extract": 1})  # the call starts, and the process dies
         again = await bench.another_bot()
         await recovery.take_back(again, answer=lambda _, __: (), follow=lambda tx, effect: follow_ups(tx, effect, 0))
     async with desk_at(Bench(again, bench.clock, bench.path), script.url) as desk:

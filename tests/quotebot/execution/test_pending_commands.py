@@ -1,4 +1,4 @@
-"""A command that waits for another try is on its quote's card, with its ref, and leaves it when it has come to its end."""
+"""Tests that a command that waits for a retry is on its quote's card, with its reference, until it has ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["approved"]  # a fixture
 
 
 class Slack:
-    """Knows who people are, or not."""
+    """A Slack that can identify people, or not."""
 
     def __init__(self) -> None:
         self.answers = False

@@ -1,4 +1,4 @@
-"""What is computed of a command before its transaction changes nothing about what is decided; what does not fit is dropped."""
+"""Tests of precomputation: results computed before a transaction never change its decision; stale ones are dropped."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CASES: dict[str, Payload] = {
 Decided = tuple[Outcome, list[tuple[Any, ...]]]
 
 
-class Seen(Exception):  # noqa: N818 -- rolls back what was looked at
-    """What was decided, on its way out of a transaction that is to leave nothing."""
+class Seen(Exception):  # noqa: N818 -- rolls back the transaction
+    """Exception that carries the decision out of a transaction and rolls the transaction back."""
 
 
 async def reserved(bench: Bench, payload: Payload) -> Operation:

@@ -1,4 +1,4 @@
-"""Who types the same again is asked back; a button that creates works once; a typed change is about what it was typed on."""
+"""Tests of repeated commands: the same text is asked back, a creating button works once, a typed change keeps its version."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def quotes(bench: Bench) -> list[str]:
 
 
 async def moved_on(bench: Bench) -> None:
-    """Let somebody have made the next version meanwhile."""
+    """Make the next version of the quote, as another person would."""
 
     def work(tx: Tx) -> None:
         before = store.load(tx, "Q-2026-0001")
@@ -144,7 +144,7 @@ async def test_equal_commands_that_wait_together_make_one_quote(bench: Bench, ex
 
 
 async def test_of_a_failing_command_and_its_repetition_the_later_one_is_asked_to_confirm(bench: Bench, executor: Executor) -> None:
-    """The first waits for its next try; the second is not made to wait for it, and the first finds what the second made."""
+    """The first waits for a retry; the second does not wait for it, and the first then finds the second's quote."""
     troubled = request_for(create_command(), "1", transport={"actor_name": None})  # the quote's row refuses it, for now
     first = await bench.ledger.reserve(troubled)
     await executor.step()
@@ -281,7 +281,7 @@ async def test_a_typed_change_of_a_quote_that_stayed_is_done(bench: Bench, execu
 
 
 async def test_a_redelivery_after_the_quote_moved_on_is_the_first_operation(bench: Bench, executor: Executor) -> None:
-    """The version is the one the person saw, and the pin is no part of the key: a redelivery never becomes a second command."""
+    """The version is the one that the person saw, and the pin is not part of the key: a redelivery is never a second command."""
     await typed(bench, executor, "1")
     seen = request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1)
     unseen = request_for(SubmitQuote(), "3", quote_id="Q-2026-0001", version=None, source="slack_slash")

@@ -43,7 +43,7 @@ def owed(decision: Decision) -> list[tuple[str, str]]:
 
 
 def check_refused(decision: Decision, code: str, actor: str = "U0REP") -> None:
-    """A refusal changes nothing and owes one answer, to the one who asked, with the words of the stored response."""
+    """Check that a refusal changes nothing and enqueues one reply to the requester, with the stored response's text."""
     assert (decision.kind, decision.quote, decision.response["code"]) == ("refused", None, code)
     (answer,) = decision.effects
     assert (answer.effect_class, answer.target, answer.semantics) == ("slack.reply", actor, "repeat_once")
@@ -193,7 +193,7 @@ def test_a_submit_on_another_version_than_the_head_is_stale(seen: int) -> None:
 
 
 def check_turned_away(decision: Decision) -> None:
-    """A stranger is refused like anybody, and it is audited."""
+    """Check that an external user is refused like anyone, and that this is audited."""
     assert [event.event_type for event in decision.events] == ["access.refused"]
     check_refused(replace(decision, events=()), "foreign_team", "U0STRANGER")
 

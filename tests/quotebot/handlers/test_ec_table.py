@@ -1,4 +1,4 @@
-"""The approval edge cases of the scenario list, EC-01 to EC-16: who does what when, and what comes of it."""
+"""Tests of the approval edge cases of the scenario list, EC-01 to EC-16: people, actions, times and outcomes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ REVOKED: Final = {**RULES.approvers, "deal_desk": ()}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """After so many minutes somebody does something; `code` is what they are answered. `says`: part of the answer."""
+    """One action after some minutes; `code` is the code of the answer, `says` a part of its text."""
 
     minutes: int
     actor: str
@@ -60,13 +60,13 @@ class Step:
     says: str = ""
     reason: str | None = None
     slot: int = 1
-    changes: dict[str, Any] = field(default_factory=dict)  # of who they are: team_id, actor_kind
-    approvers: dict[str, tuple[str, ...]] | None = None  # the roles as they are from now on
+    changes: dict[str, Any] = field(default_factory=dict)  # of the actor: team_id, actor_kind
+    approvers: dict[str, tuple[str, ...]] | None = None  # the roles from now on
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row: what is asked for, what is asked of whom, the steps, and the quote's state at their end."""
+    """One case: the request, the approvals asked for, the steps, and the quote's final state."""
 
     steps: tuple[Step, ...]
     ends: QuoteState
@@ -413,7 +413,7 @@ CASES: Final[dict[str, Case]] = {
 
 
 class Desk:
-    """Plays a case through the handlers, as the bot's executor does, and keeps what each decision says."""
+    """Player of a case: calls the handlers as the bot's executor does, and records each decision."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -480,7 +480,7 @@ class Desk:
         return decide(asked, answer, self.quote, ROOT, self.rules, delegations=away)
 
     def revise(self, step: Step) -> None:
-        """Change the quote, as a revision does: its request, if one is open, is of no use any more."""
+        """Change the quote, as a revision does; an open request is superseded."""
         approval = self.quote.approval
         assert approval is not None
         if approval.state.value == "pending":
@@ -490,7 +490,7 @@ class Desk:
         self.quote = replace(self.quote, version=2, state=QuoteState.PRICED, pricing=priced, approval=None)
 
     def audited(self) -> list[dict[str, Any]]:
-        """Return what the events say of the quote, and of each slot."""
+        """Return the events' data about the quote and each slot."""
         said = [dict(event.after) for decision in self.decisions for event in decision.events if event.after is not None]
         return said + [slot for after in said for slot in after.get("slots", ())]
 

@@ -31,7 +31,7 @@ def tick(**changes: Any) -> Any:
 
 
 def check_left(decision: Decision, code: str) -> None:
-    """Nothing changed, and nobody is told: there is nobody who asked."""
+    """Check that nothing changes and no message is sent, because there is no requester."""
     assert (decision.kind, decision.quote, decision.response["code"]) == ("refused", None, code)
     assert (decision.effects, decision.events) == ((), ())
     assert "Nothing was changed" in decision.response["text"]

@@ -1,4 +1,4 @@
-"""What the commands about a quote's life come to, and every way in which each is refused."""
+"""Tests of the lifecycle commands of a quote: their results, and every refusal of each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def asked(**changes: Any) -> Asked:
 
 
 def check_refused(decision: Decision, code: str) -> str:
-    """Nothing changes, one person is told; returns the words."""
+    """Check that nothing changes and one person gets a message; return its text."""
     assert (decision.kind, decision.quote, decision.events) == ("refused", None, ())
     assert decision.response["code"] == code
     (answer,) = decision.effects

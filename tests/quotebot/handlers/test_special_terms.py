@@ -1,4 +1,4 @@
-"""Special terms of a contract: known by name, a material change, and legal's to agree to."""
+"""Tests of special contract terms: known by name, a material change, and subject to legal's approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof bundle: what is in it, and that the script in it refuses every other bundle. The script runs as people run it, too."""
+"""Tests of the proof bundle: its contents, and that its script refuses every altered bundle, also when run as people run it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PDF_SHA256 = hashlib.sha256(PDF).hexdigest()
 
 
 def loaded_script() -> ModuleType:
-    """Import the stand-alone script from where it lies."""
+    """Import the stand-alone script from its path."""
     with as_file(files("quotebot").joinpath("data", SCRIPT)) as path:
         spec = importlib.util.spec_from_file_location("stand_alone_verifier", path)
         assert spec is not None
@@ -60,7 +60,7 @@ SCRIPT_MODULE = loaded_script()
 
 
 async def with_quote(bench: Bench, folder: Path) -> None:
-    """Create and submit a quote, pretend that its PDF was rendered, and anchor."""
+    """Create and submit a quote, record its PDF as rendered, and anchor."""
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     for request in (
         request_for(create_command(discount="5"), "r1"),
@@ -83,7 +83,7 @@ async def exported(bench: Bench, folder: Path, quote_id: str = QUOTE) -> bytes |
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
-    """A bundle and the public key it verifies with."""
+    """Return a bundle and the public key that verifies it."""
     folder = tmp_path_factory.mktemp("proof")
 
     async def make() -> bytes:
@@ -110,7 +110,7 @@ def packed(content: dict[str, bytes]) -> bytes:
 
 
 def refusal(bundle: bytes, public_pem: bytes, folder: Path) -> str:
-    """Return why the script refuses the bundle."""
+    """Return the script's reason for refusing the bundle."""
     path = folder / "bundle.zip"
     path.write_bytes(bundle)
     with pytest.raises(SCRIPT_MODULE.RefusedError) as refused:
@@ -119,7 +119,7 @@ def refusal(bundle: bytes, public_pem: bytes, folder: Path) -> str:
 
 
 def run_script(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the script far from this checkout: isolated, without site packages."""
+    """Run the script outside this checkout: isolated, without site packages."""
     command = [sys.executable, "-I", "-S", str(script), *map(str, arguments)]
     return subprocess.run(command, cwd=script.parent, capture_output=True, text=True, timeout=60, check=False)
 
@@ -139,7 +139,7 @@ def test_the_script_knows_every_table_of_a_bundle() -> None:
 
 
 async def test_the_bundle_of_a_clone_whose_card_has_moved_is_accepted(bench: Bench, tmp_path: Path) -> None:
-    """A clone has inherited makers, a moved card has a place: each is a table of its own."""
+    """The makers that a clone inherits and the place of a moved card are each in their own table."""
     await with_quote(bench, tmp_path)
     await bench.ledger.reserve(request_for(CloneQuote(QUOTE, "C0SALES", account="Globex"), "r3", actor="U0OTHER"))
     assert await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
@@ -288,7 +288,7 @@ def test_a_foreign_public_key_is_refused(made: tuple[bytes, bytes], tmp_path: Pa
 
 
 def resealed(bundle: bytes, **changes: Any) -> tuple[bytes, bytes]:
-    """Return the bundle with other content, properly signed: what a bug of ours, or a seller who lies, could make."""
+    """Return the bundle with other content, validly signed, as a bug or a dishonest seller could make it."""
     content = members(bundle)
     manifest = json.loads(content[MANIFEST])
     about = {name: value for name, value in manifest.items() if name != "files"}
@@ -350,7 +350,7 @@ def test_a_signed_bundle_that_contradicts_itself_is_refused(
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A bundle whose quote has a row in every table but one; it was revised, sent and cancelled."""
+    """Return a bundle whose quote has a row in every table except one; it was revised, sent and cancelled."""
     folder = tmp_path_factory.mktemp("full")
 
     async def make() -> bytes:

@@ -1,4 +1,4 @@
-"""What is kept for a time only is forgotten when that is over, audited; what is not ended never is."""
+"""Tests of retention by age: ended rows are purged after their time, with an audit event; open ones never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HASH = "0" * 64
 
 
 async def no_rest() -> None:
-    """Between two batches."""
+    """Do not pause between two batches."""
 
 
 def written(bench: Bench, at: int) -> None:
@@ -56,7 +56,7 @@ async def test_retention_purges_expired_rows_in_audited_batches_and_keeps_open_o
     begun = bench.clock.now_ms()
     for number in range(3):
         written(bench, begun + number)
-    bench.clock.ms = begun + 2 + 90 * DAY_MS  # the newest ended exactly so long ago
+    bench.clock.ms = begun + 2 + 90 * DAY_MS  # the newest row ended exactly 90 days ago
     expected = {"readings": 2, "model_calls": 2, "quote_summaries": 2, "crm_conflicts": 0}
     assert await too_old(bench.ledger, KEEPING) == expected
     assert await let_go(bench.ledger, KEEPING, batch=1, between=no_rest) == expected

@@ -1,4 +1,4 @@
-"""Versions of the ruleset in the ledger: one is active, a change is whole and once, and the next command is priced by it."""
+"""Tests of ruleset versions in the ledger: one is active, a change is atomic and made once, and the next command uses it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def who(request_id: str, actor: str = "ann") -> Who:
 
 @pytest.fixture
 async def changes(bench: Bench) -> RulesetChanges:
-    """The changes of a ledger whose bot has started once."""
+    """Return the ruleset changes of a ledger whose bot has started once."""
     found = RulesetChanges(bench.ledger)
     await found.begin(RULESET)
     return found
@@ -80,7 +80,7 @@ def executor(bench: Bench) -> Executor:
 
 
 async def net(bench: Bench, quote_id: str = QUOTE, version: int = 1) -> tuple[str, str]:
-    """Return what a stored version costs, and by which ruleset."""
+    """Return a stored version's net total, and its ruleset."""
     row = bench.row("SELECT pricing FROM quote_versions WHERE quote_id = ? AND version = ?", quote_id, version)
     pricing = json.loads(row["pricing"])
     return pricing["net_total"], pricing["ruleset"]
@@ -154,7 +154,7 @@ async def test_a_name_means_one_content(bench: Bench, changes: RulesetChanges) -
     assert refused.outcome == "refused"
     assert "Version 1 is called sample 1 too" in refused.text
     assert states(bench) == {1: "active"}
-    assert bench.rows("SELECT * FROM ruleset_requests") == []  # what was refused may be asked again
+    assert bench.rows("SELECT * FROM ruleset_requests") == []  # a refused request may be repeated
 
 
 async def test_a_draft_is_replaced_or_discarded_and_its_number_is_not_used_again(bench: Bench, changes: RulesetChanges) -> None:
@@ -213,7 +213,7 @@ async def test_what_cannot_be_done_is_refused_with_its_reason_and_changes_nothin
 
 @asynccontextmanager
 async def another_process(bench: Bench) -> AsyncIterator[RulesetChanges]:
-    """Open the same file a second time, with a connection and a write gate of its own, as another process does."""
+    """Open the same file a second time, with its own connection and write gate, as another process does."""
     audit = Audit(DOMAIN_EVENTS, load_keyring(bench.path.parent))
     database = await open_database(bench.path, audit, bench.clock, bot=False)
     try:

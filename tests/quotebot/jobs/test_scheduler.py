@@ -1,4 +1,4 @@
-"""The scheduler over a real ledger: every slot once, whatever the clock does."""
+"""Tests of the scheduler over a real ledger: every slot fires once, also with clock jumps."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Running:
     executor: Executor
 
     async def works(self) -> None:
-        """Let both work until nothing is due."""
+        """Run both until nothing is due."""
         while await self.scheduler.step() + await self.executor.step():
             pass
 
@@ -108,7 +108,7 @@ def job_of(
     late: int | None = None,
     order: FiringOrder = FiringOrder.REMINDER,
 ) -> ScheduledJob:
-    """A job about quotes that were made this morning, as another part of the bot would have one."""
+    """Return a job about quotes that were made this morning."""
 
     def find(tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
         del tx, job, now
@@ -172,7 +172,7 @@ async def test_expiry_never_overwrites_a_final_state(expiring: Running, state: s
 
     await expiring.bench.ledger.database.write("test", insert)
     await expiring.works()
-    assert expiring.fired() == []  # it is not even asked for; and if it is, because it was open a moment ago:
+    assert expiring.fired() == []  # it is not even requested; and if it is, because it was open just before:
     row = await expiring.done(ExpireQuote(over.valid_until), "raced", quote_id=over.quote_id, actor="quotebot", actor_type="system")
     assert (row["outcome"], json.loads(row["response"])["code"]) == ("refused", "final")
     assert expiring.state(over.quote_id) == state
@@ -379,7 +379,7 @@ async def test_what_was_dropped_while_the_clock_was_wrong_is_fired_when_it_is_ri
     await once.works()
     assert once.slots() == []
     assert bench.row("SELECT outcome, slot FROM schedule_marks") == {"outcome": "dropped", "slot": MORNING + 2 * HOUR_MS}
-    assert await once.scheduler.step() == 0  # and is not looked at again
+    assert await once.scheduler.step() == 0  # and is not checked again
     bench.clock.advance(3 * HOUR_MS - YEAR)
     await once.works()
     assert once.slots() == [MORNING + 2 * HOUR_MS]
@@ -416,7 +416,7 @@ async def test_both_changes_of_the_clocks_have_one_slot_a_day(
 
 
 def _shortened(audit: Audit, until: int, tx: Any) -> None:
-    """Let the quote end earlier, in its row and in its chain."""
+    """Set an earlier end of the quote, in its row and in its chain."""
     tx._connection.execute("UPDATE quotes SET valid_until = ? WHERE quote_id = ?", (until, QUOTE))
     facts = {"state": "priced", "valid_until": until}
     audit.append(tx, MORNING, "quote.stale_noted", actor="quotebot", actor_type="system", aggregate_id=QUOTE, after=facts)
@@ -465,7 +465,7 @@ async def test_slots_that_are_caught_up_with_come_in_order(bench: Bench) -> None
 
 
 async def test_what_is_over_does_not_hide_what_is_due_behind_it(bench: Bench) -> None:
-    """A job that names everything again and again, the oldest first."""
+    """A job whose query returns every row each time, the oldest first."""
     early = tuple(f"Q-2026-1{number:03}" for number in range(AT_ONCE * 2))
     first, both = job_of(Once(HOUR_MS), *early), job_of(Once(HOUR_MS), *early, "Q-2026-2000")
     bench.clock.advance(HOUR_MS)
@@ -555,7 +555,7 @@ APPROVAL = "A-2026-0001-v1-1"
 
 @pytest.fixture
 async def asked(bench: Bench) -> Running:
-    """Every job of the bot; one quote waits for its sales manager since MORNING."""
+    """Return all jobs of the bot, with one quote that waits for its sales manager since MORNING."""
     work = running(bench, *jobs(Settings()))
     await work.created()
     await work.done(SubmitQuote(), "submit", quote_id=QUOTE, version=1)
@@ -563,7 +563,7 @@ async def asked(bench: Bench) -> Running:
 
 
 def steps(work: Running) -> list[tuple[str, str, int]]:
-    """Return what was fired: the job, its slot in hours after MORNING, and what came of it."""
+    """Return the fired slots: the job, its slot in hours after MORNING, and the outcome."""
     names = [row["source_request_id"].split(":") for row in work.fired()]
     hours = [(int(slot) - MORNING) // HOUR_MS for *_, slot in names]
     outcomes = [row["outcome"] for row in work.fired()]

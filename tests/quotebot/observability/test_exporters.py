@@ -1,4 +1,4 @@
-"""What a collector and Sentry are told, with their real packages: enough to see what happened, and nothing that somebody wrote."""
+"""Tests of the exports to a collector and Sentry, with their real packages: enough to diagnose, and no person's text."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ observers.close()
 
 @contextmanager
 def collector(*, answering: bool = True) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """Serve a collector and a Sentry on loopback: its address, and what was posted to it. One that does not answer holds on."""
+    """Serve a collector and a Sentry on loopback; yields its address and the posts. Without `answering` it keeps requests open."""
     got: list[tuple[str, bytes]] = []
     over = threading.Event()
 
@@ -90,7 +90,7 @@ def collector(*, answering: bool = True) -> Iterator[tuple[str, list[tuple[str, 
             return
 
     class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:  # it went away before our answer
+        def handle_error(self, *_: object) -> None:  # the client disconnected before our answer
             return
 
     server = Server(("127.0.0.1", 0), Handler)
@@ -222,7 +222,7 @@ def test_one_that_does_not_answer_delays_no_line_and_the_end_by_two_seconds_at_m
         assert (done.returncode, len(got) >= 2) == (0, True), done.stderr
     writing, closing = (float(word) for word in done.stdout.split())
     assert (done.stderr.count("operation.completed"), "opentelemetry" in done.stderr) == (301, False)
-    assert writing < 5 * CLOSING_SECONDS  # 300 spans, more than may wait here; each waits for nobody
+    assert writing < 5 * CLOSING_SECONDS  # 300 spans, more than the queue holds; none of them blocks
     assert closing < 2 * CLOSING_SECONDS + 3  # and a slow machine
 
 

@@ -1,4 +1,4 @@
-"""What a running bot says of itself over HTTP, and the dashboard and rules that are made for it."""
+"""Tests of a running bot's HTTP endpoints, and of the dashboard and alert rules."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_the_real_bot_is_ready_once_it_is_connected_and_shows_its_numbers(
 
 
 async def names(bench: Bench) -> set[str]:
-    """Every name that may be asked for: what is served, with the endings of its kind."""
+    """Return every name that may be queried: the served ones, with the suffixes of their kind."""
     endings = {"counter": ("_total",), "gauge": ("",), "summary": ("_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
     text = (await Vitals(bench.ledger, Metrics(), []).numbers()).decode()
     return {f"{metric.name}{ending}" for metric in text_string_to_metric_families(text) for ending in endings[metric.type]}
@@ -123,13 +123,13 @@ def rules(checkout: Path) -> list[dict[str, Any]]:
 
 
 def expressions(checkout: Path) -> list[str]:
-    """Everything that the dashboard and the alerts ask for."""
+    """Return every expression of the dashboard and the alerts."""
     board = json.loads((checkout / "docs/monitoring/dashboard.json").read_text("utf-8"))
     return [target["expr"] for panel in board["panels"] for target in panel["targets"]] + [rule["expr"] for rule in rules(checkout)]
 
 
 async def labels(bench: Bench) -> dict[str, set[str]]:
-    """The labels of every number, of a bot that has something of each to tell."""
+    """Return the labels of every metric, of a bot that has values for each."""
     deeds, metrics = Round(bench), Metrics()
     await deeds.owe("crm.create")
     deeds.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))

@@ -1,4 +1,4 @@
-"""Every line about a command or an effect carries the fields by which it is found again, and no customer's data."""
+"""Tests that every log line about a command or an effect has the fields to find it, and no customer data."""
 
 from __future__ import annotations
 

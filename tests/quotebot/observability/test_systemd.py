@@ -1,4 +1,4 @@
-"""What the service manager hears, over a real socket of its kind."""
+"""Tests of the notifications to the service manager, over a real socket of its kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Manager:
-    """A service manager's ear."""
+    """Receiver of a service manager's notifications."""
 
     def __init__(self, ear: socket.socket, address: str) -> None:
         self._ear = ear
@@ -30,7 +30,7 @@ class Manager:
         self._heard: list[str] = []
 
     def heard(self) -> list[str]:
-        """Return everything said so far, in order."""
+        """Return all notifications so far, in order."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._heard.append(self._ear.recv(4096).decode())
@@ -39,7 +39,7 @@ class Manager:
 
 @contextlib.contextmanager
 def listening(name: str) -> Iterator[Manager]:
-    """Listen under a path, or an abstract name of Linux's (@...)."""
+    """Listen on a path, or on an abstract name of Linux (@...)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.settimeout(0)
         ear.bind(name.replace("@", "\0", 1))

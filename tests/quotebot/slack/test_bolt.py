@@ -20,7 +20,7 @@ BLOCKS = [{"type": "section", "text": {"type": "mrkdwn", "text": "hello"}}]
 
 
 async def acknowledged(listener: Callable[[Any], Awaitable[None]]) -> list[Any]:
-    """Let a listener answer a typed command; return what left as acknowledgements."""
+    """Run a listener on a typed command; return the acknowledgements that were sent."""
     left: list[Any] = []
 
     class Client:

@@ -1,4 +1,4 @@
-"""The budget of one person: commands beyond it are refused before anything is recorded, and nobody else is affected."""
+"""Tests of a person's command budget: commands beyond it are refused before they are recorded, and others are unaffected."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_person_silent_longest_is_forgotten_first(monkeypatch: pytest.Monkey
 
 @pytest.fixture
 async def busy(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
-    """A bot whose rep has one quote and no command left."""
+    """Yield a bot whose rep has one quote and no command left."""
     async with bot_in(world, tmp_path / "busy", commands_per_minute=5) as deal:
         for number in range(5):
             await deal.slash(f"new for Acme {number}: 1 pro")

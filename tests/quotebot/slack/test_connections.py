@@ -1,4 +1,4 @@
-"""A connection that breaks under an acknowledgement costs nobody the loop: the acknowledgement waits for the next one."""
+"""Tests of a connection that breaks during an acknowledgement: the loop continues, and the next connection sends it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class Nobody:
-    """Takes what arrives, and does nothing with it."""
+    """Receiver that ignores all envelopes."""
 
     def take(self, envelope: dict[str, Any], link: Link) -> None:
-        """Let it be."""
+        """Do nothing."""
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
-        """Let it be."""
+        """Do nothing."""
 
 
-@pytest.mark.timeout(30)  # without the mend the loop never comes back, and no timeout of its own fires
+@pytest.mark.timeout(30)  # without the fix the loop hangs, and no timeout of its own fires
 async def test_message_on_a_connection_that_just_broke_is_sent_over_the_next_one(tmp_path: Path) -> None:
     ports = Ports()
     async with World(tmp_path / "world").serve() as world, aiohttp.ClientSession() as session:
@@ -46,7 +46,7 @@ async def test_message_on_a_connection_that_just_broke_is_sent_over_the_next_one
             connection = broken.socket._response.connection
             assert connection is not None
             assert connection.transport is not None
-            connection.transport.abort()  # its reader hears of it in the next turn of the loop
+            connection.transport.abort()  # its reader notices this in the next turn of the loop
             assert links.alive
             await links.send('{"envelope_id": "1"}', broken)
             assert list(links._links) != [broken]
@@ -58,7 +58,7 @@ async def test_message_on_a_connection_that_just_broke_is_sent_over_the_next_one
 
 
 class Noting(Nobody):
-    """Notes the envelopes in the order in which they are taken."""
+    """Receiver that records the envelopes in the order of their arrival."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -69,7 +69,7 @@ class Noting(Nobody):
 
 
 def reading(contended: Callable[[], bool] | None) -> tuple[Noting, Callable[[str, int], bool]]:
-    """Return what was taken, and a function that reads a frame of an envelope with so many characters of text."""
+    """Return the receiver, and a function that reads a frame whose envelope has this number of characters of text."""
     inbox = Noting()
     links = Links(AsyncWebClient(), "", inbox, clock=cast("Clock", None), draw=lambda low, _: low, contended=contended)
     link = Link(cast("aiohttp.ClientWebSocketResponse", None), asyncio.get_running_loop().create_future())

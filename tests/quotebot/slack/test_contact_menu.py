@@ -1,4 +1,4 @@
-"""The customer's contacts where a quote is marked as sent: offered to its own workspace, chosen or typed."""
+"""Tests of the contact menu when a quote is marked as sent: offered to its own workspace, chosen or typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters in the operators' channel: the card, its buttons, and two operators at once."""
+"""Tests of dead letters in the operators' channel: the card, its buttons, and two operators at once."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_value_of_another_build_is_none(text: str) -> None:
 
 @pytest.fixture
 async def outage(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
-    """A deal whose write to Salesforce was given up, and its card in the operators' channel."""
+    """Yield a deal whose write to Salesforce failed for good, with its card in the operators' channel."""
     settings: dict[str, Any] = {
         "ops_channel": "C0OPS",
         "operators": ("U0OPERATOR", "U0DEALDESK"),
@@ -131,7 +131,7 @@ async def outage(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
 
 
 async def posted(deal: Deal) -> dict[str, Any]:
-    """Wait until the letter has its card, and return it."""
+    """Wait until the dead letter has its card, and return the card."""
 
     async def cards() -> list[dict[str, Any]]:
         return [m for m in (await deal.get("state"))["messages"] if m["channel"] == "C0OPS" and m["blocks"]]
@@ -150,7 +150,7 @@ async def press(deal: Deal, user: str, action_id: str, *, stale: bool = False) -
 
 
 async def told(deal: Deal, user: str) -> str:
-    """Return the last thing this operator was told in private."""
+    """Return the last ephemeral message to this operator."""
     messages = (await deal.get("state"))["messages"]
     text: str = [m["text"] for m in messages if m["channel"] == "C0OPS" and m["ephemeral_for"] == user][-1]
     return text
@@ -160,7 +160,7 @@ async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_
     card = await posted(outage)
     assert message_problems(card["text"], card["blocks"]) == []
     assert f"crm.create of {FIRST_QUOTE}" in card["text"]
-    both = ("U0OPERATOR", "U0DEALDESK")  # on both screens the button is still there
+    both = ("U0OPERATOR", "U0DEALDESK")  # both still see the button
     await asyncio.gather(*(press(outage, user, RETRY, stale=True) for user in both))
     await outage.settled()
     assert len(await outage.crm()) == 1
@@ -173,7 +173,7 @@ async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_
     done = await posted(outage)
     assert "Done after all" in done["text"]
     assert f"Retried by <@{first}>" in str(done["blocks"])
-    assert "came true after all" in (await outage.replies())[-1]["text"]  # the thread's last word is no longer "failed for good"
+    assert "came true after all" in (await outage.replies())[-1]["text"]  # the thread's last message is no longer "failed for good"
     assert "failed" not in await outage.card_text()
 
 
@@ -222,7 +222,7 @@ async def test_at_most_twenty_cards_wait_for_a_decision_and_none_is_about_a_card
         round_.performer.sends.append(AdapterError(Failure.NOT_FOUND, "gone", "The channel is gone."))
     while await round_.step():
         pass
-    for reference in ("1", "3"):  # at a terminal: its cards count no more
+    for reference in ("1", "3"):  # at a terminal: its cards no longer count
         await dead_letters(bench.ledger).discard(reference, actor="operator", reason="not wanted", follow=no_follow_ups)
     assert await announce_dead_letters(bench.ledger, "C0OPS") == 2
     for row in bench.rows("SELECT id FROM effects WHERE state = 'failed' AND class = 'crm.create'"):

@@ -1,4 +1,4 @@
-"""`/quote delegate`: what can be typed, what it means in days, and what people read about it."""
+"""Tests of `/quote delegate`: its syntax, its dates, and its messages."""
 
 from __future__ import annotations
 

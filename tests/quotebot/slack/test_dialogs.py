@@ -1,4 +1,4 @@
-"""Buttons and forms in the running bot: a whole life by clicks, a form sent twice, a click that came too late."""
+"""Tests of buttons and forms in the running bot: a whole lifecycle by clicks, a form sent twice, a late click."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OPERATIONS = "SELECT action_kind, outcome FROM operations ORDER BY id"
 
 
 async def form(deal: Deal, user: str = "U0REP") -> dict[str, Any]:
-    """Return the form the person has open."""
+    """Return the form that the person has open."""
     (view,) = [view for view in (await deal.get("state"))["views"] if view["user"] == user]
     found: dict[str, Any] = view
     return found
 
 
 async def send(deal: Deal, user: str = "U0REP", **values: str) -> dict[str, Any]:
-    """Fill in the form the person has open, and send it."""
+    """Fill in and send the form that the person has open."""
     view = await form(deal, user)
     answer: dict[str, Any] = await deal.post(
         "submit", user=user, view_id=view["view"]["id"], values={name: {name: value} for name, value in values.items()}

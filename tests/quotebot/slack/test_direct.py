@@ -1,4 +1,4 @@
-"""A direct message to the bot: read as a mention is, confirmed in a form that asks for the channel, never a change by itself."""
+"""Tests of direct messages to the bot: read like a mention, confirmed in a form with the channel, never a change by themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def write(deal: Deal, text: str) -> dict[str, Any]:
 
 
 async def said(deal: Deal) -> list[dict[str, Any]]:
-    """Return what the bot said there, to the one person who sees it."""
+    """Return the bot's messages in the direct conversation."""
     messages = (await deal.get("state"))["messages"]
     return [each for each in messages if each["channel"] == DIRECT and each["bot_id"] and each["ephemeral_for"] == "U0REP"]
 
@@ -75,7 +75,7 @@ async def test_what_the_model_read_is_confirmed_in_the_same_form(world: World, t
         assert await kinds(deal) == ["message.read applied", "message.answer applied"]
         (proposal,) = await said(deal)
         assert "A model read this" in proposal["text"]
-        for lines in ("150 pro", "150 pro, 5 sso"):  # a form can be asked for again, and makes no second quote
+        for lines in ("150 pro", "150 pro, 5 sso"):  # a form can be opened again, and makes no second quote
             await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
             (view,) = (await deal.get("state"))["views"]
             assert "150 pro" in str(view["view"]["blocks"])

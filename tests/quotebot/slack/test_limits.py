@@ -1,4 +1,4 @@
-"""Input limits at every Slack entry point: text over its limit is refused or cut before anything reads it."""
+"""Tests of input limits at every Slack entry point: text over its limit is refused or cut before it is parsed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.rig import FIRST_QUOTE, GOLDEN, Deal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLANKS = f"x{' ' * 39_900}y"  # quadratic under a searched pattern that begins with blanks
-MARKS = "a" + "\u0315\u0301" * 19_000  # quadratic to bring into a normal form
+BLANKS = f"x{' ' * 39_900}y"  # quadratic in a regex search whose pattern begins with spaces
+MARKS = "a" + "\u0315\u0301" * 19_000  # quadratic to normalize
 FLOODS = {"blanks": BLANKS, "marks": MARKS, "mentions": "<@U0" * 10_000}
 OPERATIONS = "SELECT 1 FROM operations"
 

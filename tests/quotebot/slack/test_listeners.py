@@ -16,14 +16,14 @@ from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-EMPTY = (  # but for the ruleset that every ledger begins with
+EMPTY = (  # except for the ruleset that every new ledger contains
     "SELECT 1 FROM operations UNION ALL SELECT 1 FROM deliveries "
     "UNION ALL SELECT 1 FROM audit_events WHERE event_type NOT LIKE 'ruleset.%'"
 )
 
 
 async def form(deal: Deal, user: str = "U0MANAGER") -> dict[str, Any]:
-    """Return the form the person has open."""
+    """Return the form that the person has open."""
     (view,) = [view for view in (await deal.get("state"))["views"] if view["user"] == user]
     found: dict[str, Any] = view
     return found
@@ -41,7 +41,7 @@ async def stale_click(deal: Deal, action_id: str, user: str) -> dict[str, Any]:
 
 
 def _without_given_id(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block as it was sent: Slack names those that came without a name."""
+    """Return a block as it was sent: Slack adds ids to blocks without one."""
     return {key: value for key, value in block.items() if key != "block_id" or value == "quote.actions"}
 
 
@@ -132,7 +132,7 @@ async def test_a_button_of_another_build_is_explained_and_does_nothing(world: Wo
 
 
 async def asked_back(deal: Deal) -> dict[str, Any]:
-    """Type the golden deal twice; return the question the person sees."""
+    """Type the golden deal twice; return the question that the person sees."""
     for _ in range(2):
         await deal.slash(GOLDEN)
         await deal.settled()
@@ -211,7 +211,7 @@ async def test_an_empty_reason_is_an_error_inside_the_form(deal: Deal) -> None:
     await deal.submitted_deal()
     await deal.click(REJECT, user="U0MANAGER")
     before = await deal.rows(EMPTY)
-    answer = await send_form(deal, " \u200f ")  # more than the client checks for, still nothing to read
+    answer = await send_form(deal, " \u200f ")  # passes the client's check, but has no visible text
     assert answer["ack"] == {"response_action": "errors", "errors": {"reason": messages.reason_needed()}}
     assert (await form(deal))["errors"] == {"reason": messages.reason_needed()}
     assert await deal.rows(EMPTY) == before

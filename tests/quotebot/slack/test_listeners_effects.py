@@ -1,4 +1,4 @@
-"""The buttons under what a quote owes: where they are, who may press them, and what two presses or a late one come to."""
+"""Tests of the buttons for a quote's effects: their places, their permissions, and double or late presses."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_value_of_another_build_is_none(text: str) -> None:
 async def press(
     bench: Bench, quote_id: str, deed: Deed, *, actor: str = "U0REP", request: str = "p", **more: Any
 ) -> tuple[str, str]:
-    """Press a button about the write to Salesforce; return the code and the words of the answer."""
+    """Press a button for the write to Salesforce; return the code and the text of the answer."""
     effect_id = more.pop("effect_id", None) or bench.row("SELECT id FROM effects WHERE class = 'crm.create'")["id"]
     payload = ActOnEffect(deed, effect_id, more.pop("cycle", 1))
     follow = performer_of(bench).follow_ups
@@ -141,7 +141,7 @@ async def press(
 
 
 async def failed_once(bench: Bench, settlement: Settlement | None = None) -> None:
-    """Let the first try of the write to Salesforce fail; the next one is due in an hour."""
+    """Fail the first attempt of the write to Salesforce; the next one is due in an hour."""
     await settle(bench, effects.CRM, settlement or Retry(NO_ANSWER, 3_600_000))
 
 

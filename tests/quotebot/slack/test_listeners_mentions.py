@@ -1,4 +1,4 @@
-"""A message that mentions the bot: a proposal to confirm, an answer in private, never a change by itself."""
+"""Tests of messages that mention the bot: a proposal to confirm, an ephemeral reply, never a change by themselves."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_text_the_fixed_rules_cannot_read_is_read_by_the_model_and_propose
         written = await write(deal, "@quotebot 150 pro for Globex, 2 years, they sign soon")
         await deal.redeliver(mention_of(written), "retry", 2)
         await deal.settled()
-        await write(deal, "@quotebot 150 pro for Acme, 2 years")  # fixed rules read it whole
+        await write(deal, "@quotebot 150 pro for Acme, 2 years")  # fixed rules can read all of it
         await write(deal, f"@quotebot submit {FIRST_QUOTE}")
         await deal.settled()
         assert await kinds(deal) == ["message.read applied", "message.answer applied", "quote.propose applied"]

@@ -1,4 +1,4 @@
-"""Accounts that are offered while somebody types: asked for once a minute, within a bound, never in the way of typing."""
+"""Tests of account suggestions: one request per minute and text, within a bound, without a delay of typing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOBODY: Any = cast("Any", None)
 
 
 class Org:
-    """Salesforce as the lookup knows it; `asked` is what came through to it."""
+    """Salesforce as the lookup uses it; `asked` are the requests that reached it."""
 
     def __init__(self, *names: str) -> None:
         self.names, self.away = names, False
@@ -65,7 +65,7 @@ async def test_what_was_found_is_remembered_for_a_minute_and_a_failure_is_not() 
 
 
 async def options_of(surface: Surface, typed: str) -> Any:
-    """Send what Slack sends while somebody types; return what is acknowledged."""
+    """Send the request that Slack sends while a person types; return the acknowledgement."""
     answered: list[SocketModeResponse] = []
 
     class Client:
@@ -134,6 +134,6 @@ async def test_a_look_that_drips_is_cut_at_its_own_deadline(tmp_path: Path) -> N
     script = Scripted(http(200, b"{}").replace(b"Length: 2", b"Length: 999"), drip=True)
     async with talking_to(script, tmp_path) as client:
         with pytest.raises(AdapterError) as error:
-            await client.find_accounts("ac", 1.0)  # enough to get there on a busy machine
+            await client.find_accounts("ac", 1.0)  # enough to reach the call on a busy machine
         await script.gone.wait()
     assert (error.value.code, error.value.possibly_applied) == ("timeout", False)

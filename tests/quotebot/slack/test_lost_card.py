@@ -1,4 +1,4 @@
-"""Somebody deletes a quote's card: one new card takes its place, and its thread goes on below it."""
+"""Tests of a deleted card: one new card replaces it, and its thread continues below the new one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_deleted_card_is_posted_anew_once_and_the_quote_goes_on_in_its_t
 
 
 async def owed(bench: Bench) -> tuple[Effect, Effect]:
-    """Return a card and a notice of one quote that are both under way."""
+    """Return a card and a notice of one quote that are both in flight."""
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
@@ -90,7 +90,7 @@ async def test_updates_to_a_deleted_card_post_one_new_card_and_keep_the_notice(
     assert said.payload["what"] == "notice"
     assert said.payload["text"] == notice.payload["text"]
     await bench.ledger.settle(said, Delivered("1700000099.000200", {}), decide)
-    await settle(bench, effects.CARD, Delivered(None, {}))  # what was drawn on the one that is gone
+    await settle(bench, effects.CARD, Delivered(None, {}))  # the update of the deleted card
     assert bench.row(REPLACED)["n"] == 1
 
 

@@ -1,4 +1,4 @@
-"""The opportunity in the new quote's form: offered for the chosen account, read when the form is sent, refused for another."""
+"""Tests of the opportunity in the new quote's form: offered for the chosen account, read on submit, refused for another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RENEWAL = OpenOpportunity(DEAL, ACME, "Renewal 2027", "Negotiation/Review", "202
 
 @dataclass
 class Org:
-    """Salesforce as the lookup knows it."""
+    """Salesforce as the lookup uses it."""
 
     found: tuple[OpenOpportunity, ...] = (RENEWAL,)
     away: bool = False
@@ -59,7 +59,7 @@ class Org:
 
 @dataclass
 class Redrawn:
-    """What Slack was asked to draw anew."""
+    """A Slack that records the redrawn views."""
 
     views: list[dict[str, Any]] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ def surface(org: Org, slack: Redrawn | None = None) -> Surface:
 
 
 async def answer(surface: Surface, payload: Mapping[str, Any]) -> Any:
-    """Send what Slack sends; return what is acknowledged."""
+    """Send a payload as Slack does; return the acknowledgement."""
     answered: list[SocketModeResponse] = []
 
     class Client:
@@ -137,7 +137,7 @@ async def test_the_menu_offers_what_is_open_with_its_day_and_stage() -> None:
 
 
 def sent(account: str, opportunity: str, *, typed: str = "", currency: str = "USD") -> Filled | dict[str, str]:
-    """Return what a sent form comes to whose menu was offered for Acme Corp."""
+    """Return the result of a sent form whose menu was offered for Acme Corp."""
     view = crm_fields.with_opportunities(opened(), "Acme Corp")
     assert view is not None
     block = crm_fields.block_of("Acme Corp")

@@ -1,4 +1,4 @@
-"""More than can be done in time: it is refused in time, and what is said of it is true. The socket's wire is a list here."""
+"""Tests of overload: excess commands are refused in time, and every message is true. The socket is replaced by a list."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from quotebot.views.card import Card
 
 BUDGET_SECONDS = 2.0
-LINK = cast("Link", None)  # nobody looks at it but the wire
+LINK = cast("Link", None)  # only the wire uses it
 
 
 class Wire:
-    """The far end of the socket: what was sent over it."""
+    """The far end of the socket: records the sent frames."""
 
     alive = True
 
@@ -49,14 +49,14 @@ class Wire:
         self.sent.append(json.loads(text))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def texts(self) -> list[str]:
         return [ack["payload"]["text"] for ack in self.sent]
 
 
 class Desk:
-    """The real way from an envelope to the ledger, and no worker behind it."""
+    """The real path from an envelope to the ledger, without a worker."""
 
     def __init__(self, bench: Bench, commands_per_minute: int | None = None) -> None:
         self.wire, self.precedence, arrivals = Wire(), Precedence(bench.clock), dict[str, float]()
@@ -129,7 +129,7 @@ async def test_a_burst_is_recorded_in_a_few_commits_and_each_ack_is_of_a_recorde
 async def test_what_waited_past_its_budget_is_refused_and_nothing_of_it_is_recorded(bench: Bench, desk: Desk) -> None:
     for number in range(2 * AT_ONCE):
         desk.type(number)
-    bench.clock.advance(round(BUDGET_SECONDS * 1000))  # before any of them got to the ledger, or even to Bolt
+    bench.clock.advance(round(BUDGET_SECONDS * 1000))  # before any of them reached the ledger, or even Bolt
     await _all_answered(desk, 2 * AT_ONCE)
     assert desk.wire.texts() == [messages.nothing_recorded()] * (2 * AT_ONCE)
     assert bench.rows("SELECT 1 FROM operations") == []
@@ -175,7 +175,7 @@ async def test_workers_yield_to_a_waiting_acknowledgement_for_a_bounded_time() -
     precedence = Precedence(clock)
     assert await precedence.turn() == QUIET
     precedence.begin()
-    assert await precedence.turn() == BUSY  # a moment later, although nobody was answered
+    assert await precedence.turn() == BUSY  # also later, although none was answered
     waiting = asyncio.create_task(precedence.turn())
     await asyncio.wait([waiting], timeout=0.001)
     precedence.end()
@@ -192,7 +192,7 @@ async def test_workers_pause_during_overload_until_it_ends_or_a_limit_is_reached
         precedence.reserving()
         precedence.end()
     assert precedence.flooded
-    assert await precedence.turn() == BUSY  # it takes one, for nothing that is owed is stopped
+    assert await precedence.turn() == BUSY  # it takes one: pending effects are never stopped
     waiting = asyncio.create_task(precedence.turn())
     await asyncio.wait([waiting], timeout=0.001)
     assert not waiting.done()

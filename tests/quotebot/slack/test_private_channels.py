@@ -1,4 +1,4 @@
-"""Quotes made in a private channel: in full for its members, approvers and operators; their outline for everybody else."""
+"""Tests of quotes made in a private channel: in full for members, approvers and operators, in outline for others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quotebot.sandbox.world import World
 
 SECRET = "new for Very Secret Corp: 150 pro; term 12m; discount 15%"
-# The number stands alone: a correlation id may hold the same digits.
+# The number must stand alone, because a correlation id may contain the same digits.
 FACTS = re.compile(r"Secret|\b150\b|USD|15 %")
 READS = ("show {}", "status {}", "explain {}", "compare {}", "audit {}", "simulate {}: discount 20%")
 COLLEAGUE, NEWCOMER = "U0COLLEAGUE", "U0NEWCOMER"
@@ -31,7 +31,7 @@ COLLEAGUE, NEWCOMER = "U0COLLEAGUE", "U0NEWCOMER"
 
 @pytest.fixture
 async def quoted(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
-    """A quote in #deals, which is private: the rep and a colleague are in it, a newcomer is in #general alone."""
+    """Yield a quote in the private #deals: the rep and a colleague are members, a newcomer is only in #general."""
     people, places = world.slack.directory.people, world.slack.directory.channels
     for user in (COLLEAGUE, NEWCOMER):
         people[user] = Person(user, user[2:].lower(), user[2:].title(), "rep", team_id=TEAM_ID)

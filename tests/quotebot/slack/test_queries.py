@@ -1,4 +1,4 @@
-"""The answers to list, compare, explain and simulate: true, short, for one's own workspace, and recorded nowhere."""
+"""Tests of list, compare, explain and simulate: true, short, limited to the own workspace, and never recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def executor(bench: Bench) -> Executor:
 
 @pytest.fixture
 async def revised(bench: Bench, executor: Executor) -> Bench:
-    """The golden quote, in its second version."""
+    """Make the second version of the golden quote."""
     await bench.ledger.reserve(request_for(create_command(), "1"))
     change = parse(f"revise {QUOTE}: remove support; discount 8%", "C0SALES", RULES.catalogue)
     assert isinstance(change, ChangeRequest)
@@ -43,7 +43,7 @@ async def revised(bench: Bench, executor: Executor) -> Bench:
 
 
 async def said(bench: Bench, text: str, *, user: str = "U0REP", team: str = "T0HOME") -> str:
-    """Ask; nothing may be recorded for it."""
+    """Ask a query, check that nothing is recorded, and return the answer."""
     asked = parse(text, "C0SALES", RULES.catalogue)
     assert isinstance(asked, READ), asked
     return await answered(bench, asked, user=user, team=team)

@@ -30,13 +30,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def reconnected(world: World, deal: Deal) -> None:
-    """Wait until the old connection is gone and a command is answered over a new one."""
+    """Wait until the old connection is closed and a command is answered over a new one."""
     await eventually(lambda: world.socket.connections == 0, "the connection to be cut", RECONNECT_SECONDS)
     await answered(deal, "help")
 
 
 async def answered(deal: Deal, text: str) -> None:
-    """Type a command until it is answered, as a person does; one typed while there is no connection is lost."""
+    """Type a command until it is answered, as a person would; without a connection it is lost."""
 
     async def once() -> bool:
         return (await deal.slash(text))["ack"] is not None
@@ -98,13 +98,13 @@ HEAD = '"envelope_id":"E1","type":"slash_commands","accepts_response_payload":tr
 
 
 def envelope(payload: dict[str, Any], envelope_id: str = "E1", *, id_last: bool = False) -> str:
-    """Return an envelope as Slack sends it, or with its id behind the payload."""
+    """Return an envelope as Slack sends it, or with its id after the payload."""
     frame = {"envelope_id": envelope_id, "type": "slash_commands", "accepts_response_payload": True, "payload": payload}
     return json.dumps(dict(reversed(frame.items())) if id_last else frame)
 
 
 async def test_a_frame_over_one_mebibyte_is_acknowledged_audited_and_dropped(world: World, deal: Deal) -> None:
-    for n, size in enumerate((MIB, 5 * MIB)):  # over our limit, and over the one at which aiohttp hangs up by itself
+    for n, size in enumerate((MIB, 5 * MIB)):  # over our limit, and over the limit at which aiohttp disconnects
         frame = envelope({"text": "x" * size}, f"E{n}", id_last=bool(n))
         ack = await world.socket.deliver(frame, f"E{n}", "slash_commands")
         assert (ack.payload, ack.error) == ({}, None)
@@ -173,7 +173,7 @@ def test_looking_for_the_envelope_id_takes_no_time_worth_speaking_of(edge: str) 
 
 
 async def test_while_it_closes_the_last_command_is_acknowledged_and_a_new_one_is_not(tmp_path: Path) -> None:
-    """What it will not execute it must not acknowledge: the world delivers it again to the next bot."""
+    """The bot must not acknowledge a command that it will not record: Slack redelivers it to the next bot."""
     async with World(tmp_path / "world", ack_seconds=1.0).serve() as world, aiohttp.ClientSession() as session:
         stop = asyncio.Event()
         bot = asyncio.create_task(run_bot(settings_for(world, tmp_path / "bot"), stop))

@@ -1,4 +1,4 @@
-"""The connection to Slack comes back, from whatever breaks it, and what was typed meanwhile is neither lost nor done twice."""
+"""Tests of the reconnection to Slack after every kind of break: commands typed meanwhile are neither lost nor repeated."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 Fault = tuple[str, str, dict[str, Any]]  # target, effect, and the rest
 BACK_SECONDS = 3.0
-NOISE_SECONDS = 1.0  # of a machine that others use: what is asked for is BACK_SECONDS
+NOISE_SECONDS = 1.0  # tolerance on a busy machine: the goal is BACK_SECONDS
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A world that gives up on an acknowledgement early: what is typed into a dead connection is soon known to be lost."""
+    """Yield a world with a short acknowledgement timeout, so that commands on a dead connection are soon known to be lost."""
     async with World(tmp_path / "world", ack_seconds=0.25).serve() as served:
         yield served
 
@@ -107,7 +107,7 @@ async def test_with_two_connections_one_that_dies_is_not_noticed_by_anybody(worl
 
 
 async def test_an_ack_whose_connection_is_gone_leaves_over_the_next_one(world: World, deal: Deal) -> None:
-    """The reservation is held up while the connection is replaced; Slack takes an acknowledgement over any."""
+    """The reservation is delayed while the connection is replaced; Slack accepts an acknowledgement over any connection."""
     world.socket._ack_seconds = 3.0
     with gate_held(deal.data_dir / "ledger.db"):
         typed = asyncio.create_task(deal.slash("new for Acme: 1 pro"))

@@ -176,7 +176,7 @@ async def test_a_dropped_envelope_is_audited_with_its_id_and_size(bench: Bench, 
 async def test_a_dropped_envelope_that_cannot_be_audited_in_time_is_dropped_all_the_same(bench: Bench) -> None:
     with gate_held(bench.path):
         await Reserver(bench.ledger, team_id="T0HOME", ack_budget_seconds=0.1).drop(None, 2_000_000)
-    await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
+    await bench.ledger.database.write("next", lambda _: None)  # everything that was queued has run
     assert bench.counts() == dict.fromkeys(bench.counts(), 0)
 
 
@@ -201,13 +201,13 @@ async def test_what_could_not_be_recorded_in_time_is_said_so_and_truly_is_not(be
     with gate_held(bench.path):
         answer = await received(impatient)
     assert answer == Answer(recorded=False, text="Nothing was recorded and nothing was done. Try again.")
-    await bench.ledger.database.write("next", lambda _: None)  # whatever was queued has had its turn
+    await bench.ledger.database.write("next", lambda _: None)  # everything that was queued has run
     assert bench.counts() == dict.fromkeys(bench.counts(), 0)
     assert (await received(impatient)).text.startswith(messages.working(""))
 
 
 async def test_what_had_begun_at_the_deadline_is_not_called_unrecorded(bench: Bench) -> None:
-    """A slow neighbour in the same commit keeps the outcome open."""
+    """A slow write in the same commit leaves the outcome open."""
     finish = threading.Event()
 
     def slow(_: Tx) -> None:

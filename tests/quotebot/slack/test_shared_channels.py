@@ -1,4 +1,4 @@
-"""Facts of a quote and externally shared channels: posted where it is listed, by direct message everywhere else."""
+"""Tests of quotes and externally shared channels: posted in listed channels, sent as direct messages otherwise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "new for Very Secret Corp: 150 pro; term 12m; discount 15%"
 
 
 async def seen_in(deal: Deal, channel: str) -> str:
-    """Return everything that everybody in a channel reads, as one text."""
+    """Return everything that is visible to all in a channel, as one text."""
     state = await deal.get("state")
     messages = [each for each in state["messages"] if each["channel"] == channel and not each["ephemeral_for"]]
     files = [each for each in state["files"] if channel in each["shares"]]
@@ -199,7 +199,7 @@ async def test_direct_card_whose_answer_is_lost_is_posted_once(deal: Deal, effec
 
 
 async def announced(deal: Deal) -> str:
-    """Wait until the card of a dead letter was posted or was not, and return the state of that effect."""
+    """Wait until the effect of a dead letter's card has ended, and return its state."""
     found: list[str] = []
 
     async def settled() -> bool:

@@ -1,4 +1,4 @@
-"""What is said to the bot in a quote's thread: shown as a change of that quote, made by a click alone, once."""
+"""Tests of messages to the bot in a quote's thread: shown as a change of that quote, applied only by a click, once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUOTE = example_quote()
 
 
 def answered(text: str) -> tuple[str, ReviseQuote | None]:
-    """Return what is said to a message in the thread of the golden quote, and the change its button makes."""
+    """Return the reply to a message in the golden quote's thread, and the change that its button makes."""
     answer = proposed(text, QUOTE, RULES, MORNING)
     assert answer is not None, text
     said, blocks = answer
@@ -147,7 +147,7 @@ async def test_thread_change_is_shown_to_its_author_only_and_made_once_by_a_clic
         return (await deal.whispers("U0REP"))[-1]
 
     before = await deal.whispers("U0REP")
-    assert await said("make it 200 pro") == before[-1]  # nobody spoke to the bot
+    assert await said("make it 200 pro") == before[-1]  # the message was not for the bot
     assert "• Pro: 150 → 200" in await said("@quotebot make it 200 pro, 12% discount")
     assert f"Quote {FIRST_QUOTE}" in await said("@quotebot status")
     assert "I only propose new quotes" in await said("@quotebot submit")
@@ -159,7 +159,7 @@ async def test_thread_change_is_shown_to_its_author_only_and_made_once_by_a_clic
     await deal.settled()
     assert f"{FIRST_QUOTE} v2" in (await deal.card())["text"]
     assert len(await deal.cards()) == 1
-    await deal.click_ephemeral(APPLY)  # the same button again: v1 is no more
+    await deal.click_ephemeral(APPLY)  # the same button again: v1 is superseded
     await deal.settled()
     assert f"{FIRST_QUOTE} v1 is superseded" in (await deal.whispers("U0REP"))[-1]
     outcomes = await deal.rows("SELECT outcome FROM operations WHERE action_kind = 'quote.revise' ORDER BY id")

@@ -1,4 +1,4 @@
-"""What can be typed about a quote that exists, and what each unclear way of typing it is answered with."""
+"""Tests of typed commands on an existing quote, and of the answer to each unclear one."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ MEANINGS: dict[str, Any] = {
     "list all sent lost for Acme Corp page 2": ListRequest(
         mine=False, states=frozenset({QuoteState.SENT, QuoteState.LOST}), account="Acme Corp", page=2
     ),
-    "list Allied Openers": ListRequest(account="Allied Openers"),  # names that begin like keywords
+    "list Allied Openers": ListRequest(account="Allied Openers"),  # the names begin like keywords
     "list &lt;@U0OTHER|ann&gt; draft": ListRequest(mine=False, owner="U0OTHER", states=frozenset({QuoteState.DRAFT})),
 }
 
@@ -143,7 +143,7 @@ def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> Non
     assert {verb for verb, meaning in said.items() if not isinstance(meaning, GrammarProblem)} == {
         *("help", "list", "ls", "ops"),
         *("delegate", "ooo"),
-        *("new", "start", "create"),  # a form asks
+        *("new", "start", "create"),  # opens a form
     }
 
 

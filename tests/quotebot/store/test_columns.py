@@ -1,4 +1,4 @@
-"""The classification of columns is complete: it names every table and column that the migrations make, each once."""
+"""Tests that the classification of columns is complete: it names each table and column of the migrations once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that the audit binds: any cell, row or deletion that no commit of ours made is found, and the row is named."""
+"""Tests of the tables bound to the audit: any foreign change of a cell, row or deletion is found, and the row is named."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CELLS: Final = [
     for column in [*table.chained.split(), *table.derived.split()]
     if name != "schema_migrations"  # tests/quotebot/cli/test_changed_schema.py
 ]
-UNIQUE: Final = {  # what a copied row has to have of its own, beside its key
+UNIQUE: Final = {  # columns that must be unique in a copied row, besides its key
     "quotes": {"created_by_operation": "'x'"},
     "rulesets": {"state": "'discarded'"},
     "crm_conflicts": {"state": "'over'"},
@@ -55,7 +55,7 @@ UNIQUE: Final = {  # what a copied row has to have of its own, beside its key
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a ledger with a row in every bound table."""
+    """Return the file of a ledger with a row in every bound table."""
     path = tmp_path_factory.mktemp("history") / "ledger.db"
     asyncio.run(everything(path))
     return path
@@ -63,7 +63,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(origin: Path, tmp_path: Path) -> Path:
-    """A copy of it, with its key."""
+    """Return a copy of it, with its key."""
     for file in (origin, origin.with_name("audit-0001.key")):
         shutil.copyfile(file, tmp_path / file.name)
         (tmp_path / file.name).chmod(0o600)
@@ -72,12 +72,12 @@ def copy(origin: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def kept(origin: Path) -> Backup:
-    """A backup of it."""
+    """Return a backup of it."""
     return make_backup(Settings(_env_file=None, data_dir=origin.parent), MORNING, folder=origin.parent / "kept")
 
 
 def found_in(path: Path) -> Finding | None:
-    """Verify the audit and the tables."""
+    """Verify the audit and the tables; return the finding."""
     with closing(open_read_only(path)) as connection:
         connection.execute("BEGIN")
         tx = SqliteTx(connection, schema_and_statements()[1], None)
@@ -87,7 +87,7 @@ def found_in(path: Path) -> Finding | None:
 
 
 def edited(path: Path, *statements: str) -> None:
-    """Write to a stopped ledger past its guards and its constraints."""
+    """Write to a stopped ledger without its guards and constraints."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -103,7 +103,7 @@ def edited(path: Path, *statements: str) -> None:
 
 
 def change_of(path: Path, table: str, column: str) -> str:
-    """Return SQL that gives the column of one row another value of its type."""
+    """Return SQL that changes the column of one row to another value of its type."""
     with closing(sqlite3.connect(path)) as connection:
         kinds = {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({table})")}
     others = {"INTEGER": f"coalesce({column}, 0) + 1000", "BLOB": "zeroblob(32)"}
@@ -121,7 +121,7 @@ def test_a_ledger_nobody_edited_is_whole_and_has_a_row_in_every_bound_table(copy
 
 
 def spelled(path: Path, change: str) -> set[str]:
-    """Return the table and the key of the row that SQL changes, as they may be told."""
+    """Return the possible spellings of the table and key of the row that SQL changes."""
     table, where = change.split()[1], change.partition(" WHERE ")[2]
     with closing(sqlite3.connect(path)) as connection:
         (keys,) = connection.execute(f"SELECT {', '.join(TABLES[table].keys)} FROM {table} WHERE {where}")  # noqa: S608 -- as above
@@ -130,7 +130,7 @@ def spelled(path: Path, change: str) -> set[str]:
 
 
 def refusals(copy: Path, kept: Backup, change: str) -> list[str]:
-    """Return what each verification says of one change: of the ledger, by doctor, and of a backup that is to be restored."""
+    """Return the finding of each verification of one change: of the ledger, by doctor, and of a backup to restore."""
     settings = Settings(_env_file=None, data_dir=copy.parent)
     backup = replace(kept, path=copy.with_name(kept.path.name))
     shutil.copyfile(kept.path, backup.path)
@@ -142,7 +142,7 @@ def refusals(copy: Path, kept: Backup, change: str) -> list[str]:
     edited(backup.path, change)
     content = backup.path.read_bytes()
     forged = replace(backup.manifest, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    signed = forged.signed(load_keyring(copy.parent))  # by somebody who has the keys too
+    signed = forged.signed(load_keyring(copy.parent))  # by an attacker with the keys
     with pytest.raises(BackupError) as refused:
         prove_backup(settings, Backup(backup.path, signed))
     return [*said, str(refused.value)]
@@ -155,7 +155,7 @@ def test_an_edited_cell_is_refused_by_verify_doctor_and_restore_naming_the_row(
     change = change_of(copy, table, column)
     names = spelled(copy, change)
     said = refusals(copy, kept, change)
-    if column in TABLES[table].keys:  # the row is gone, and there is one that nobody wrote
+    if column in TABLES[table].keys:  # the row is missing, and an unknown one exists
         names.add(table)
     assert [each for each in said if not any(name in each for name in names)] == [], names
 
@@ -186,7 +186,7 @@ def test_a_row_put_in_from_outside_is_found(copy: Path, table: str) -> None:
 
 
 def test_a_row_put_back_after_its_deletion_is_found(copy: Path) -> None:
-    """Retention deletes settled differences; the audit says so."""
+    """Retention deletes settled differences, and audits that."""
 
     async def forget() -> dict[str, Any]:
         async with bench_at(copy) as bench:
@@ -284,7 +284,7 @@ async def test_every_decision_is_bound_in_the_event_that_tells_of_it(tmp_path: P
 
 
 def test_a_command_that_was_put_in_carried_out_and_removed_is_found(copy: Path) -> None:
-    """Its own events stay, and none of them is its reservation."""
+    """Its own events stay, but none of them is its reservation."""
 
     async def carry_out() -> str:
         async with bench_at(copy) as bench:

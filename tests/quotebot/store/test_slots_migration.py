@@ -1,4 +1,4 @@
-"""A ledger of before the slots: its requests get theirs, and nothing that was decided is lost."""
+"""Tests of the migration to approval slots: old requests get slots, and no decision is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def migrations() -> list[Migration]:
 
 @pytest.fixture
 def ledger() -> Iterator[sqlite3.Connection]:
-    """Return a ledger as the build before wrote it: four requests, one of each kind."""
+    """Yield a ledger as the previous build wrote it: four requests, one of each kind."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")

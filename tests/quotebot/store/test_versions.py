@@ -1,4 +1,4 @@
-"""What becomes of versions, in a real file: saved whole or not at all, and guarded by the file itself."""
+"""Tests of quote versions in a real file: saved atomically, and guarded by the file itself."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def next_version(before: Quote, discount: str = "8") -> Quote:
 
 @pytest.mark.parametrize(("origin", "target"), list(product(QuoteState, QuoteState)))
 async def test_the_file_itself_knows_every_arrow(bench: Bench, origin: QuoteState, target: QuoteState) -> None:
-    """All 144 pairs, as somebody with a shell would try them."""
+    """All 144 pairs, tried with plain SQL."""
     await inserted(bench, example_quote(origin))
     if target in allowed(origin) or target is origin:
         bench.rows("UPDATE quotes SET state = ?", target.value)
@@ -136,7 +136,7 @@ async def test_the_file_itself_keeps_what_became_of_a_version(bench: Bench, sql:
 
 
 async def _sent_and_lost(bench: Bench) -> Quote:
-    """A quote that was revised once, then sent and lost."""
+    """Return a quote that was revised once, then sent and lost."""
     first = example_quote()
     await inserted(bench, first)
     quote = next_version(first)

@@ -1,4 +1,4 @@
-"""Judges a message or a view as Slack does: the rules of adapters/slack/block_kit.py, and what slack_sdk's models refuse."""
+"""Validation of a message or a view as in Slack: the rules of adapters/slack/block_kit.py, and those of slack_sdk's models."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Json = dict[str, Any]
 
 
 def message_problems(text: str, blocks: list[Json], attachments: int = 0) -> list[str]:
-    """Return everything Slack would refuse about a message; empty when nothing."""
+    """Return everything that Slack would refuse in a message; empty if nothing."""
     return [*block_kit.message_problems(text, blocks, attachments), *_refused_blocks(blocks)]
 
 
 def view_problems(view: Json) -> list[str]:
-    """Return everything Slack would refuse about a modal or an App Home; empty when nothing."""
+    """Return everything that Slack would refuse in a modal or an App Home; empty if nothing."""
     return [*block_kit.view_problems(view), *_refused_blocks(view["blocks"]), *_refused_view(view)]
 
 
@@ -42,6 +42,6 @@ def _refused_blocks(blocks: list[Json]) -> Iterator[str]:
 def _refused_view(view: Json) -> Iterator[str]:
     rest = {key: value for key, value in copy.deepcopy(view).items() if key != "blocks"}
     try:
-        View(**rest, blocks=[DividerBlock()]).to_dict()  # the blocks are judged one by one
+        View(**rest, blocks=[DividerBlock()]).to_dict()  # the blocks are checked one by one
     except SlackObjectFormationError as error:
         yield f"slack_sdk: {error}"

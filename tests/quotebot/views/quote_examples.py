@@ -1,4 +1,4 @@
-"""One quote, in whatever state a test needs."""
+"""An example quote in any state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def example_approval(**changes: Any) -> Approval:
 
 
 def example_slots(approval: Approval) -> tuple[Slot, ...]:
-    """Return one slot per required role, where the request's own state says they are."""
+    """Return one slot per required role, in the state of the request."""
     opened = approval.requested_at
     timing = Timing()
     state = SlotState(approval.state.value) if approval.state.value in set(SlotState) else SlotState.CLOSED
@@ -89,7 +89,7 @@ def example_quote(state: QuoteState = QuoteState.PRICED, **changes: Any) -> Quot
 
 
 def quote_in(state: QuoteState) -> Quote:
-    """Return the example with the approval a quote in `state` would carry."""
+    """Return the example in `state`, with the approval that such a quote has."""
     if state in (QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED):
         return example_quote(state)
     if state is QuoteState.PENDING_APPROVAL:

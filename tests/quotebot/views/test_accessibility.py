@@ -1,4 +1,4 @@
-"""What a screen reader and a person who sees no colours get: text beside blocks, and a word beside every sign."""
+"""Tests of accessibility without sight or colours: text beside blocks, and a word beside every sign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SNAPSHOTS = sorted(Path(__file__).parents[1].glob("*/__snapshots__/*.ambr"))
-SIGNS_MIN = 20  # a state at least in each, twice
+SIGNS_MIN = 20  # at least one state in each, twice
 WORD = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -18,7 +18,7 @@ def is_sign(letter: str) -> bool:
 
 
 def signs(snapshot: Path) -> list[str]:
-    """Return every line with a sign that a card or a form shows; a line of text is a line of the file."""
+    """Return every line with a sign on a card or a form; a line of text is a line of the file."""
     return [line for line in snapshot.read_text(encoding="utf-8").replace("\\n", "\n").splitlines() if any(map(is_sign, line))]
 
 

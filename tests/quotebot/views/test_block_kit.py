@@ -1,4 +1,4 @@
-"""The validator itself: each limit of Block Kit, at it and one over it."""
+"""Tests of the validator: each limit of Block Kit, at the limit and one above it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def modal(*blocks: Json, **parts: Any) -> Json:
     return {"type": "modal", "title": plain(), "submit": plain(), "blocks": list(blocks) or [section()], **parts}
 
 
-# what is at its limit, and the same one over it
+# an element at its limit, and the same one above it
 IN_A_MESSAGE: dict[str, tuple[list[Json], list[Json]]] = {
     "blocks": ([section()] * 50, [section()] * 51),
     "block_id": ([section(block_id="b" * 255)], [section(block_id="b" * 256)]),
@@ -144,7 +144,7 @@ IN_A_VIEW: dict[str, tuple[Json, Json]] = {
 def test_a_message_may_reach_each_limit_and_not_pass_it(limit: str) -> None:
     at, over = IN_A_MESSAGE[limit]
     assert message_problems("x", copy.deepcopy(at)) == []
-    assert block_kit.message_problems("x", copy.deepcopy(over)) != []  # without slack_sdk's models: what the bot checks itself
+    assert block_kit.message_problems("x", copy.deepcopy(over)) != []  # without slack_sdk's models: the bot's own check
 
 
 @pytest.mark.parametrize("limit", IN_A_VIEW)

@@ -131,7 +131,7 @@ def test_buttons_are_exactly_the_transitions_a_person_may_make_now(state: QuoteS
     assert action_ids(status_card(quote_in(state), ())) == [*BUTTONS[state], "quote.more"]
 
 
-LEADS_TO = {  # what each button makes of a quote, or of the version after it
+LEADS_TO = {  # the state to which each button leads a quote, or its next version
     "quote.submit": QuoteState.PENDING_APPROVAL,
     "approval.approve": QuoteState.APPROVED,
     "approval.reject": QuoteState.REJECTED,
@@ -151,7 +151,7 @@ def test_no_button_is_dead_and_no_arrow_of_a_person_is_without_one(state: QuoteS
     reached = {LEADS_TO[action] for action in shown - {"quote.revise"}}
     by_itself = {QuoteState.EXPIRED, QuoteState.VALIDATED, QuoteState.PRICED, QuoteState.DRAFT}  # by time, by pricing, by an edit
     if state is QuoteState.PRICED:
-        by_itself |= {QuoteState.APPROVED}  # what submitting comes to when nobody has to approve
+        by_itself |= {QuoteState.APPROVED}  # the result of submitting if no approval is needed
     assert reached <= allowed(state)
     assert allowed(state) - by_itself == reached - by_itself
 

@@ -1,4 +1,4 @@
-"""The question whether to create the same quote again, and what its buttons carry."""
+"""Tests of the question whether to create the same quote again, and of its buttons' values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms: within Slack's limits whatever the quote says, and read back as a command or as errors at the right fields."""
+"""Tests of the forms: within Slack's limits for every quote, and read back as a command or as errors at the right fields."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def many_lines(count: int) -> Quote:
 
 
 def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
-    """Return the view as it is submitted: what is in its fields, and what the person typed over it."""
+    """Return the view as submitted: the initial values, replaced by those that the person typed."""
     state: dict[str, Any] = {}
     for block in view["blocks"]:
         if block["type"] != "input":

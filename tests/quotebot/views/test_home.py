@@ -1,4 +1,4 @@
-"""App Home: what it shows to whom, within Slack's limits, and published by an operation of its own."""
+"""Tests of App Home: its content per person, within Slack's limits, and published by its own operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list with its buttons: each carries the whole question it asks, and a click answers it in the same place."""
+"""Tests of the list with its buttons: each contains its whole query, and a click replaces the answer in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside the lines of a price: tax, another currency, special terms; on every surface with the currency's decimals."""
+"""Tests of the rows beside a price's lines: tax, another currency, special terms; on every surface with the currency's decimals."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_surface_shows_a_currency_with_its_own_decimals(
     record = crm_quote(quote, "lab")
     plain = net.partition(" ")[0].replace(",", "")
     assert (exact_json(record.total), money.trimmed(record.lines[0].unit_price)) == (plain, unit_price)
-    assert "USD" not in json.dumps(document.tax_rows)  # what the policy compares is nothing for the customer
+    assert "USD" not in json.dumps(document.tax_rows)  # the policy's converted amount is not for the customer
 
 
 @settings(max_examples=40, deadline=None)
