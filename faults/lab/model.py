@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import contextlib
 
     from faults.lab.wire import Wire
-    from quotebot.dispatch.llm import Model
+    from quotebot.dispatch.services import Model
     from quotebot.settings import Settings
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from faults.mutants.patching import of, put
-from quotebot.execution import transaction
+from quotebot.execution import kinds
 from quotebot.handlers import expiry
 from quotebot.jobs import scheduler, table
 from quotebot.store import schedule as store
@@ -52,5 +52,5 @@ def closed_a_week_early() -> None:
     def expire(asked: Any, command: Any, quote: Any, root: str) -> Any:
         return honest(replace(asked, received_at=quote.valid_until), command, quote, root)
 
-    put(transaction, "expiry", SimpleNamespace(expire=expire, note_stale=of(expiry, "note_stale")))
+    put(kinds, "expiry", SimpleNamespace(expire=expire, note_stale=of(expiry, "note_stale")))
     put(table, "GRACE_MS", -7 * 86_400_000)

@@ -14,10 +14,9 @@ from adapters.egress import closed_session
 from adapters.pdf.renderer import PdfRenderer
 from quotebot.app.branding import load_seller
 from quotebot.app.installation import load_rules, matrix
-from quotebot.dispatch.llm import CallLog, Model
 from quotebot.dispatch.pacing import Pace, Pacer
 from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.services import Adapters, CallLog, Model
 from quotebot.execution.channels import Channels
 from quotebot.settings import slack_tokens
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
@@ -21,39 +20,14 @@ from quotebot.store import extractions as store
 from quotebot.store import quotes
 
 if TYPE_CHECKING:
-    from adapters.llm.api import Llm, ModelCall
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect
-    from quotebot.dispatch.services import Services
+    from quotebot.dispatch.services import Model, Services
     from quotebot.domain.quotes.quote import Quote
 
 NEEDLESS: Final = {"needless": True}  # the result of a question whose answer is no longer needed
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class CallLog:
-    """Buffer for the adapter's records of its calls until they are written to the ledger."""
-
-    calls: list[ModelCall] = field(default_factory=list)
-
-    def note(self, call: ModelCall) -> None:
-        """Add the record of one call."""
-        self.calls.append(call)
-
-    def take(self) -> list[ModelCall]:
-        """Return the records so far and empty the buffer."""
-        taken, self.calls = self.calls, []
-        return taken
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The connected model and the log of its adapter's calls."""
-
-    llm: Llm
-    log: CallLog
 
 
 class ExtractHandler(EffectHandler):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from adapters.failures import AdapterError, Failure
@@ -14,13 +14,13 @@ from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from adapters.artefacts import Artefacts
+    from adapters.llm.api import Llm, ModelCall
     from adapters.pdf.renderer import PdfRenderer
     from adapters.salesforce.api import Salesforce
     from adapters.slack.api import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect, EffectIntent, Settlement
-    from quotebot.dispatch.llm import Model
     from quotebot.dispatch.pacing import Pacer
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
@@ -30,6 +30,30 @@ if TYPE_CHECKING:
 
 GONE: Final = "gone"  # durable step: the message that no longer exists, so its effect can have no result
 LOOK_BACK_SECONDS: Final = 60  # the external service's clock may differ from ours
+
+
+@dataclass(slots=True)
+class CallLog:
+    """Buffer for the adapter's records of its calls until they are written to the ledger."""
+
+    calls: list[ModelCall] = field(default_factory=list)
+
+    def note(self, call: ModelCall) -> None:
+        """Add the record of one call."""
+        self.calls.append(call)
+
+    def take(self) -> list[ModelCall]:
+        """Return the records so far and empty the buffer."""
+        taken, self.calls = self.calls, []
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The connected model and the log of its adapter's calls."""
+
+    llm: Llm
+    log: CallLog
 
 
 @dataclass(frozen=True, slots=True)

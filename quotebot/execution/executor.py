@@ -20,7 +20,8 @@ from quotebot.ack_priority import Precedence
 from quotebot.commands.payload import NeedsNewerBuild
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle
 from quotebot.domain.catalogue.rulesets import RulesetError
-from quotebot.execution.transaction import ChannelUnaskedError, Decider, as_it_came, failure_answer, standing_drawn, untrusted
+from quotebot.execution.run import ChannelUnaskedError
+from quotebot.execution.transaction import Decider, as_it_came, failure_answer, standing_drawn, untrusted
 from quotebot.observability.logs import hashed
 from quotebot.store.history import BrokenChainError, require_as_audited
 from quotebot.views import messages

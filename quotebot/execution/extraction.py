@@ -6,7 +6,7 @@ the call has failed or the model has not answered in time. A second answer finds
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ledger.keys import effect_key
@@ -22,67 +22,57 @@ from quotebot.views import extraction_messages, messages
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Effect
-    from quotebot.commands.extraction import ReadingPayload
-    from quotebot.domain.rules import Rules
+    from quotebot.execution.run import Run
     from quotebot.handlers.decision import Asked
 
 ASKED_MODEL: Final = "model_asked"
 ANSWERED: Final = "already_answered"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingWork:
-    """Execution of the extraction commands by the current rules."""
+def ask_model(run: Run, message: ReadMessage) -> Decision:
+    """Enqueue the question to the model; if the model may not or cannot be called, answer at once by fixed rules."""
+    tx, asked, why = run.tx, run.asked, _why_not(run)
+    store.open_slot(tx, asked.operation_key, asked.team_id, asked.actor, asked.received_at)
+    if why is not None:
+        return _fill(run, asked, asked.operation_key, message, handlers.by_rules(message.text, run.rules.catalogue, why))
+    response = {"code": ASKED_MODEL, "quote_id": None, "text": messages.being_read()}
+    return Decision("applied", response, None, (effects.extract(asked.operation_key),))
 
-    rules: Rules
 
-    def decide(self, tx: Tx, asked: Asked, payload: ReadingPayload, now: int) -> Decision:
-        """Enqueue the question to the model, or answer the message."""
-        return self._ask(tx, asked, payload, now) if isinstance(payload, ReadMessage) else self._answer(tx, asked, payload, now)
+def answer_message(run: Run, payload: AnswerMessage) -> Decision:
+    """Answer the author of a message, unless that was done."""
+    tx, catalogue = run.tx, run.rules.catalogue
+    slot = store.find(tx, payload.reading)
+    if slot is None or slot.answered_by is not None:
+        return Decision("refused", {"code": ANSWERED, "quote_id": None, "text": messages.message_answered()})
+    message = parse_stored(ReadMessage.kind, slot.payload)
+    assert isinstance(message, ReadMessage)  # noqa: S101 -- parsed by its kind
+    author = replace(run.asked, actor=slot.user_id, team_id=slot.team_id, actor_type="user")
+    question = store.asking(tx, effect_key(slot.operation_key, effects.EXTRACT, 0))
+    if question is not None and question.state == "delivered" and "lines" in (question.result or {}):
+        found = handlers.by_model(message.text, question.result or {}, catalogue)
+    else:
+        category, over = (None, True) if question is None else (question.category, question.is_over)
+        why = handlers.why_by_rules(category, is_over=over, held=store.is_held(tx, effects.EXTRACT, run.now))
+        found = handlers.by_rules(message.text, catalogue, why)
+    return _fill(run, author, slot.operation_key, message, found)
 
-    def _ask(self, tx: Tx, asked: Asked, message: ReadMessage, now: int) -> Decision:
-        """Enqueue the question to the model; if the model may not or cannot be called, answer at once by fixed rules."""
-        why = self._why_not(tx, asked, now)
-        store.open_slot(tx, asked.operation_key, asked.team_id, asked.actor, asked.received_at)
-        if why is not None:
-            return self._fill(
-                tx, asked, asked.operation_key, message, handlers.by_rules(message.text, self.rules.catalogue, why), now
-            )
-        response = {"code": ASKED_MODEL, "quote_id": None, "text": messages.being_read()}
-        return Decision("applied", response, None, (effects.extract(asked.operation_key),))
 
-    def _why_not(self, tx: Tx, asked: Asked, now: int) -> str | None:
-        most = self.rules.readings_per_day
-        if not most:
-            return extraction_messages.WITHOUT_MODEL["off"]
-        if store.asked_today(tx, asked.team_id, asked.actor, now) >= most:
-            return extraction_messages.budget_spent(most)
-        return extraction_messages.WITHOUT_MODEL["held"] if store.is_held(tx, effects.EXTRACT, now) else None
+def _why_not(run: Run) -> str | None:
+    most = run.rules.readings_per_day
+    if not most:
+        return extraction_messages.WITHOUT_MODEL["off"]
+    if store.asked_today(run.tx, run.asked.team_id, run.asked.actor, run.now) >= most:
+        return extraction_messages.budget_spent(most)
+    return extraction_messages.WITHOUT_MODEL["held"] if store.is_held(run.tx, effects.EXTRACT, run.now) else None
 
-    def _answer(self, tx: Tx, asked: Asked, payload: AnswerMessage, now: int) -> Decision:
-        slot = store.find(tx, payload.reading)
-        if slot is None or slot.answered_by is not None:
-            return Decision("refused", {"code": ANSWERED, "quote_id": None, "text": messages.message_answered()})
-        message = parse_stored(ReadMessage.kind, slot.payload)
-        assert isinstance(message, ReadMessage)  # noqa: S101 -- parsed by its kind
-        author = replace(asked, actor=slot.user_id, team_id=slot.team_id, actor_type="user")
-        question = store.asking(tx, effect_key(slot.operation_key, effects.EXTRACT, 0))
-        if question is not None and question.state == "delivered" and "lines" in (question.result or {}):
-            found = handlers.by_model(message.text, question.result or {}, self.rules.catalogue)
-        else:
-            category, over = (None, True) if question is None else (question.category, question.is_over)
-            why = handlers.why_by_rules(category, is_over=over, held=store.is_held(tx, effects.EXTRACT, now))
-            found = handlers.by_rules(message.text, self.rules.catalogue, why)
-        return self._fill(tx, author, slot.operation_key, message, found, now)
 
-    def _fill(
-        self, tx: Tx, author: Asked, reading: str, message: ReadMessage, found: handlers.ExtractionResult, now: int
-    ) -> Decision:
-        decision, wanted = handlers.answer(author, message, found, self.rules)
-        creation = None if wanted is None else wanted.canonical()
-        filled = store.fill_slot(tx, reading, author.operation_key, found.read_by, creation, now)
-        assert filled  # noqa: S101 -- it was empty in this transaction
-        return decision
+def _fill(run: Run, author: Asked, reading: str, message: ReadMessage, found: handlers.ExtractionResult) -> Decision:
+    decision, wanted = handlers.answer(author, message, found, run.rules)
+    creation = None if wanted is None else wanted.canonical()
+    filled = store.fill_slot(run.tx, reading, author.operation_key, found.read_by, creation, run.now)
+    assert filled  # noqa: S101 -- it was empty in this transaction
+    return decision
 
 
 def answer_follows(tx: Tx, effect: Effect, now: int) -> tuple[Request, ...]:

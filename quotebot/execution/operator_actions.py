@@ -5,7 +5,6 @@ The ledger performs the action and records the acting user.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ledger.operator import actions, replay
@@ -16,11 +15,10 @@ from ledger.operator.replay import Order, Replay
 from ledger.records import Effect
 from ledger.references import effect_row
 from quotebot import __version__, effects
-from quotebot.commands.operations import AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import dead_letters as handlers
 from quotebot.handlers import operator_actions
-from quotebot.handlers.decision import foreign
+from quotebot.handlers.decision import Decision, foreign
 from quotebot.handlers.quotes import root_key
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
@@ -30,55 +28,56 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.database import Tx
-    from ledger.ledger import FollowUpDecision, Ledger
-    from quotebot.commands.operations import ActOnEffect, LetterPayload
+    from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
     from quotebot.domain.access import Viewer
     from quotebot.domain.dead_letters import DeadLetterCard
     from quotebot.domain.quotes.quote import Quote
-    from quotebot.handlers.decision import Asked, Decision
+    from quotebot.execution.run import Run
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterActions:
-    """Execution of the dead-letter commands. `follow` decides the follow-ups (the quote's card), `operators` are Slack user ids."""
+def announce_dead_letter(run: Run, payload: AnnounceDeadLetter) -> Decision:
+    """Enqueue the card of a dead letter in the operators' channel, once."""
+    root = root_key(run.asked.operation_key)
+    inserted = dead_letters.insert(run.tx, payload.reference, payload.channel, root, run.now)
+    return handlers.announced(payload.reference, payload.channel, has_card=not inserted)
 
-    ledger: Ledger
-    follow: FollowUpDecision
-    operators: tuple[str, ...]
 
-    def decide(self, tx: Tx, asked: Asked, payload: LetterPayload, now: int) -> Decision:
-        """Perform the action; if another operator was first, reply with their name and decision."""
-        if isinstance(payload, AnnounceDeadLetter):
-            inserted = dead_letters.insert(tx, payload.reference, payload.channel, root_key(asked.operation_key), now)
-            return handlers.announced(payload.reference, payload.channel, has_card=not inserted)
-        card = dead_letters.find(tx, payload.reference)
-        if not handlers.may_operate(asked, self.operators):
-            return handlers.not_operator(asked, payload.reference, card)
-        if card is None:
-            return handlers.unknown(asked, payload.reference)
-        if isinstance(payload, RetryDeadLetter):
-            return self._retry(tx, asked, payload, card, now)
-        return self._discard(tx, asked, payload, card, now)
+def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:
+    """Replay a dead letter for an operator, or name the operator who decided first."""
+    card = _operated(run, payload.reference)
+    if isinstance(card, Decision):
+        return card
+    kind, row_id = parse_reference(payload.reference)
+    order = Order(payload.reference, row_id, run.asked.actor, None, run.follow, __version__, run.now, run.now, payload.cycle)
+    move = replay.replay_effect if kind == "effect" else replay.replay_operation
+    result = move(run.ledger, run.tx, order)
+    if result.outcome not in (Replay.QUEUED, Replay.SUPERSEDED):
+        return handlers.came_late(run.asked, payload.reference, result.outcome.value, card)
+    dead_letters.decide(run.tx, payload.reference, "retried", run.asked.actor, run.now, None)
+    return handlers.done(payload.reference, card, "retried")
 
-    def _retry(self, tx: Tx, asked: Asked, payload: RetryDeadLetter, card: DeadLetterCard, now: int) -> Decision:
-        kind, row_id = parse_reference(payload.reference)
-        order = Order(payload.reference, row_id, asked.actor, None, self.follow, __version__, now, now, payload.cycle)
-        move = replay.replay_effect if kind == "effect" else replay.replay_operation
-        result = move(self.ledger, tx, order)
-        if result.outcome not in (Replay.QUEUED, Replay.SUPERSEDED):
-            return handlers.came_late(asked, payload.reference, result.outcome.value, card)
-        dead_letters.decide(tx, payload.reference, "retried", asked.actor, now, None)
-        return handlers.done(payload.reference, card, "retried")
 
-    def _discard(self, tx: Tx, asked: Asked, payload: DiscardDeadLetter, card: DeadLetterCard, now: int) -> Decision:
-        kind, row_id = parse_reference(payload.reference)
-        word = Word(payload.reference, row_id, asked.actor, payload.reason, self.follow, now, __version__, payload.cycle)
-        move = actions.discard_effect if kind == "effect" else actions.discard_operation
-        ruling = move(self.ledger, tx, word)
-        if ruling.verdict is not Verdict.DONE:
-            return handlers.came_late(asked, payload.reference, "no dead letter any more", card)
-        dead_letters.decide(tx, payload.reference, "discarded", asked.actor, now, payload.reason)
-        return handlers.done(payload.reference, card, "discarded")
+def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
+    """Discard a dead letter for an operator, or name the operator who decided first."""
+    card = _operated(run, payload.reference)
+    if isinstance(card, Decision):
+        return card
+    kind, row_id = parse_reference(payload.reference)
+    word = Word(payload.reference, row_id, run.asked.actor, payload.reason, run.follow, run.now, __version__, payload.cycle)
+    move = actions.discard_effect if kind == "effect" else actions.discard_operation
+    ruling = move(run.ledger, run.tx, word)
+    if ruling.verdict is not Verdict.DONE:
+        return handlers.came_late(run.asked, payload.reference, "no dead letter any more", card)
+    dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, payload.reason)
+    return handlers.done(payload.reference, card, "discarded")
+
+
+def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
+    """Return the card of a dead letter, or the refusal of a person who is no operator."""
+    card = dead_letters.find(run.tx, reference)
+    if not handlers.may_operate(run.asked, run.rules.operators):
+        return handlers.not_operator(run.asked, reference, card)
+    return handlers.unknown(run.asked, reference) if card is None else card
 
 
 Label = Literal["PDF", "CRM"]
@@ -99,39 +98,34 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
     return effect_messages.standing(LABELS[effect.effect_class], quote, effect, found.sentence, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class EffectActions:
-    """Execution of Retry and Cancel. `follow` decides the follow-ups (the quote's card), `operators` are Slack user ids."""
+def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
+    """Retry an effect at once or cancel it, or refuse that with the reason."""
+    if refusal := foreign(run.asked, quote):
+        return refusal
+    effect = _effect_of_quote(run.tx, quote.quote_id, payload.effect_id)
+    if effect is None:
+        return operator_actions.unknown(run.asked, quote)
+    return (_retry if payload.deed == "retry" else _cancel)(run, payload, quote, effect, root)
 
-    ledger: Ledger
-    follow: FollowUpDecision
-    operators: tuple[str, ...]
 
-    def decide(self, tx: Tx, asked: Asked, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
-        """Perform the action inside the executor's transaction, or refuse it with the reason."""
-        if refusal := foreign(asked, quote):
-            return refusal
-        effect = _effect_of_quote(tx, quote.quote_id, payload.effect_id)
-        if effect is None:
-            return operator_actions.unknown(asked, quote)
-        if payload.deed == "cancel":
-            return self._cancel(tx, asked, payload, quote, effect, root)
-        now, label = self.ledger.clock.now_ms(), LABELS[effect.effect_class]
-        ruling = retry_effect_now(self.ledger, tx, effect.id, actor=asked.actor, now=now, cycle_seen=payload.cycle)
-        if ruling.verdict is not Verdict.DONE:
-            return operator_actions.too_late(asked, quote, effect, label, ruling.detail, root)
-        return operator_actions.tried(asked, quote, effect, label, ruling.detail)
+def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
+    label = LABELS[effect.effect_class]
+    ruling = retry_effect_now(run.ledger, run.tx, effect.id, actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
+    if ruling.verdict is not Verdict.DONE:
+        return operator_actions.too_late(run.asked, quote, effect, label, ruling.detail, root)
+    return operator_actions.tried(run.asked, quote, effect, label, ruling.detail)
 
-    def _cancel(self, tx: Tx, asked: Asked, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
-        now, label = self.ledger.clock.now_ms(), LABELS[effect.effect_class]
-        if not operator_actions.may_cancel(asked, quote, self.operators):
-            return operator_actions.not_yours(asked, quote, label)
-        if effect.cycle == payload.cycle and effect.state == "pending":
-            cancel_effect(self.ledger, tx, effect.id, actor=asked.actor, reason=REASON, now=now, follow=self.follow)
-            return operator_actions.cancelled(asked, quote, effect, label, root)
-        row = effect_row(tx, effect.id)
-        assert row is not None  # noqa: S101 -- read in this transaction
-        return operator_actions.too_late(asked, quote, effect, label, waiting(effect_facts(tx, row, now)).sentence, root)
+
+def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
+    label = LABELS[effect.effect_class]
+    if not operator_actions.may_cancel(run.asked, quote, run.rules.operators):
+        return operator_actions.not_yours(run.asked, quote, label)
+    if effect.cycle == payload.cycle and effect.state == "pending":
+        cancel_effect(run.ledger, run.tx, effect.id, actor=run.asked.actor, reason=REASON, now=run.now, follow=run.follow)
+        return operator_actions.cancelled(run.asked, quote, effect, label, root)
+    row = effect_row(run.tx, effect.id)
+    assert row is not None  # noqa: S101 -- read in this transaction
+    return operator_actions.too_late(run.asked, quote, effect, label, waiting(effect_facts(run.tx, row, run.now)).sentence, root)
 
 
 def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:

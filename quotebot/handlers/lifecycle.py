@@ -14,13 +14,10 @@ from quotebot import effects
 from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
-    AcceptQuote,
     CancelQuote,
-    FinalizeQuote,
     LoseQuote,
     MarkSent,
 )
-from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
 from quotebot.domain.pricing.price_requests import as_of
@@ -37,27 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quotebot.commands.lifecycle import CloneQuote
-    from quotebot.commands.registry import LifecyclePayload
+    from quotebot.commands.registry import ReviseQuote
     from quotebot.domain.pricing.price_requests import PricingProblem
     from quotebot.domain.rules import Rules
     from quotebot.handlers.decision import Asked
-
-
-def change(asked: Asked, command: LifecyclePayload, quote: Quote, root: str, rules: Rules) -> Decision:
-    """Decide one command about an existing quote; `quote` is its head."""
-    match command:
-        case ReviseQuote():
-            return revise(asked, command, quote, root, rules)
-        case CancelQuote():
-            return cancel(asked, command, quote, root)
-        case FinalizeQuote():
-            return finalize(asked, quote, root)
-        case MarkSent():
-            return mark_sent(asked, command, quote, root)
-        case AcceptQuote():
-            return accept(asked, quote, root)
-        case LoseQuote():
-            return lose(asked, command, quote, root)
 
 
 def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: Rules) -> Decision:

@@ -16,9 +16,8 @@ from adapters.policies import POLICIES, Matrix
 from quotebot import effects
 from quotebot.commands.extraction import ReadMessage
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.llm import CallLog, Model
 from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.services import Adapters, CallLog, Model
 from quotebot.execution.executor import Executor
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.table import reading_answer

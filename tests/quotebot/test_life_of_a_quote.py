@@ -17,7 +17,8 @@ from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.changes import Changes
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import KEEP_CLOSED_MS, KEEP_REFUSED_MS
+from quotebot.execution.kinds import KEEP_CLOSED_MS
+from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.store import quotes as store
 from tests.quotebot.access_parts import viewer

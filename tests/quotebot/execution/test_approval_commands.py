@@ -16,7 +16,7 @@ from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import KEEP_REFUSED_MS
+from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.store import approvals as store
 from quotebot.store import schedule
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for

@@ -11,7 +11,7 @@ from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.execution.executor import SHELF_SECONDS, Executor
-from quotebot.execution.transaction import KEEP_REFUSED_MS
+from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.store.history import NEWEST_EVENTS, BrokenChainError, require_as_audited
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,8 +27,9 @@ from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending
 from quotebot.domain.quotes.versions import difference
+from quotebot.execution.kinds import KINDS, Head
 from quotebot.handlers.decision import Asked, Decision
-from quotebot.handlers.lifecycle import change, clone
+from quotebot.handlers.lifecycle import clone
 from quotebot.handlers.quotes import DAY_MS
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in
@@ -35,6 +37,7 @@ from tests.quotebot.views.quote_examples import GOLDEN, MORNING, example_pricing
 if TYPE_CHECKING:
     from quotebot.commands.registry import LifecyclePayload
     from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
 
 ROOT = "r" * 64
 DISCOUNT_8 = ReviseQuote(Changes(discount_percent=Decimal(8)))
@@ -51,6 +54,13 @@ ALL: dict[str, tuple[LifecyclePayload, QuoteState]] = {
     **{verb: (payload, origin) for verb, (payload, origin, _, _) in MOVES.items()},
     "revise": (DISCOUNT_8, QuoteState.PRICED),
 }
+
+
+def change(request: Asked, payload: LifecyclePayload, quote: Quote, root: str, rules: Rules) -> Decision:
+    """Return the decision of the registered handler about this quote."""
+    run: Any = SimpleNamespace(asked=request, rules=rules)
+    decision: Decision = KINDS[type(payload)].handle(run, payload, Head(quote, root))
+    return decision
 
 
 def asked(**changes: Any) -> Asked:

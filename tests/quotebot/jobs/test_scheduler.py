@@ -28,7 +28,8 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.schedule.cron import parse_cron
 from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
 from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import KEEP_CLOSED_MS, failure_answer
+from quotebot.execution.kinds import KEEP_CLOSED_MS
+from quotebot.execution.transaction import failure_answer
 from quotebot.jobs.scheduler import AT_ONCE, REST_SECONDS, FiringOrder, ScheduledJob, Scheduler
 from quotebot.jobs.table import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
 from quotebot.settings import Settings

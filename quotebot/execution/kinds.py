@@ -1,0 +1,383 @@
+"""Registry of command kinds: for each payload class its loader, its handler and its saver, run in this order in one transaction.
+
+A loader reads the state that the handler needs, or returns the outcome of a command that may not go on. A handler is pure (see
+handlers/) and returns a Decision. A saver writes the decision and returns the outcome that completes the operation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from ledger.records import Outcome
+from ledger.retention import close_aggregate
+from quotebot import effects
+from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
+from quotebot.commands.crm import ReconcileCrm, SyncCrm
+from quotebot.commands.extraction import AnswerMessage, ReadMessage
+from quotebot.commands.lifecycle import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    ExpireQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    NoteStaleDraft,
+    RefreshCard,
+)
+from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter, ShowHome
+from quotebot.commands.registry import (
+    CreateAnother,
+    CreateByForm,
+    CreateQuote,
+    DecideApproval,
+    ProposeQuote,
+    ReviseQuote,
+    SubmitQuote,
+    parse_stored,
+)
+from quotebot.domain.access import Sight
+from quotebot.domain.quotes.lifecycle import is_final
+from quotebot.execution.crm_effects import status_pending
+from quotebot.execution.extraction import answer_message, ask_model
+from quotebot.execution.operator_actions import act_on_effect, announce_dead_letter, discard_dead_letter, retry_dead_letter
+from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
+from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
+from quotebot.handlers import quotes as handlers
+from quotebot.handlers.access import out_of_sight
+from quotebot.handlers.decision import Decision, Twin
+from quotebot.store import approvals as approval_store
+from quotebot.store import crm as crm_store
+from quotebot.store import crm_mirror, generations, schedule, versions
+from quotebot.store import quotes as store
+from quotebot.store.offers import offered
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from quotebot.commands.registry import Creation, Payload
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.quotes.crm_fields import Conflict
+    from quotebot.domain.quotes.quote import Quote
+
+KEEP_CLOSED_MS: Final = 90 * 86_400_000  # retention of a quote's operations after the quote has ended
+# Response codes after which the card that the user saw is redrawn.
+_CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+
+P = TypeVar("P")
+L = TypeVar("L")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[P, L]):
+    """One line of the registry."""
+
+    payload: type[P]
+    load: Callable[[Run, P], L | Outcome]
+    handle: Callable[[Run, P, L], Decision]
+    save: Callable[[Run, P, L, Decision], Outcome]
+
+    def execute(self, run: Run, payload: P) -> Outcome:
+        """Load, handle and save one command."""
+        loaded = self.load(run, payload)
+        if isinstance(loaded, Outcome):
+            return loaded
+        return self.save(run, payload, loaded, self.handle(run, payload, loaded))
+
+
+def execute(run: Run, payload: Payload) -> Outcome:
+    """Execute one command inside its open transaction."""
+    return KINDS[type(payload)].execute(run, payload)
+
+
+# Commands about an existing quote.
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Head version of the quote that a command is about. `root` is the key of the effect that posted its card."""
+
+    quote: Quote
+    root: str
+
+
+def load_head(run: Run, payload: Payload) -> Head | Outcome:
+    """Load the quote that the command names, or refuse a command about a quote that its actor may not see in full."""
+    tx, asked, quote_id = run.tx, run.asked, run.operation.aggregate_id
+    quote = store.load(tx, quote_id)
+    sight = Sight.NOTHING if quote is None else run.sight(quote)
+    if quote is not None and sight is Sight.FULL:
+        return Head(quote, store.root_effect_key(tx, quote_id))
+    outlined = quote is not None and sight is Sight.OUTLINE
+    text = messages.outline(quote) if quote is not None and outlined else messages.unknown_quote(quote_id)
+    answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
+    response = {"code": "out_of_sight" if outlined else "unknown_quote", "quote_id": quote_id, "text": text}
+    events = () if quote is None else (out_of_sight(asked, quote_id, payload),)
+    return Outcome("refused", response, answers, events, retain_until=run.now + KEEP_REFUSED_MS)
+
+
+def save_version(run: Run, payload: Payload, head: Head, decision: Decision) -> Outcome:
+    """Save the changed quote. Once it has ended, its operations, this one included, may be purged after KEEP_CLOSED_MS."""
+    del payload
+    tx, quote = run.tx, head.quote
+    if decision.quote is not None:
+        versions.save(tx, quote, decision.quote, run.asked.received_at)
+        decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))
+    elif decision.response["code"] in _CARD_WAS_STALE:
+        decision = replace(decision, effects=(*decision.effects, effects.card(quote.quote_id, head.root)))
+    outcome = outcome_of(decision)
+    if not is_final((decision.quote or quote).state):
+        return outcome
+    until = run.now + KEEP_CLOSED_MS
+    if outcome.kind == "applied":
+        close_aggregate(tx, quote.quote_id, until)
+    return replace(outcome, retain_until=until)
+
+
+def submit(run: Run, payload: SubmitQuote, head: Head) -> Decision:
+    """Request the approval of the head."""
+    del payload
+    tx, asked, quote = run.tx, run.asked, head.quote
+    earlier = approval_store.last_decided(tx, quote.quote_id)
+    deciders = () if earlier is None else approval_store.last_deciders(tx, quote.quote_id)
+    return approvals.submit(
+        asked,
+        quote,
+        head.root,
+        store.approval_count(tx, quote.quote_id, quote.version),
+        run.rules,
+        generation=generations.current(tx),
+        earlier=earlier,
+        gone=frozenset(user for user in deciders if not run.is_member(user)),
+        delegations=_delegations(run, quote),
+        asked_today=approval_store.requested_today(tx, asked.actor, asked.received_at) if run.rules.summaries_per_day else 0,
+    )
+
+
+def decide(run: Run, payload: DecideApproval, head: Head) -> Decision:
+    """Apply one person's decision."""
+    asked, quote_id = run.asked, head.quote.quote_id
+    others = approval_store.acted_for_others(run.tx, quote_id, asked.actor, asked.terminal_user, run.rules.terminal_users)
+    delegations = _delegations(run, head.quote)
+    return approvals.decide(asked, payload, head.quote, head.root, run.rules, delegations=delegations, acted_for_others=others)
+
+
+def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: Head) -> Decision:
+    """Remind about, escalate or expire a slot that still waits."""
+    delegations = _delegations(run, head.quote)
+    return escalation.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
+
+
+def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:
+    return approval_store.delegations(run.tx, quote.team_id, run.asked.received_at)
+
+
+def revise(run: Run, payload: ReviseQuote, head: Head) -> Decision:
+    """Price other content as the next version."""
+    return lifecycle.revise(run.asked, payload, head.quote, head.root, run.rules)
+
+
+def note_stale(run: Run, payload: NoteStaleDraft, head: Head) -> Decision:
+    """Remind the requester of a quote that has not changed."""
+    touched_at = schedule.touched_at(run.tx, head.quote.quote_id)
+    return expiry.note_stale(run.asked, payload, head.quote, head.root, touched_at)
+
+
+# Creations.
+
+
+@dataclass(frozen=True, slots=True)
+class Creating:
+    """Creation that may go on. `original` is the quote to clone, None if it is unknown or `hidden` from the actor."""
+
+    creation: Creation
+    original: Quote | None = None
+    hidden: bool = False
+    token: str | None = None  # of a form or an offer, which creates at most one quote
+
+
+def load_creation(run: Run, payload: Creation) -> Creating | Outcome:
+    """Refuse a creation if the person created an identical quote within RESUBMISSION_MS before the reservation."""
+    twin = store.find_twin(
+        run.tx,
+        requester=run.asked.actor,
+        team_id=run.asked.team_id,
+        asked_hash=run.precomputed.hash_of(payload),
+        since=run.operation.received_at - handlers.RESUBMISSION_MS,
+    )
+    if twin is not None:
+        return run.kept(handlers.resubmission(run.asked, payload, Twin(*twin)))
+    return _with_original(run, payload)
+
+
+def load_form(run: Run, payload: CreateByForm) -> Creating | Outcome:
+    """Refuse a form that has created its quote. A second submission, even with other values, is answered with that quote."""
+    token = f"{run.asked.team_id}:{payload.token}"
+    made = store.find_token_use(run.tx, token)
+    if made is not None:
+        return run.kept(handlers.already_made(run.asked, made, payload.quote.channel))
+    loaded = load_creation(run, payload.quote)
+    return replace(loaded, token=token) if isinstance(loaded, Creating) else loaded
+
+
+def load_offer(run: Run, payload: CreateAnother) -> Creating | Outcome:
+    """Load the creation of an offer, such as a refused resubmission. A second click is refused with the first quote."""
+    asked, offer = run.asked, offered(run.tx, payload.token)
+    if offer is None:
+        return run.kept(handlers.refused_offer(asked, "offer_gone", None))
+    if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
+        return run.kept(handlers.refused_offer(asked, "not_your_offer", None))
+    made = store.find_token_use(run.tx, payload.token)
+    if made is not None:
+        return run.kept(handlers.refused_offer(asked, "already_created", made))
+    proposed = parse_stored(offer.action_kind, offer.payload)
+    proposed = proposed.quote if isinstance(proposed, CreateByForm | ProposeQuote) else proposed
+    assert isinstance(proposed, CreateQuote | CloneQuote)  # noqa: S101 -- every offer is a creation
+    return replace(_with_original(run, proposed), token=payload.token)
+
+
+def _with_original(run: Run, creation: Creation) -> Creating:
+    if isinstance(creation, CreateQuote):
+        return Creating(creation)
+    if creation.version is None:
+        original = store.load(run.tx, creation.quote_id)
+    else:
+        original = store.load_version(run.tx, creation.quote_id, creation.version)
+    hidden = original is not None and run.sight(original) is not Sight.FULL
+    return Creating(creation, None if hidden else original, hidden)
+
+
+def create(run: Run, payload: Payload, loaded: Creating) -> Decision:
+    """Create a quote, or clone one."""
+    del payload
+    asked, creation = run.asked, loaded.creation
+    year = datetime.fromtimestamp(asked.received_at / 1000, tz=UTC).year
+
+    def allocate() -> str:
+        return store.next_quote_id(run.tx, year)
+
+    if isinstance(creation, CreateQuote):
+        return handlers.create(asked, creation, allocate, run.rules, run.precomputed.price)
+    decision = lifecycle.clone(asked, creation, loaded.original, allocate, run.rules)
+    if loaded.hidden:
+        return replace(decision, events=(*decision.events, out_of_sight(asked, creation.quote_id, creation)))
+    return decision
+
+
+def save_creation(run: Run, payload: Payload, loaded: Creating, decision: Decision) -> Outcome:
+    """Insert the new quote and use up its token."""
+    del payload
+    if decision.quote is None:
+        return run.kept(decision)
+    store.insert(
+        run.tx,
+        decision.quote,
+        operation_key=run.asked.operation_key,
+        root_effect_key=handlers.root_key(run.asked.operation_key),
+        asked_hash=run.precomputed.hash_of(loaded.creation),
+        recorded_at=run.now,
+        snapshot=run.precomputed.snapshot_of(decision.quote.pricing),
+    )
+    if loaded.token is not None:
+        store.use_token(run.tx, loaded.token, decision.quote.quote_id, run.now)
+    return outcome_of(decision)
+
+
+# Commands that concern no quote.
+
+
+def load_nothing(run: Run, payload: Payload) -> None:
+    """Load nothing: the command itself is enough."""
+
+
+def save_nothing(run: Run, payload: Payload, loaded: object, decision: Decision) -> Outcome:
+    """Save nothing beside the outcome: the handler decides about effects alone, or its loader has written already."""
+    del payload, loaded
+    return run.kept(decision)
+
+
+def load_absences(run: Run, payload: DelegateApprovals) -> tuple[Delegation, ...]:
+    """Load the absences in which the delegate takes part."""
+    since = run.asked.received_at if payload.since is None else payload.since
+    if payload.delegate is None:
+        return ()
+    return approval_store.delegations_of(run.tx, run.asked.team_id, payload.delegate, since)
+
+
+def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...]) -> Decision:
+    """Delegate the user's decisions, or end that."""
+    return escalation.delegate(run.asked, payload, run.rules, away)
+
+
+def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:
+    """Store a delegation. The command is retained while the delegation is in force, plus KEEP_REFUSED_MS."""
+    del loaded
+    if decision.kind == "applied":
+        approval_store.delegate(run.tx, run.asked.operation_key, run.asked.team_id, payload, run.asked.received_at)
+    return replace(outcome_of(decision), retain_until=max(payload.until, run.now) + KEEP_REFUSED_MS)
+
+
+def show_home(run: Run, payload: ShowHome, loaded: None) -> Decision:
+    """Enqueue the App Home of the user."""
+    del loaded
+    home = effects.home(payload.user, run.operation.team_id, run.now + payload.after_ms if payload.after_ms else None)
+    return Decision("applied", {"code": "home", "text": messages.home_follows()}, None, (home,))
+
+
+def save_mirrors(run: Run, payload: SyncCrm, loaded: None, decision: Decision) -> Outcome:
+    """Delete the copies of kinds that are no longer mirrored."""
+    del loaded
+    crm_mirror.keep_only(run.tx, payload.mirrors)
+    return run.kept(decision)
+
+
+def load_conflict(run: Run, payload: ReconcileCrm) -> Conflict | None:
+    """Load the difference; None if there is no such one."""
+    return crm_store.find(run.tx, payload.conflict)
+
+
+def save_reconciled(run: Run, payload: ReconcileCrm, loaded: object, decision: Decision) -> Outcome:
+    """Settle the difference."""
+    del loaded
+    if decision.kind == "applied":
+        crm_store.settle(run.tx, payload.conflict, payload.take, run.asked.actor, payload.reason.strip(), run.now)
+    return run.kept(decision)
+
+
+KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
+    kind.payload: kind
+    for kind in (
+        Kind(CreateQuote, load_creation, create, save_creation),
+        Kind(CloneQuote, load_creation, create, save_creation),
+        Kind(CreateByForm, load_form, create, save_creation),
+        Kind(CreateAnother, load_offer, create, save_creation),
+        Kind(SubmitQuote, load_head, submit, save_version),
+        Kind(DecideApproval, load_head, decide, save_version),
+        Kind(RemindApprover, load_head, follow_up, save_version),
+        Kind(EscalateApproval, load_head, follow_up, save_version),
+        Kind(ExpireApproval, load_head, follow_up, save_version),
+        Kind(ReviseQuote, load_head, revise, save_version),
+        Kind(CancelQuote, load_head, lambda run, it, at: lifecycle.cancel(run.asked, it, at.quote, at.root), save_version),
+        Kind(FinalizeQuote, load_head, lambda run, _, at: lifecycle.finalize(run.asked, at.quote, at.root), save_version),
+        Kind(MarkSent, load_head, lambda run, it, at: lifecycle.mark_sent(run.asked, it, at.quote, at.root), save_version),
+        Kind(AcceptQuote, load_head, lambda run, _, at: lifecycle.accept(run.asked, at.quote, at.root), save_version),
+        Kind(LoseQuote, load_head, lambda run, it, at: lifecycle.lose(run.asked, it, at.quote, at.root), save_version),
+        Kind(ExpireQuote, load_head, lambda run, it, at: expiry.expire(run.asked, it, at.quote, at.root), save_version),
+        Kind(NoteStaleDraft, load_head, note_stale, save_version),
+        Kind(RefreshCard, load_head, lambda run, _, at: lifecycle.refresh(run.asked, at.quote, at.root), save_version),
+        Kind(ActOnEffect, load_head, lambda run, it, at: act_on_effect(run, it, at.quote, at.root), save_version),
+        Kind(DelegateApprovals, load_absences, delegate, save_delegation),
+        Kind(ProposeQuote, load_nothing, lambda run, it, _: handlers.propose(run.asked, it, run.rules), save_nothing),
+        Kind(ReadMessage, load_nothing, lambda run, it, _: ask_model(run, it), save_nothing),
+        Kind(AnswerMessage, load_nothing, lambda run, it, _: answer_message(run, it), save_nothing),
+        Kind(ShowHome, load_nothing, show_home, save_nothing),
+        Kind(SyncCrm, load_nothing, lambda _, it, __: crm.sync(it), save_mirrors),
+        Kind(ReconcileCrm, load_conflict, lambda run, it, conflict: crm.reconcile(run.asked, it, conflict), save_reconciled),
+        Kind(AnnounceDeadLetter, load_nothing, lambda run, it, _: announce_dead_letter(run, it), save_nothing),
+        Kind(RetryDeadLetter, load_nothing, lambda run, it, _: retry_dead_letter(run, it), save_nothing),
+        Kind(DiscardDeadLetter, load_nothing, lambda run, it, _: discard_dead_letter(run, it), save_nothing),
+    )
+}
