@@ -72,7 +72,7 @@ class Adapters:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that a handler may use. `pacer` assigns turns per Slack channel, `channels` knows who reads a channel."""
+    """Everything that a handler may use. `pacer` assigns turns per Slack channel, `channels` queries the members of a channel."""
 
     ledger: Ledger
     adapters: Adapters

@@ -97,20 +97,20 @@ def execute(run: Run, payload: Payload) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class QuoteHead:
     """Head version of the quote that a command is about. `root` is the key of the effect that posted its card."""
 
     quote: Quote
     root: str
 
 
-def load_head(run: Run, payload: Payload) -> Head | Outcome:
+def load_head(run: Run, payload: Payload) -> QuoteHead | Outcome:
     """Load the quote that the command names, or refuse a command about a quote that its actor may not see in full."""
     tx, asked, quote_id = run.tx, run.asked, run.operation.aggregate_id
     quote = store.load(tx, quote_id)
     sight = Sight.NOTHING if quote is None else run.sight(quote)
     if quote is not None and sight is Sight.FULL:
-        return Head(quote, store.root_effect_key(tx, quote_id))
+        return QuoteHead(quote, store.root_effect_key(tx, quote_id))
     outlined = quote is not None and sight is Sight.OUTLINE
     text = messages.outline(quote) if quote is not None and outlined else messages.unknown_quote(quote_id)
     answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
@@ -119,7 +119,7 @@ def load_head(run: Run, payload: Payload) -> Head | Outcome:
     return Outcome("refused", response, answers, events, retain_until=run.now + KEEP_REFUSED_MS)
 
 
-def save_version(run: Run, payload: Payload, head: Head, decision: Decision) -> Outcome:
+def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision) -> Outcome:
     """Save the changed quote. Once it has ended, its operations, this one included, may be purged after KEEP_CLOSED_MS."""
     del payload
     tx, quote = run.tx, head.quote
@@ -137,7 +137,7 @@ def save_version(run: Run, payload: Payload, head: Head, decision: Decision) -> 
     return replace(outcome, retain_until=until)
 
 
-def submit(run: Run, payload: SubmitQuote, head: Head) -> Decision:
+def submit(run: Run, payload: SubmitQuote, head: QuoteHead) -> Decision:
     """Request the approval of the head."""
     del payload
     tx, asked, quote = run.tx, run.asked, head.quote
@@ -157,7 +157,7 @@ def submit(run: Run, payload: SubmitQuote, head: Head) -> Decision:
     )
 
 
-def decide(run: Run, payload: DecideApproval, head: Head) -> Decision:
+def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
     """Apply one person's decision."""
     asked, quote_id = run.asked, head.quote.quote_id
     others = approval_store.acted_for_others(run.tx, quote_id, asked.actor, asked.terminal_user, run.rules.terminal_users)
@@ -165,7 +165,7 @@ def decide(run: Run, payload: DecideApproval, head: Head) -> Decision:
     return approvals.decide(asked, payload, head.quote, head.root, run.rules, delegations=delegations, acted_for_others=others)
 
 
-def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: Head) -> Decision:
+def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: QuoteHead) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     delegations = _delegations(run, head.quote)
     return escalation.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
@@ -175,12 +175,12 @@ def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:
     return approval_store.delegations(run.tx, quote.team_id, run.asked.received_at)
 
 
-def revise(run: Run, payload: ReviseQuote, head: Head) -> Decision:
+def revise(run: Run, payload: ReviseQuote, head: QuoteHead) -> Decision:
     """Price other content as the next version."""
     return lifecycle.revise(run.asked, payload, head.quote, head.root, run.rules)
 
 
-def note_stale(run: Run, payload: NoteStaleDraft, head: Head) -> Decision:
+def note_stale(run: Run, payload: NoteStaleDraft, head: QuoteHead) -> Decision:
     """Remind the requester of a quote that has not changed."""
     touched_at = schedule.touched_at(run.tx, head.quote.quote_id)
     return expiry.note_stale(run.asked, payload, head.quote, head.root, touched_at)

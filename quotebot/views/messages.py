@@ -219,7 +219,7 @@ def choose_channel() -> str:
 
 
 def by_form() -> str:
-    """Offer the form to a user who asks for a quote without any content."""
+    """Offer the form in reply to a request without any content."""
     return "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
 
 

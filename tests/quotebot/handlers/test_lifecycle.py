@@ -27,7 +27,7 @@ from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending
 from quotebot.domain.quotes.versions import difference
-from quotebot.execution.kinds import KINDS, Head
+from quotebot.execution.kinds import KINDS, QuoteHead
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.handlers.lifecycle import clone
 from quotebot.handlers.quotes import DAY_MS
@@ -59,7 +59,7 @@ ALL: dict[str, tuple[LifecyclePayload, QuoteState]] = {
 def change(request: Asked, payload: LifecyclePayload, quote: Quote, root: str, rules: Rules) -> Decision:
     """Return the decision of the registered handler about this quote."""
     run: Any = SimpleNamespace(asked=request, rules=rules)
-    decision: Decision = KINDS[type(payload)].handle(run, payload, Head(quote, root))
+    decision: Decision = KINDS[type(payload)].handle(run, payload, QuoteHead(quote, root))
     return decision
 
 
