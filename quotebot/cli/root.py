@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "quotebot.cli.replay:replay": (
         "Put dead letters back to work: the same row under the same key, so that nothing already done is done again."
     ),
-    "quotebot.cli.trace:trace": "Show one user action everywhere: how it came, what was decided, which effects wait, what was tried.",
+    "quotebot.cli.trace:trace": "Show one user action everywhere: how it came, what was decided, what is pending, what was tried.",
     "quotebot.cli.trace:why": "Say what a row is waiting for, and what can be done about it.",
     "quotebot.cli.ops:app": "Look at the commands that the ledger remembers, and cancel what has not begun.",
     "quotebot.cli.operate:pause": (

@@ -78,7 +78,7 @@ ATTEMPT: Final = (
 
 
 async def trace(reference: str, *, json_output: Json = False) -> int:
-    """Show one user action everywhere: how it came, what was decided, which effects wait, what was tried.
+    """Show one user action everywhere: how it came, what was decided, what is pending, what was tried.
 
     Exit status: 0 found, 4 nothing has that name.
 
