@@ -101,8 +101,8 @@ async def _write_calls(ledger: Ledger, effect: Effect, model: Model) -> None:
 
 def _summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
     """Store the model's summary of a quote if it may be shown; true when its card shows more than before."""
-    said = (effect.result or {}).get("summary") if effect.state == "delivered" else None
-    summary = None if said is None else shown(str(said), facts_of(quote))
+    answer = (effect.result or {}).get("summary") if effect.state == "delivered" else None
+    summary = None if answer is None else shown(str(answer), facts_of(quote))
     if summary is None or quote.state is not QuoteState.PENDING_APPROVAL:
         return False
     return store.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)

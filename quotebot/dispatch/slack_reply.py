@@ -28,18 +28,18 @@ class ReplyHandler(EffectHandler):
 
     async def perform(self, effect: Effect) -> Settlement:
         """Send the reply. Raises AdapterError."""
-        said, text, slack = effect.payload, effect.payload["text"], self.services.adapters.slack
+        payload, text, slack = effect.payload, effect.payload["text"], self.services.adapters.slack
         transport = await self.services.ledger.database.read(lambda tx: store.transport(tx, effect.operation_id))
         response_url = transport.get("response_url")
-        late = said.get("directly", False) or effects.is_late(effect, self.services.ledger.clock.now_ms())
-        if late or not (response_url or said["channel"]):
+        late = payload.get("directly", False) or effects.is_late(effect, self.services.ledger.clock.now_ms())
+        if late or not (response_url or payload["channel"]):
             return await self._directly(effect)
         try:
             if response_url:
                 await slack.respond(response_url, text=text, blocks=_blocks(effect, text))
             else:
-                where = {"channel": said["channel"], "thread_ts": said.get("thread_ts")}
-                await slack.ephemeral(user=said["user"], text=text, blocks=_blocks(effect, text), **where)
+                where = {"channel": payload["channel"], "thread_ts": payload.get("thread_ts")}
+                await slack.ephemeral(user=payload["user"], text=text, blocks=_blocks(effect, text), **where)
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise

@@ -95,16 +95,16 @@ def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
     ours = _next_key(tx, effect)
     post_key = store.replace_root(tx, quote_id, dead_ts, ours, now)
     first = post_key == ours
-    owed = [effects.root_again(quote_id, dead_ts)] if first else []
+    follow_ups = [effects.root_again(quote_id, dead_ts)] if first else []
     if effect.effect_class == effects.POST:
-        owed.append(effects.notice(quote_id, post_key, effect.payload["text"]))
+        follow_ups.append(effects.notice(quote_id, post_key, effect.payload["text"]))
     if effect.effect_class == effects.FILE:
-        owed.append(effects.share(quote_id, effect.payload["version"], effect.payload["sha256"], post_key))
+        follow_ups.append(effects.share(quote_id, effect.payload["version"], effect.payload["sha256"], post_key))
     shared = effect.steps[GONE].get("channel")
     if first and shared is not None:
-        owed.append(effects.card_withdrawn(quote_id, shared, dead_ts))
+        follow_ups.append(effects.card_withdrawn(quote_id, shared, dead_ts))
     audited = AuditEvent("quote.card_replaced", quote_id, {"ts": dead_ts}, {"post_key": post_key})
-    return FollowUps(tuple(owed), (audited,) if first else ())
+    return FollowUps(tuple(follow_ups), (audited,) if first else ())
 
 
 def _next_key(tx: Tx, effect: Effect) -> str:

@@ -48,9 +48,9 @@ def status_pending(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, .
     if before.version != after.version:
         return _status(tx, before.quote_id, before.version, "superseded")
     old, new = status_of(before), status_of(after)
-    told = () if old == new else _status(tx, after.quote_id, after.version, new)
+    status_writes = () if old == new else _status(tx, after.quote_id, after.version, new)
     finalized = after.state is QuoteState.FINALIZED and before.state is not QuoteState.FINALIZED
-    return (*told, *(_amount(tx, after.quote_id, after.version) if finalized else ()))
+    return (*status_writes, *(_amount(tx, after.quote_id, after.version) if finalized else ()))
 
 
 def document_pending(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
@@ -64,14 +64,14 @@ def document_pending(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
 def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent, ...]:
     """Return the effects that the new record is missing: its version's status, a chosen opportunity's amount, a rendered PDF."""
     status = status_of(version)
-    told = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
+    status_writes = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
     if (effect.result or {}).get("opportunity") == CHOSEN:  # our own opportunity gets its amount with the record
-        told = (*told, effects.amount_in_crm(effect.aggregate_id, version.version))
+        status_writes = (*status_writes, effects.amount_in_crm(effect.aggregate_id, version.version))
     for earlier in reversed(effects_of(tx, effect.aggregate_id)):
         rendered = earlier.effect_class == effects.RENDER and earlier.payload["version"] == version.version
         if rendered and earlier.state == "delivered" and earlier.result is not None:
-            return (*told, effects.document_in_crm(effect.aggregate_id, version.version, earlier.result["sha256"]))
-    return told
+            return (*status_writes, effects.document_in_crm(effect.aggregate_id, version.version, earlier.result["sha256"]))
+    return status_writes
 
 
 def _status(tx: Tx, quote_id: str, version: int, status: str) -> tuple[EffectIntent, ...]:
@@ -138,20 +138,20 @@ def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:
         return FollowUps()
     for quote_id, version in result["agreed"]:
         store.over(tx, quote_id, version, result["field"], now)
-    told = _notified(tx, [CrmDifference(**each) for each in result["found"]], now)
+    found = _notified(tx, [CrmDifference(**each) for each in result["found"]], now)
     rest = (effects.read_crm(effect.aggregate_id),) if result["more"] else ()
-    return FollowUps((*told.effects, *rest), told.events)
+    return FollowUps((*found.effects, *rest), found.events)
 
 
 def _notified(tx: Tx, differences: Iterable[CrmDifference], now: int) -> FollowUps:
     """Store the differences; a new one is posted in the quote's thread and recorded in the audit."""
-    owed: list[EffectIntent] = []
+    notices: list[EffectIntent] = []
     events: list[AuditEvent] = []
     for each in differences:
         conflict = store.keep(tx, each, now)
         if conflict is not None:
             root = quotes.root_effect_key(tx, each.quote_id)
-            owed.append(effects.notice(each.quote_id, root, crm_messages.found(conflict)))
+            notices.append(effects.notice(each.quote_id, root, crm_messages.found(conflict)))
             facts = {"field": each.field, "version": each.version, "record_id": each.record_id, "conflict": conflict.id}
             events.append(AuditEvent("crm.conflict_found", each.quote_id, after=facts))
-    return FollowUps(tuple(owed), tuple(events))
+    return FollowUps(tuple(notices), tuple(events))

@@ -81,24 +81,26 @@ class Decider:
         """Compute the results that the command's transaction needs and that do not depend on it."""
         return precompute(operation, self._active.known)
 
-    def decide(self, tx: Tx, operation: Operation, foreseen: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
+    def decide(self, tx: Tx, operation: Operation, precomputed: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for a command that this build cannot read.
 
-        `foreseen` is the result of `precompute` for this operation. A retried command redraws its card and its dead letter's card.
+        `precomputed` is the result of `precompute` for this operation. A retried command redraws its card and that of its dead letter.
         Raises ChannelUnaskedError if the decision depends on a channel that Slack was not queried about (`circle.asked`): members
         of a private channel may change its quotes.
         """
-        outcome = self._outcome_of(tx, operation, foreseen, circle)
+        outcome = self._outcome_of(tx, operation, precomputed, circle)
         if operation.source == "cli":
             outcome = _by_terminal_user(outcome, store.transport(tx, operation.id).get("terminal_user"))
-        drawn = any(owed.effect_class == effects.CARD and owed.aggregate_id == operation.aggregate_id for owed in outcome.effects)
+        drawn = any(
+            effect.effect_class == effects.CARD and effect.aggregate_id == operation.aggregate_id for effect in outcome.effects
+        )
         again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *dead_letter_card_updated(tx, operation)))
 
-    def _outcome_of(self, tx: Tx, operation: Operation, foreseen: Precomputed, circle: Circle) -> Outcome:
+    def _outcome_of(self, tx: Tx, operation: Operation, precomputed: Precomputed, circle: Circle) -> Outcome:
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # a newly activated ruleset applies at once
         now = self._now_ms()
-        payload = foreseen.payload_of(operation)
+        payload = precomputed.payload_of(operation)
         transport = store.transport(tx, operation.id)
         asked = Asked(
             operation_key=operation.operation_key,
@@ -117,7 +119,7 @@ class Decider:
         admitted = self._admitted(asked)
         circle = INSIDER if operation.source == "cli" else circle  # a user of the machine's terminal can read its files
         viewer = replace(admitted, circle=circle) if isinstance(admitted, Viewer) else None
-        run = Run(self._ledger, tx, operation, asked, viewer, self._rules, foreseen, now, self._vouched, self._follow)
+        run = Run(self._ledger, tx, operation, asked, viewer, self._rules, precomputed, now, self._vouched, self._follow)
         refusal = turned_away(asked, admitted, payload, operation.aggregate_id) or self._misnamed(operation, asked, payload)
         return _answered_at_terminal(operation, execute(run, payload) if refusal is None else run.kept(refusal))
 
