@@ -84,7 +84,9 @@ class Decider:
     def decide(self, tx: Tx, operation: Operation, precomputed: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for a command that this build cannot read.
 
-        `precomputed` is the result of `precompute` for this operation. A retried command redraws its card and that of its dead letter.
+        `precomputed` is the result of `precompute` for this operation. A retried command redraws its own card and, if it was a dead
+        letter, that card.
+
         Raises ChannelUnaskedError if the decision depends on a channel that Slack was not queried about (`circle.asked`): members
         of a private channel may change its quotes.
         """
