@@ -11,9 +11,8 @@ from ledger.records import Effect
 from quotebot import effects
 from quotebot.dispatch.services import unknown_quote
 from quotebot.domain.access import Sight, may_see
-from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.policy import evaluate
-from quotebot.domain.approvals.preview import free_discount
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from quotebot.dispatch.services import Services
     from quotebot.domain.access import Viewer
+    from quotebot.domain.approvals.advice import Advice
     from quotebot.domain.approvals.people import Delegation
-    from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Quote
     from quotebot.execution.operator_actions import Label
 
@@ -47,7 +46,7 @@ class CardState:
     away: tuple[Delegation, ...]
     summary: str | None  # the model's, unless its figures are no longer among the facts
     commands: tuple[str, ...]  # the commands that wait for another attempt, as mrkdwn
-    ruleset: Ruleset
+    advice: Advice | None  # None if the version needs no approval, or if the rules have changed since it was priced
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class QuoteCards:
             approvals.delegations(tx, quote.team_id, self.services.ledger.clock.now_ms()),
             None if summary is None else may_be_shown(summary, facts_of(quote)),
             pending_lines(tx, quote_id),
-            self.services.active.read(tx),
+            store.load_advice(tx, quote, basis_of(self.services.active.read(tx), self.services.rules.policy)),
         )
 
     def draw(self, state: CardState) -> Card:
@@ -101,20 +100,18 @@ class QuoteCards:
         approvers = () if quote.approval is None else rules.who_may_decide(quote.approval, quote.makers, state.away)
         decision = evaluate(quote.pricing, rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
-        free = free_discount(quote.pricing, state.ruleset, rules.policy) if undecided else None
         shown = price_rows.rows(quote.pricing, rules.policy)
         easier: tuple[price_rows.Row, ...] = ()
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
-            changes = avoidances(quote.pricing, state.ruleset, rules.policy)
-            free = None if any(change.grants(free) for change in changes) else free  # an avoidance line already says it
-            shown, easier = (*shown, *price_rows.summary_row(state.summary)), price_rows.avoidance_rows(changes)
+            shown = (*shown, *price_rows.summary_row(state.summary))
+            easier = () if state.advice is None else price_rows.avoidance_rows(state.advice.changes)
         return status_card(
             quote,
             state.pending,
             approvers=approvers,
             away=state.away,
             decision=decision,
-            free_discount=free,
+            free_discount=state.advice.free_discount if state.advice is not None and undecided else None,
             figures=shown,
             easier=easier,
             pending=state.commands,

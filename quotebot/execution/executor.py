@@ -182,7 +182,7 @@ class Executor:
             log.error("operation.history_broken", found=broken, do="quotebot audit verify")
             refusal = untrusted(operation, self._now_ms())
             return await self._when_writable(lambda: self._ledger.execute(operation, lambda _: refusal))
-        precomputed, circle = self._decider.precompute(operation), NOBODY_ASKED
+        precomputed, circle = await self._decider.precompute(operation), NOBODY_ASKED
 
         def work(tx: Tx) -> Outcome:
             return self._decider.decide(tx, operation, precomputed, circle)

@@ -39,6 +39,7 @@ from quotebot.commands.registry import (
     parse_stored,
 )
 from quotebot.domain.access import Sight
+from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
@@ -125,6 +126,8 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     tx, quote = run.tx, head.quote
     if decision.quote is not None:
         versions.save(tx, quote, decision.quote, run.asked.received_at)
+        if decision.quote.version != quote.version:
+            save_advice(run, decision.quote)
         decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))
     elif decision.response["code"] in _CARD_WAS_STALE:
         decision = replace(decision, effects=(*decision.effects, effects.card(quote.quote_id, head.root)))
@@ -135,6 +138,13 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     if outcome.kind == "applied":
         close_aggregate(tx, quote.quote_id, until)
     return replace(outcome, retain_until=until)
+
+
+def save_advice(run: Run, quote: Quote) -> None:
+    """Store what the card of a newly priced version says about its approval."""
+    advice = run.precomputed.advice_of(quote.pricing, run.rules)
+    if advice is not None:
+        store.insert_advice(run.tx, quote, advice, basis_of(run.rules.ruleset, run.rules.policy))
 
 
 def submit(run: Run, payload: SubmitQuote, head: QuoteHead) -> Decision:
@@ -281,6 +291,7 @@ def save_creation(run: Run, payload: Payload, loaded: Creating, decision: Decisi
         recorded_at=run.now,
         snapshot=run.precomputed.snapshot_of(decision.quote.pricing),
     )
+    save_advice(run, decision.quote)
     if loaded.token is not None:
         store.use_token(run.tx, loaded.token, decision.quote.quote_id, run.now)
     return outcome_of(decision)

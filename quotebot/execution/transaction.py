@@ -11,8 +11,10 @@ from ledger.ledger import no_follow_ups
 from ledger.records import AuditEvent, EffectIntent, Operation, Outcome
 from quotebot import effects
 from quotebot.commands.approvals import DelegateApprovals
+from quotebot.commands.lifecycle import CloneQuote
 from quotebot.commands.registry import (
     DecideApproval,
+    ReviseQuote,
 )
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Viewer, admit
 from quotebot.domain.quotes.quote import parse_quote_id
@@ -77,9 +79,13 @@ class Decider:
     def _now_ms(self) -> int:
         return self._ledger.clock.now_ms()
 
-    def precompute(self, operation: Operation) -> Precomputed:
-        """Compute the results that the command's transaction needs and that do not depend on it."""
-        return precompute(operation, self._active.known)
+    async def precompute(self, operation: Operation) -> Precomputed:
+        """Compute the results that the command's transaction needs and that can be computed before it."""
+        quote = None
+        if operation.action_kind in (ReviseQuote.kind, CloneQuote.kind):
+            quote_id = operation.payload.get("quote_id", operation.aggregate_id)
+            quote = await self._ledger.database.read(lambda tx: _readable(tx, quote_id))
+        return precompute(operation, replace(self._rules, ruleset=self._active.known), quote)
 
     def decide(self, tx: Tx, operation: Operation, precomputed: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for a command that this build cannot read.

@@ -48,7 +48,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         return _refused(asked, quote, "wrong_state", lifecycle_messages.wrong_state(quote, "revise"))
     if refusal := _lapsed(asked, quote, "revise"):
         return refusal
-    priced = _revised_price(asked, command, quote, rules)
+    priced = revised_price(command, quote, rules, asked.received_at)
     if not isinstance(priced, Pricing):
         return _refused(asked, quote, "not_priceable", lifecycle_messages.not_revisable(quote, priced))
     if not difference(quote.pricing, priced):
@@ -164,14 +164,15 @@ def refresh(asked: Asked, quote: Quote, root: str) -> Decision:
     return Decision("applied", response, None, (effects.card(quote.quote_id, root),))
 
 
-def _revised_price(asked: Asked, command: ReviseQuote, quote: Quote, rules: Rules) -> Pricing | tuple[PricingProblem, ...]:
+def revised_price(command: ReviseQuote, quote: Quote, rules: Rules, at: int) -> Pricing | tuple[PricingProblem, ...]:
+    """Return the price of a revision on the day of `at` (Unix ms), or the problems of its request."""
     request = command.request
     if request is None:
         edited = changed(request_of(quote.pricing), command.changes or Changes())
         if isinstance(edited, tuple):
             return edited
         request = edited
-    return unknown_terms(request.terms, rules.policy) or price(as_of(request, asked.received_at), rules.ruleset)
+    return unknown_terms(request.terms, rules.policy) or price(as_of(request, at), rules.ruleset)
 
 
 def _with_maker(quote: Quote) -> tuple[str, ...]:

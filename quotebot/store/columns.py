@@ -115,6 +115,7 @@ DOMAIN_TABLES: Final[Mapping[str, TableColumns]] = {
     "model_calls": TableColumns(
         "id", operational="id effect_key correlation_id model outcome request_sha256 answer_sha256 request answer called_at"
     ),
+    "quote_advice": TableColumns("quote_id version", operational="quote_id version basis advice"),
     "quote_summaries": TableColumns("quote_id version", operational="quote_id version summary written_at"),
     "crm_cursors": TableColumns("object", operational="object modstamp read_at"),
     "crm_mirror": TableColumns("kind record_id", operational="kind record_id name name_key account_id facts"),

@@ -514,6 +514,12 @@ RETURNING version;
 
 -- name: summary
 SELECT summary FROM quote_summaries WHERE quote_id = :quote_id AND version = :version;
+
+-- name: insert_advice
+INSERT INTO quote_advice (quote_id, version, basis, advice) VALUES (:quote_id, :version, :basis, :advice);
+
+-- name: advice
+SELECT advice FROM quote_advice WHERE quote_id = :quote_id AND version = :version AND basis = :basis;
 -- ------------------------------------------------------------------------------------------------------- generations
 
 -- name: quote_numbers

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger import keys
+from quotebot.domain.approvals.advice import canonical_advice, parse_advice
 from quotebot.domain.pricing import engine as pricing_rules
 from quotebot.domain.quotes.lifecycle import require
 from quotebot.domain.quotes.quote import ChosenOpportunity, Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
@@ -14,6 +15,7 @@ from quotebot.store import approvals
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
+    from quotebot.domain.approvals.advice import Advice
     from quotebot.domain.pricing.engine import Pricing
 
 
@@ -99,6 +101,18 @@ def _insert_version(tx: Tx, quote: Quote, snapshot: bytes) -> None:
         pricing_hash=keys.sha256(snapshot),
         created_at=quote.issued_at,
     )
+
+
+def insert_advice(tx: Tx, quote: Quote, advice: Advice, basis: str) -> None:
+    """Store the advice for the head version; `basis` is what it depends on beside the price."""
+    text: Any = canonical_advice(advice)
+    tx.one("insert_advice", quote_id=quote.quote_id, version=quote.version, basis=basis, advice=keys.canonical_json(text).decode())
+
+
+def load_advice(tx: Tx, quote: Quote, basis: str) -> Advice | None:
+    """Return the advice for the head version; None if it needs no approval, or the advice has another basis."""
+    row = tx.one("advice", quote_id=quote.quote_id, version=quote.version, basis=basis)
+    return None if row is None else parse_advice(json.loads(row["advice"]))
 
 
 def load(tx: Tx, quote_id: str) -> Quote | None:

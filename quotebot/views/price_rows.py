@@ -14,8 +14,10 @@ from quotebot.domain.pricing.conversion import converted
 from quotebot.domain.pricing.tax_lines import tax_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from decimal import Decimal
 
+    from quotebot.domain.approvals.advice import EasierChange
     from quotebot.domain.approvals.avoidance import Avoidance
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.pricing.engine import Pricing
@@ -50,12 +52,12 @@ def rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[Row, .
     return (*tax_rows(pricing), *foreign, *terms_row(pricing))
 
 
-def avoidance_rows(changes: tuple[Avoidance, ...], *, approver: bool = False) -> tuple[Row, ...]:
+def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: bool = False) -> tuple[Row, ...]:
     """Return one row with the changes that avoid an approval; if any change still needs approvers, the row names their roles.
 
     Changes that a margin decides are shown only to an approver.
     """
-    changes = tuple(change for change in changes if approver or not change.by_margin)
+    changes = [change for change in changes if approver or not change.by_margin]
     if not changes:
         return ()
     if not any(change.roles for change in changes):

@@ -58,13 +58,13 @@ async def decided(bench: Bench, operation: Operation, foreseen: Precomputed, dec
 @pytest.mark.parametrize("payload", CASES.values(), ids=CASES)
 async def test_precomputed_and_computed_commands_give_the_same_decision(payload: Payload, bench: Bench) -> None:
     operation = await reserved(bench, payload)
-    foreseen = precompute(operation, RULES.ruleset)
+    foreseen = precompute(operation, RULES)
     assert foreseen.payload == payload
     assert await decided(bench, operation, foreseen) == await decided(bench, operation, NOTHING)
 
 
 async def test_precomputed_price_is_not_computed_again_in_the_transaction(bench: Bench) -> None:
-    foreseen = precompute(await reserved(bench, create_command()), RULES.ruleset)
+    foreseen = precompute(await reserved(bench, create_command()), RULES)
     assert foreseen.request is not None
     assert foreseen.price(foreseen.request, RULES.ruleset) is foreseen.priced
     assert foreseen.snapshot_of(foreseen.priced) is foreseen.snapshot  # type: ignore[arg-type] # it could be priced
@@ -73,14 +73,14 @@ async def test_precomputed_price_is_not_computed_again_in_the_transaction(bench:
 async def test_a_ruleset_that_became_active_meanwhile_counts(bench: Bench) -> None:
     operation = await reserved(bench, create_command())
     dearer = replace(RULES.ruleset, version="of another day")
-    foreseen = precompute(operation, RULES.ruleset)
+    foreseen = precompute(operation, RULES)
     _, ((*_, snapshot, _),) = await decided(bench, operation, foreseen, Decider(bench.ledger, replace(RULES, ruleset=dearer)))
     assert "of another day" in snapshot
 
 
 async def test_a_replay_is_priced_on_its_own_day(bench: Bench) -> None:
     operation = await reserved(bench, create_command())
-    foreseen = precompute(operation, RULES.ruleset)
+    foreseen = precompute(operation, RULES)
     bench.clock.advance(DAY_MS)
     again = replace(operation, cycle=2)
     assert await decided(bench, again, foreseen) == await decided(bench, again, NOTHING)
@@ -88,7 +88,7 @@ async def test_a_replay_is_priced_on_its_own_day(bench: Bench) -> None:
 
 
 async def test_another_request_is_priced_as_it_is(bench: Bench) -> None:
-    foreseen = precompute(await reserved(bench, create_command()), RULES.ruleset)
+    foreseen = precompute(await reserved(bench, create_command()), RULES)
     other = PriceRequest((LineRequest("nothing", 1),), 12, Decimal(0))
     assert foreseen.price(other, RULES.ruleset) == price(other, RULES.ruleset)
     cheaper = price(replace(create_command("20").request, priced_on=foreseen.request.priced_on), RULES.ruleset)  # type: ignore[union-attr] # foreseen
@@ -98,6 +98,6 @@ async def test_another_request_is_priced_as_it_is(bench: Bench) -> None:
 async def test_unreadable_command_is_not_precomputed_and_fails_in_its_transaction(bench: Bench) -> None:
     operation = await reserved(bench, create_command())
     newer = replace(operation, payload={**operation.payload, "v": 999})
-    assert precompute(newer, RULES.ruleset) is NOTHING
+    assert precompute(newer, RULES) is NOTHING
     with pytest.raises(NeedsNewerBuild):
         await bench.ledger.database.write("look", lambda tx: Decider(bench.ledger, RULES).decide(tx, newer, NOTHING))
