@@ -24,7 +24,7 @@ from adapters.salesforce import errors
 from adapters.salesforce.query import soql_beginning, soql_containing, soql_text
 from adapters.slack import api as slack
 from ledger.operator.manifests import BackupError, read_manifest
-from quotebot.cli.catalog_yaml import YamlError, read_yaml
+from quotebot.cli.catalog_files import YamlError, read_yaml
 from quotebot.domain.approvals.policy_file import PolicyError, parse_policy
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
 from quotebot.domain.catalogue.sheets import read_sheet

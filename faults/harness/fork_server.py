@@ -42,7 +42,7 @@ BOTS: Final = "faults.harness.fork_server:import_bots"
 WARM: Final = (
     "quotebot.__main__",
     "quotebot.cli.root",
-    "quotebot.cli.signals",
+    "quotebot.cli.children",
     "quotebot.app.bot",
     "quotebot.app.front.process",
     "slack_sdk.web.async_client",

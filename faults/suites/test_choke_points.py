@@ -95,7 +95,7 @@ PLACES: Final = {
     "quotebot/cli/quote_work.py": ("chance", "a fresh request id, and the jitter of a command that this process executes itself"),
     "quotebot/cli/root.py": ("files", "/dev/null, for an output nobody reads any more"),
     "quotebot/cli/drill.py": ("process", "the drills' player"),
-    "quotebot/cli/world.py": ("files", "the sandbox's folder"),
+    "quotebot/cli/serve.py": ("files", "the sandbox's folder"),
 }
 
 
