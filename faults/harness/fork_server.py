@@ -44,7 +44,7 @@ WARM: Final = (
     "quotebot.cli.root",
     "quotebot.cli.children",
     "quotebot.app.bot",
-    "quotebot.app.front.process",
+    "quotebot.app.front",
     "slack_sdk.web.async_client",
     "adapters.slack.api",
     "adapters.salesforce.api",

@@ -10,7 +10,7 @@ from faults.lab.database import engine
 from faults.lab.files import TrappedDisk
 from ledger.operator.backup import backups_in
 from ledger.operator.dead_letters import Filters
-from quotebot.app import restore as restoring
+from quotebot.app import backups as restoring
 from quotebot.app.backups import folder_of, make_backup
 from quotebot.app.installation import dead_letters, load_rules, open_ledger
 from quotebot.cli import ops, quote_work

@@ -14,12 +14,12 @@ from quotebot.app.workers import Core, Ports, start_core
 from quotebot.observability.health import Vitals, serve_health
 from quotebot.observability.systemd import Supervisor
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
-from quotebot.slack.bolt import Ack, send_ack
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
+from quotebot.slack.receiver import Ack, send_ack
 
 if TYPE_CHECKING:
     from adapters.slack.api import Identity
-    from quotebot.app.front.process import Ingress
+    from quotebot.app.front import Ingress
     from quotebot.slack.receiver import SocketReceiver
 
 __all__ = ["Ports", "front_of", "run_bot"]

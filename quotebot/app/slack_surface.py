@@ -14,11 +14,10 @@ from quotebot.dispatch.crm_mirror import MirrorLookup
 from quotebot.execution.actors import Directory
 from quotebot.execution.visibility import Visibility
 from quotebot.settings import ConfigurationError, slack_tokens
-from quotebot.slack.bolt import Ack, Envelopes, bolt_app, send_ack
 from quotebot.slack.connections import Links
-from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
+from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
 from quotebot.slack.gate import AccessGate
-from quotebot.slack.receiver import SocketReceiver
+from quotebot.slack.receiver import Ack, Envelopes, SocketReceiver, bolt_app, send_ack
 from quotebot.slack.reserve import Reserver
 from quotebot.slack.surface import Surface
 from quotebot.store.rulesets import ActiveRuleset

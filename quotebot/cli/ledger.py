@@ -19,7 +19,7 @@ from ledger.audit.keyring import load_keyring, require_keys
 from ledger.clock import SystemClock
 from ledger.operator.backup import NotWholeError, prove
 from ledger.operator.manifests import UNAUTHENTICATED, NotAuthenticError
-from quotebot.app import restore as restoring
+from quotebot.app import backups as restoring
 from quotebot.app.backups import authentic_backup, make_backup, prove_backup
 from quotebot.app.installation import proof_by
 from quotebot.cli import exits, terminal

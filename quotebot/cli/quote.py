@@ -15,14 +15,14 @@ from quotebot.app.installation import load_rules
 from quotebot.cli import exits, quote_reads, tables, terminal
 from quotebot.cli.quote_work import NEW, TerminalCommand, carry_out, options, plain
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.jobs.repricing import Repricing
 from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command, read_delegation
 from quotebot.store import approvals
 from quotebot.store.versions import only_team
-from quotebot.views import approval_messages
+from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,9 +71,13 @@ async def new(
         Print JSON.
     """
     typed = " ".join(text)
-    read = grammar.parse(f"new {typed}", channel, (await terminal.active_rules()).catalogue)
-    if not isinstance(read, CreateQuote):
-        return quote_reads.misread(read)
+    whole = f"new {typed}"
+    if len(whole) > grammar.TEXT_CHARACTERS_MAX:
+        return exits.complain(plain(messages.too_long(grammar.TEXT_CHARACTERS_MAX)), exits.USAGE)
+    rest = grammar.normalised(whole).partition(" ")[2]
+    read = grammar.creation(rest, channel, (await terminal.active_rules()).catalogue)
+    if isinstance(read, grammar.GrammarProblem):
+        return exits.complain(plain(read.message), exits.USAGE)
     asked = options(user, request_id, json_output=json_output)
     async with terminal.existing_ledger() as ledger:
         team_id = team or await ledger.database.read(only_team)

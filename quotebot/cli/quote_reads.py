@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.slack.verbs import Meaning
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
@@ -287,11 +286,6 @@ def no_such_quote(typed: str, version: int | None = None) -> int:
         f"There is no quote {named}. Nothing was done. `quotebot quote list` shows them; one looks like Q-2026-0042.",
         exits.NOTHING_MATCHED,
     )
-
-
-def misread(read: Meaning) -> int:
-    """Report why a typed request cannot be read, and return the exit status."""
-    return exits.complain(plain(getattr(read, "message", "That is no request for a quote. Nothing was recorded.")), exits.USAGE)
 
 
 def misread_parts(problems: tuple[str, ...]) -> int:

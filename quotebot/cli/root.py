@@ -126,8 +126,7 @@ def _disk_status(error: OSError) -> int:
 def _status_of(error: Exception) -> int:
     """Report errors that people can act on; any other error is a bug and keeps its traceback."""
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
-    from quotebot.app.front.messages import IngressEndedError  # noqa: PLC0415 -- see root.py
-    from quotebot.app.installation import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.app.installation import IngressEndedError, LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
 
     known: dict[type[Exception], int] = {

@@ -16,9 +16,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from quotebot.app.bot import run_bot
-from quotebot.app.first_start import begin_anew, require_ledger
-from quotebot.app.front.process import fork_ingress
-from quotebot.app.installation import LedgerInUseError
+from quotebot.app.front import fork_ingress
+from quotebot.app.installation import LedgerInUseError, begin_anew, require_ledger
 from quotebot.cli import exits, terminal
 from quotebot.cli.children import OURSELVES, our_name, stop_on_signals, with_our_code, without_settings
 from quotebot.cli.config import assignments

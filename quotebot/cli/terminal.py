@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.operator.dead_letters import parse_reference
 from ledger.sqlite.locks import instance_holder
-from quotebot.app.first_start import require_ledger
-from quotebot.app.installation import load_rules, open_ledger
+from quotebot.app.installation import load_rules, open_ledger, require_ledger
 from quotebot.cli.tables import UNITS_MS
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.quote import parse_quote_id

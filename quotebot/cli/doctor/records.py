@@ -20,8 +20,7 @@ from ledger.sqlite.migrations import pending
 from ledger.sqlite.schema_comparison import SchemaChangedError, schema_differences
 from ledger.sqlite.transaction import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
-from quotebot.app.first_start import LedgerLostError, require_ledger
-from quotebot.app.installation import schema_and_statements
+from quotebot.app.installation import LedgerLostError, require_ledger, schema_and_statements
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.domain.quotes.quote import utc_text
