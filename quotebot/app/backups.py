@@ -174,7 +174,8 @@ async def restore(
     DatabaseError for a backup that is incomplete, of a newer build, or without its audit keys here; then nothing was changed.
     """
     disk = disk or Disk()
-    backup = await asyncio.to_thread(_proven, settings, path, progress, unauthenticated=unauthenticated)
+    backup = await asyncio.to_thread(authentic_backup, settings, path, unauthenticated=unauthenticated)
+    await asyncio.to_thread(prove_backup, settings, backup, unauthenticated=unauthenticated, progress=progress)
     async with instance_lock(settings):
         switch.finish(settings.ledger_path, disk)
         restored = await _prepare(settings, backup, clock, actor, terminal_user, disk, engine)
@@ -182,12 +183,6 @@ async def restore(
         switch.decide(settings.ledger_path, disk)
         replaced = switch.finish(settings.ledger_path, disk)
     return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
-
-
-def _proven(settings: Settings, path: Path, progress: Progress | None, *, unauthenticated: bool) -> Backup:
-    backup = authentic_backup(settings, path, unauthenticated=unauthenticated)
-    prove_backup(settings, backup, unauthenticated=unauthenticated, progress=progress)
-    return backup
 
 
 async def _prepare(

@@ -87,9 +87,13 @@ def build_adapters(
     )
     pdf = PdfRenderer(timeout_seconds=lines.of("pdf.render").timeout_seconds)
     stack.push_async_callback(pdf.close)
-    artefacts = Artefacts(settings.data_dir / "artefacts")
-    salesforce, model = connect_salesforce(stack, settings), connect_model(stack, settings)
-    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=salesforce, model=model)
+    return Adapters(
+        slack=slack,
+        pdf=pdf,
+        artefacts=Artefacts(settings.data_dir / "artefacts"),
+        salesforce=connect_salesforce(stack, settings),
+        model=connect_model(stack, settings),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -106,11 +110,15 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Ef
 
 def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> EffectHandlers:
     """Return the effect handlers over these adapters."""
-    pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
-    rules, seller = load_rules(settings), load_seller(settings)
-    channels = Channels(ledger.clock, adapters.slack, settings.shared_channels)
-    delay = settings.settle_delay_seconds
-    return EffectHandlers(ledger, adapters, rules, seller, settle_delay_seconds=delay, pacer=pacer, channels=channels)
+    return EffectHandlers(
+        ledger,
+        adapters,
+        load_rules(settings),
+        load_seller(settings),
+        settle_delay_seconds=settings.settle_delay_seconds,
+        pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
+        channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),
+    )
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:

@@ -44,6 +44,24 @@ if TYPE_CHECKING:
     from quotebot.slack.receiver import SocketReceiver
 
 LINE_BYTES_MAX: Final = 64 * 1024  # the peer takes a longer line for the end of the connection
+BEAT_SECONDS: Final = 0.25  # interval of its status messages
+SILENT_SECONDS: Final = 7.0  # an interval without a message is a silence...
+SILENCES: Final = 2  # ...and after so many in a row the process counts as hung
+TEND_SECONDS: Final = 60.0
+NUDGE_SECONDS: Final = 0.010  # between two RESERVED messages: each wakes the other process
+COUNTS: Final = 256  # observations per message, which must fit on a line
+SWITCH_SECONDS: Final = 0.00005  # Python's thread switch interval: the ledger's thread works when a write waits for a slow disk
+END_SECONDS: Final = 2.0  # allowed beyond the time for its last acknowledgements
+# Messages to the ingress:
+OPEN: Final = "open"  # the bot's identity; the ingress connects now
+CLOSE: Final = "close"  # accept nothing more; the value is the time for envelopes in progress, in seconds
+# Messages from the ingress:
+RESERVED: Final = "reserved"  # the ledger has new commands
+ALIVE: Final = "alive"  # true if a connection to Slack is alive; also the keep-alive of the ingress
+COUNTED: Final = "counted"  # observations since the last such message: ["acked", kind of the envelope, seconds], ...
+REFUSED: Final = "refused"  # Slack refused the app-level token; the value is its code
+DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
+log = structlog.get_logger(__name__)
 
 
 class Wire:
@@ -97,28 +115,6 @@ class Wire:
             self._unsaid.clear()
 
 
-BEAT_SECONDS: Final = 0.25  # interval of its status messages
-SILENT_SECONDS: Final = 7.0  # an interval without a message is a silence...
-SILENCES: Final = 2  # ...and after so many in a row the process counts as hung
-TEND_SECONDS: Final = 60.0
-NUDGE_SECONDS: Final = 0.010  # between two RESERVED messages: each wakes the other process
-COUNTS: Final = 256  # observations per message, which must fit on a line
-SWITCH_SECONDS: Final = 0.00005  # Python's thread switch interval: the ledger's thread works when a write waits for a slow disk
-END_SECONDS: Final = 2.0  # allowed beyond the time for its last acknowledgements
-
-# Messages to the ingress:
-OPEN: Final = "open"  # the bot's identity; the ingress connects now
-CLOSE: Final = "close"  # accept nothing more; the value is the time for envelopes in progress, in seconds
-# Messages from the ingress:
-RESERVED: Final = "reserved"  # the ledger has new commands
-ALIVE: Final = "alive"  # true if a connection to Slack is alive; also the keep-alive of the ingress
-COUNTED: Final = "counted"  # observations since the last such message: ["acked", kind of the envelope, seconds], ...
-REFUSED: Final = "refused"  # Slack refused the app-level token; the value is its code
-DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
-
-log = structlog.get_logger(__name__)
-
-
 class Ingress:
     """Handle of the acknowledging process in the bot, in place of a SocketReceiver. Forked before the loop starts, opened last."""
 
@@ -169,7 +165,8 @@ class Ingress:
                 self._kill()
             await self._wire.close()
         self._end.close()
-        await asyncio.to_thread(_reap, self._pid)
+        with contextlib.suppress(ChildProcessError):
+            await asyncio.to_thread(os.waitpid, self._pid, 0)
 
     async def _listen(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
         """Serve messages until the process ends. A silent one is killed, so that the bot does not run without its input."""
@@ -222,11 +219,6 @@ def _refused(code: str) -> None:
 
 def _disabled(_: Any) -> None:
     raise LinkDisabledError
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
 
 
 def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.AbstractContextManager[None]]) -> Ingress:

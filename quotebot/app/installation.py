@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 LOCK_LOOKS: Final = 20
 LOCK_LOOK_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
+MARKER: Final = "ledger.beginning"
+NAMED: Final = 4  # traces listed in the error
+_DOCUMENTS: Final = "artefacts"
 
 
 class LedgerInUseError(Exception):
@@ -288,11 +291,6 @@ def _migrations(package: str) -> tuple[Migration, ...]:
     folder = files(package).joinpath("schema")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names)
-
-
-MARKER: Final = "ledger.beginning"
-NAMED: Final = 4  # traces listed in the error
-_DOCUMENTS: Final = "artefacts"
 
 
 class LedgerLostError(ConfigurationError):

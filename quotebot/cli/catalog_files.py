@@ -26,6 +26,9 @@ YAML: Final = (".yaml", ".yml")
 DOCUMENTS: Final = (".toml", ".json", *YAML)
 LOOKED_AT: Final = 5  # limit of known versions that are compared with the sheets
 NOTHING_KNOWN: Final[Mapping[str, str]] = {}
+_OPENING: Final = ("SequenceStartEvent", "MappingStartEvent")
+_CLOSING: Final = ("SequenceEndEvent", "MappingEndEvent")
+Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +170,6 @@ def _line(path: Place, lines: Mapping[Place, int]) -> int | None:
 def _in_order(problems: list[SheetProblem], given: Sequence[CatalogSource]) -> list[SheetProblem]:
     order = {source.name: number for number, source in enumerate(given)}
     return sorted(problems, key=lambda problem: (order.get(problem.file, len(order)), problem.line or 0))
-
-
-_OPENING: Final = ("SequenceStartEvent", "MappingStartEvent")
-_CLOSING: Final = ("SequenceEndEvent", "MappingEndEvent")
-Place = tuple[str | int, ...]
 
 
 class YamlError(ValueError):

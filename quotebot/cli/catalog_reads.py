@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 VERSION = re.compile(r"v?([0-9]{1,9})")
+PROBLEMS_SHOWN: Final = 100
+CHANGES_SHOWN: Final = 200
+CELL_CHARACTERS: Final = 80
+HASH_CHARACTERS: Final = 12
 
 
 async def list_versions(version: str | None = None, *, json_output: Json = False) -> int:
@@ -221,12 +225,6 @@ async def _named(what: tuple[str, ...]) -> Ruleset | list[SheetProblem] | int:
         return catalog_files.read(catalog_files.sources(what), base)
     except catalog_files.FilesError as error:
         return exits.complain(f"{error}. Nothing was checked.", exits.USAGE)
-
-
-PROBLEMS_SHOWN: Final = 100
-CHANGES_SHOWN: Final = 200
-CELL_CHARACTERS: Final = 80
-HASH_CHARACTERS: Final = 12
 
 
 def print_problems(problems: Sequence[SheetProblem], *, json_output: bool) -> int:

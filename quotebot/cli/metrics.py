@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from quotebot.observability.slo import Judged
 
+MISSED: Final = 1  # exit status
+STATES: Final = {True: "met", False: "MISSED", None: "unknown"}
+
 
 async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
     """Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format.
@@ -58,10 +61,6 @@ def _public(found: Iterable[Metric]) -> list[dict[str, Any]]:
         }
         for metric in found
     ]
-
-
-MISSED: Final = 1  # exit status
-STATES: Final = {True: "met", False: "MISSED", None: "unknown"}
 
 
 async def slo(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:

@@ -40,8 +40,13 @@ LETTER: Final = (
 GATE: Final = ("name", "state", "cause", "reason", "held_by", "held_at", "until_at")
 
 Picture = dict[str, Any]
+_ENDED: Final = frozenset({"completed", "delivered", "superseded", "discarded"})
+app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+State = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
 
 
+@app.command
 async def watch(
     *,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=200))] = 20,
@@ -119,9 +124,6 @@ def _rows(seen: Picture) -> Iterator[tuple[str, str, bool]]:
         yield gate["name"], f"is {gate['state'].replace('_', ' ')}: {gate['reason'] or gate['cause']}", False
 
 
-_ENDED: Final = frozenset({"completed", "delivered", "superseded", "discarded"})
-
-
 def _tries(row: Picture) -> str:
     if not row["attempts"] or row["next_attempt_at"] is None:
         return ""
@@ -137,13 +139,6 @@ def _operation(tx: Tx, row: Row) -> Picture:
 def _dead_letter(row: Row) -> Picture:
     reference = f"op{row['id']}" if row["kind"] == "operation" else str(row["id"])
     return {**trace.pick(row, LETTER), "id": reference}
-
-
-app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
-app.command(watch)
-
-Json = Annotated[bool, Parameter(name="--json", negative="")]
-State = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
 
 
 @app.command(name="list")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 BMP_MAX = 0xFFFF
+QUICK = frozenset({"--help", "-h", "--version", "completion"})  # they log nothing, so they skip the import
 
 
 def printable(text: str) -> str:
@@ -63,9 +64,6 @@ def _escaped(found: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - BMP_MAX - 1, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
-
-
-QUICK = frozenset({"--help", "-h", "--version", "completion"})  # they log nothing, so they skip the import
 
 
 def install() -> None:

@@ -44,6 +44,8 @@ As = Annotated[str | None, Parameter(name="--as")]
 NotForDecisions = Annotated[str | None, Parameter(name="--as", show=False)]  # rejected with an explanation
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
+SHOWN: Final = 100  # limit of differing snapshots
+DIFFERENCES_SHOWN: Final = 20  # limit per snapshot
 
 
 @app.command
@@ -350,10 +352,6 @@ async def _shown(ledger: Ledger, team_id: str, user: str | None, *, json_output:
     else:
         print(plain(approval_messages.standing(found, asked.user)))
     return exits.OK
-
-
-SHOWN: Final = 100  # limit of differing snapshots
-DIFFERENCES_SHOWN: Final = 20  # limit per snapshot
 
 
 @app.command

@@ -37,6 +37,7 @@ WAIT_SECONDS: Final = 600.0  # after the last row is due
 WAIT_POLL_SECONDS: Final = 0.2
 BATCH: Final = 100  # rows replayed at once: they share commits
 _FAILED: Final = frozenset({"failed again", "cannot know", "not found", "discarded"})
+LOOK_SECONDS: Final = 30.0
 
 
 async def replay(
@@ -296,9 +297,6 @@ async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_se
     for number in waiting:
         now[number] = replace(now[number], outcome=Replay.UNDER_WAY)
     return now
-
-
-LOOK_SECONDS: Final = 30.0
 
 
 @contextlib.asynccontextmanager

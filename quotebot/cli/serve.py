@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from quotebot.settings import Settings
 
+BOT_CONNECT_SECONDS = 20.0
+
 
 def run(
     *,
@@ -139,9 +141,6 @@ async def sandbox(
             return await _run_world(world, folder, with_bot=bot, headless=headless)
         finally:
             await world.stop()
-
-
-BOT_CONNECT_SECONDS = 20.0
 
 
 async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PIPE_WIDTH: Final = 2_000  # wider than any row: readers of a pipe need whole words
 GAP: Final = 2  # between two columns
 LAST_COLUMN_MIN: Final = 24  # a narrower column would break words into syllables
+UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+OF_COMMANDS: Final = ("quote.", "approval.")  # a dead command is listed under its kind
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -58,10 +60,6 @@ def _needed(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Return the terminal width that keeps every word whole, except in the last column, which may be folded."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     return sum(widths[:-1]) + GAP * (len(widths) - 1) + min(widths[-1], LAST_COLUMN_MIN)
-
-
-UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-OF_COMMANDS: Final = ("quote.", "approval.")  # a dead command is listed under its kind
 
 
 def no_such_class(name: str | None) -> str:

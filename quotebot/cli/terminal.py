@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ROW_ID_MAX: Final = 2**63 - 1
 ACTOR_CHARACTERS_MAX: Final = 254  # the longest e-mail address
 OWN_NAME: Final = "quotebot"  # the audit's name for the system itself
+EPOCHS: Final = 100  # processes checked: those of the command line take epochs too
 
 
 def user() -> str:
@@ -141,9 +142,6 @@ async def active_rules() -> Rules:
         return rules
     async with open_ledger(settings) as ledger:
         return replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
-
-
-EPOCHS: Final = 100  # processes checked: those of the command line take epochs too
 
 
 async def bot_runs(ledger: Ledger) -> bool:

@@ -81,11 +81,9 @@ class Inbox(Protocol):
 
     def take(self, envelope: dict[str, Any], link: Link) -> None:
         """Accept one Slack message that is not about the connection itself."""
-        ...
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
         """Accept an unprocessed frame of `size` bytes that is too large or too deeply nested to come from Slack."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

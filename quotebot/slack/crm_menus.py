@@ -59,6 +59,7 @@ T = TypeVar("T")
 
 Find = Callable[[str, float], Awaitable[tuple[str, ...]]]
 FindOpen = Callable[[str, str, float], Awaitable[tuple["OpenOpportunity", ...]]]
+Body = dict[str, Any]
 
 
 class _Recent(Generic[T]):
@@ -145,9 +146,6 @@ class OpportunityLookup:
 
 def _typed(typed: str) -> str:
     return " ".join(typed.split()).casefold()
-
-
-Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

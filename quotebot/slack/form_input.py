@@ -45,6 +45,8 @@ _CHARACTERS_MAX: Final = {
 _BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # all others: the products
 
 Errors = dict[str, str]  # block_id -> error, as plain text
+# optional start of a message that is written like a command
+_ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +285,6 @@ def _said(problems: list[str]) -> str:
 def _plain(text: str) -> str:
     """Return a message of the grammar, which is mrkdwn, as plain text."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").replace("`", "")
-
-
-# optional start of a message that is written like a command
-_ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
 
 
 def draft_of(typed: str) -> Draft:

@@ -43,9 +43,14 @@ _INTERACTIVE: Final[Mapping[str, Entry]] = {
     "message_action": "shortcut",
     "shortcut": "shortcut",
 }
-
-
 _EVENTS: Final[Mapping[str, Entry]] = {"app_home_opened": "home", "app_mention": "mention", "message": "direct_message"}
+LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
+ANSWER_SECONDS: Final = 1.0
+AUDIT_SECONDS: Final = 1.0
+QUIET_MS: Final = 60_000  # one audit event and one answer per person and entry point in this time
+COUNTED_MAX: Final = 10_000
+Body = dict[str, Any]
+log = structlog.get_logger(__name__)
 
 
 class TurnedAwayError(Exception):
@@ -98,16 +103,6 @@ async def viewer_of(context: Mapping[str, Any], *quote_ids: str | None) -> Viewe
     """Return the viewer of a listener's request, with sight of these quotes; None ids are ignored. Raises TurnedAwayError."""
     admission: Admission = context[ADMISSION]
     return await admission.viewer([quote_id for quote_id in quote_ids if quote_id is not None])
-
-
-LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
-ANSWER_SECONDS: Final = 1.0
-AUDIT_SECONDS: Final = 1.0
-QUIET_MS: Final = 60_000  # one audit event and one answer per person and entry point in this time
-COUNTED_MAX: Final = 10_000
-
-Body = dict[str, Any]
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

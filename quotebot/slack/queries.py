@@ -51,6 +51,18 @@ if TYPE_CHECKING:
 ANSWER_CHARACTERS_MAX: Final = 3_000
 ACCOUNT_CHARACTERS_MAX: Final = 40
 NO_TOTAL: Final = Decimal(0)
+EVENTS_READ_MAX: Final = 400  # the newest events of a quote; most of them are internal steps of the ledger
+EVENTS_SHOWN_MAX: Final = 25
+LETTERS_SHOWN_MAX: Final = 10
+ERROR_CHARACTERS_MAX: Final = 120
+# Event types that the history in Slack shows; the terminal shows every step.
+_TOLD: Final = DOMAIN_EVENTS | {
+    *("effect.replayed", "effect.hastened", "effect.resolved", "effect.cancelled", "effect.discarded"),
+    *("operation.cancelled", "operation.discarded", "operation.replayed", "system.error"),
+}
+# Effect classes whose deliveries are shown too; those of cards and notices are not.
+_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})
+_PERSON: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,20 +270,6 @@ def _cut(text: str) -> str:
             break
         kept.append(line)
     return "\n".join((*kept, f"… and {len(lines) - len(kept)} more lines; `/quote explain Q-... line 21` shows one.", last))
-
-
-EVENTS_READ_MAX: Final = 400  # the newest events of a quote; most of them are internal steps of the ledger
-EVENTS_SHOWN_MAX: Final = 25
-LETTERS_SHOWN_MAX: Final = 10
-ERROR_CHARACTERS_MAX: Final = 120
-# Event types that the history in Slack shows; the terminal shows every step.
-_TOLD: Final = DOMAIN_EVENTS | {
-    *("effect.replayed", "effect.hastened", "effect.resolved", "effect.cancelled", "effect.discarded"),
-    *("operation.cancelled", "operation.discarded", "operation.replayed", "system.error"),
-}
-# Effect classes whose deliveries are shown too; those of cards and notices are not.
-_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})
-_PERSON: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 
 
 def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:

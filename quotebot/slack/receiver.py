@@ -46,6 +46,15 @@ NOT_FOUND: Final = 404  # no listener acknowledged it
 FAILED: Final = 500
 
 Ack = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+AT_ONCE: Final = 32  # envelopes started in one turn of the event loop, which then reads its sockets again
+WAITING_MAX: Final = 1_024  # further envelopes are refused at once
+ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # length at either end of a large frame that is searched for its envelope_id
+_SCALAR = r'"[a-z_]+"\s*:\s*(?:"[^"\\]*"|[a-z0-9.-]+)'  # one member of the envelope that is neither object nor array
+_ID = r'"envelope_id"\s*:\s*"([^"\\]{1,200})"'
+_AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars before it, so it belongs to the envelope itself
+_AT_TAIL = re.compile(rf"{_ID}(?:\s*,\s*{_SCALAR})*\s*\}}\s*$")  # only scalars after it, and one brace
+Dropped = Callable[[str | None, int], Awaitable[None]]
+log = structlog.get_logger(__name__)
 
 
 async def send_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
@@ -169,19 +178,6 @@ def bolt_app(client: AsyncWebClient, identity: Identity, surface: Surface) -> Pr
     app.error(failed)
     register(app, surface)
     return app
-
-
-AT_ONCE: Final = 32  # envelopes started in one turn of the event loop, which then reads its sockets again
-WAITING_MAX: Final = 1_024  # further envelopes are refused at once
-ENVELOPE_EDGE_CHARACTERS: Final = 4_096  # length at either end of a large frame that is searched for its envelope_id
-
-_SCALAR = r'"[a-z_]+"\s*:\s*(?:"[^"\\]*"|[a-z0-9.-]+)'  # one member of the envelope that is neither object nor array
-_ID = r'"envelope_id"\s*:\s*"([^"\\]{1,200})"'
-_AT_HEAD = re.compile(rf"\s*\{{\s*(?:{_SCALAR}\s*,\s*)*?{_ID}")  # only scalars before it, so it belongs to the envelope itself
-_AT_TAIL = re.compile(rf"{_ID}(?:\s*,\s*{_SCALAR})*\s*\}}\s*$")  # only scalars after it, and one brace
-
-Dropped = Callable[[str | None, int], Awaitable[None]]
-log = structlog.get_logger(__name__)
 
 
 def envelope_id_of(frame: str) -> str | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from quotebot.commands.registry import Command
 
 log = structlog.get_logger(__name__)
+PEOPLE_MAX: Final = 10_000  # budgets in memory; the least recently used is dropped first
+ROUNDING_SECONDS: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +192,6 @@ def present_answer(operation: Operation) -> str:
             return messages.discarded(ref)
         case _:
             return messages.operation_pending(ref)
-
-
-PEOPLE_MAX: Final = 10_000  # budgets in memory; the least recently used is dropped first
-ROUNDING_SECONDS: Final = 1e-6
 
 
 class Budgets:

@@ -31,6 +31,7 @@ from quotebot.views.modals import approve_modal, changes_modal, reject_modal, wi
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from adapters.salesforce.records import OpenOpportunity
     from adapters.slack.api import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands.registry import Command
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.quote import Approval, Quote
     from quotebot.domain.rules import Rules
-    from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
     from quotebot.slack.gate import AccessGate
     from quotebot.slack.reserve import Reserver
     from quotebot.store.crm_mirror import Found
@@ -57,6 +57,19 @@ RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.Dele
 
 Body = dict[str, Any]
 log = structlog.get_logger(__name__)
+_REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
+    REJECT: reject_modal,
+    REQUEST_CHANGES: changes_modal,
+    APPROVE_WITH_REASON: approve_modal,
+}
+# action id -> verb, test of the state, form
+_ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
+    REVISE: ("edit", may_be_changed, forms.revise_form),
+    DISCOUNT: ("edit", may_be_changed, forms.discount_form),
+    SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
+    LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
+}
+FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # action ids that open a form
 
 
 class NotAcknowledgedError(Exception):
@@ -86,8 +99,8 @@ class Surface:
     status: Callable[[str, Viewer], Awaitable[Card | None]]
     gate: AccessGate
     looked: Looked = field(default_factory=Looked)
-    lookup: AccountLookup | None = None  # account names in the CRM, if enabled
-    opportunities: OpportunityLookup | None = None  # open opportunities of an account
+    lookup: Callable[[str], Awaitable[Found[str]]] | None = None  # account names in the CRM, if enabled
+    opportunities: Callable[[str, str], Awaitable[Found[OpenOpportunity]]] | None = None  # open ones of an account
     contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, if the CRM mirror is kept
 
     def reads(self, rules: Rules) -> Reads:
@@ -247,18 +260,3 @@ def _noticed(reading: asyncio.Future[Any]) -> None:
     """Log a failed read; parsing continues with the last known ruleset."""
     if not reading.cancelled() and reading.exception() is not None:
         log.warning("ruleset.unread", error=repr(reading.exception()))
-
-
-_REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
-    REJECT: reject_modal,
-    REQUEST_CHANGES: changes_modal,
-    APPROVE_WITH_REASON: approve_modal,
-}
-# action id -> verb, test of the state, form
-_ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
-    REVISE: ("edit", may_be_changed, forms.revise_form),
-    DISCOUNT: ("edit", may_be_changed, forms.discount_form),
-    SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
-    LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
-}
-FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # action ids that open a form

@@ -77,6 +77,11 @@ _VERSION = re.compile(r"v([0-9]{1,6})", re.IGNORECASE)
 _PAGE = re.compile(r"\bpage ([0-9]{1,5})\b", re.IGNORECASE)
 _OWNER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _LINE = re.compile(r"line ([0-9]{1,4})", re.IGNORECASE)
+_BARE: Final[Mapping[str, SubmitQuote | FinalizeQuote | AcceptQuote]] = {
+    "submit": SubmitQuote(),
+    "finalize": FinalizeQuote(),
+    "accept": AcceptQuote(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,11 +408,6 @@ def _explain(about: _About) -> Meaning:
     return _left_over(about) if line is None else ExplainRequest(about.quote_id, about.version, int(line[1]))
 
 
-_BARE: Final[Mapping[str, SubmitQuote | FinalizeQuote | AcceptQuote]] = {
-    "submit": SubmitQuote(),
-    "finalize": FinalizeQuote(),
-    "accept": AcceptQuote(),
-}
 _READERS: Final[Mapping[str, Callable[[_About], Meaning]]] = {
     "status": _status,
     **dict.fromkeys(_BARE, _bare),

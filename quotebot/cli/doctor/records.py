@@ -28,7 +28,7 @@ from quotebot.observability.clock_guard import read_suspension
 from quotebot.store import artefacts, crm_mirror, history
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from ledger.database import Tx
@@ -58,7 +58,7 @@ async def schema(site: Site) -> Seen:
 def _schema(site: Site) -> Seen:
     migrations, _ = schema_and_statements()
     try:
-        with _connection(site) as connection:
+        with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if application_id != APPLICATION_ID:
@@ -237,16 +237,10 @@ async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
 
     def read() -> Seen:
         migrations, statements = schema_and_statements()
-        with _connection(site) as connection:
+        with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
             if pending(connection, migrations):
                 return nothing("the ledger is of an older build")
             connection.execute("BEGIN")
             return look(SqliteTx(connection, statements, None))
 
     return await asyncio.to_thread(read)
-
-
-@contextlib.contextmanager
-def _connection(site: Site) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
-        yield connection
