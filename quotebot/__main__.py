@@ -7,11 +7,11 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    from quotebot.cli import crashes, printable  # noqa: PLC0415 -- importing this module runs nothing and costs nothing
+    from quotebot.cli import printable  # noqa: PLC0415 -- importing this module runs nothing and costs nothing
     from quotebot.cli.root import run  # noqa: PLC0415 -- as above
 
     with printable.safe_streams():
-        crashes.install()
+        printable.install()
         sys.exit(run())
 
 

@@ -394,17 +394,13 @@ class Settings(BaseSettings):
         return (layered(settings_cls, init_settings, env_settings, with_env_file=wanted),)
 
     @model_validator(mode="after")
-    def _salesforce_is_whole(self) -> Self:
-        """Reject a partial Salesforce configuration as a mistake; without any of it CRM writes wait, paused."""
-        problems = _salesforce_problems({name: getattr(self, name.lower()) for name in SALESFORCE})
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+    def _groups_are_whole(self) -> Self:
+        """Reject a partial configuration of Salesforce or of the model as a mistake.
 
-    @model_validator(mode="after")
-    def _model_is_whole(self) -> Self:
-        """Reject a server without a model's name, or a name without a server; without any of it no model is called."""
-        problems = _model_problems({name: getattr(self, name) for name in MODEL})
+        Without any of Salesforce's settings CRM writes wait, paused; without a server and a model's name no model is called.
+        """
+        problems = _salesforce_problems({name: getattr(self, name.lower()) for name in SALESFORCE})
+        problems = problems or _model_problems({name: getattr(self, name) for name in MODEL})
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -545,11 +541,10 @@ def slack_tokens(settings: Settings) -> tuple[str, str]:
     """Return the bot token and the app token. Raises ConfigurationError naming each that is missing or of the wrong kind."""
     problems = _token_problems({name: getattr(settings, name.lower()) for name in HINTS})
     if problems:
-        head = "Quotebot cannot connect to Slack:"
         raise ConfigurationError(
             "\n".join(
                 (
-                    head,
+                    "Quotebot cannot connect to Slack:",
                     *(f"- {problem}" for problem in problems),
                     "Nothing was started. To try it without an account: quotebot sandbox",
                 )

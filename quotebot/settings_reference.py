@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import AnyUrl, SecretStr
@@ -45,7 +46,7 @@ def shown(settings: Settings, given: Mapping[str, str] | None = None) -> list[Se
     """Return every setting, in the order of the groups. `given` are the settings of the command line, by name."""
     origins = read_settings(given).origins
     found = []
-    for name in grouped():
+    for name in chain.from_iterable(groups().values()):
         field = Settings.model_fields[name]
         value = getattr(settings, name)
         default = field.get_default(call_default_factory=True)
@@ -61,11 +62,6 @@ def shown(settings: Settings, given: Mapping[str, str] | None = None) -> list[Se
             )
         )
     return found
-
-
-def grouped() -> list[str]:
-    """Return the names of all settings, group by group."""
-    return [name for names in groups().values() for name in names]
 
 
 def groups() -> dict[str, list[str]]:
@@ -97,7 +93,8 @@ def first_file() -> str:
                 lines.append(f"# A secret: set {variable(name, field)} in the environment, in .env or in the folder of secrets.")
             else:
                 default = _plain(field.get_default(call_default_factory=True))
-                lines.append(f"# {name} = {_toml(default)}")
+                # JSON texts, numbers and lists are valid TOML, and no default holds a non-empty table.
+                lines.append(f"# {name} = " + ('"..."' if default is None else json.dumps(default)))
     return "\n".join(lines) + "\n"
 
 
@@ -154,8 +151,3 @@ def _plain(value: object) -> Any:
     if isinstance(value, SecretStr):
         return REDACTED if value.get_secret_value() else ""
     return str(value) if isinstance(value, AnyUrl) else to_jsonable_python(value, exclude_none=True)
-
-
-def _toml(value: object) -> str:
-    """Return a default as TOML. JSON texts, numbers and lists are valid TOML, and no default holds a non-empty table."""
-    return '"..."' if value is None else json.dumps(value)

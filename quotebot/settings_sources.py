@@ -295,7 +295,9 @@ def untrusted(path: Path) -> str | None:  # noqa: PLR0911 -- one return per reas
         folder = each.absolute().parent
         around = folder.stat()
         if not _ours(itself):
-            return f"{_belongs(each, itself)}, so nothing in it is used. If its content is right: chown {_me()} {each}"
+            return (
+                f"{_belongs(each, itself)}, so nothing in it is used. If its content is right: chown {_name(os.geteuid())} {each}"
+            )
         if not stat.S_ISLNK(itself.st_mode) and itself.st_mode & CHANGED_BY_OTHERS:
             return f"{_open_to_others(each, itself)}, so nothing in it is used. If its content is right: chmod go-w {each}"
         if not _ours(around):
@@ -344,10 +346,6 @@ def _belongs(path: Path, found: os.stat_result) -> str:
 
 def _open_to_others(path: Path, found: os.stat_result) -> str:
     return f"{path} can be changed by other users of this machine (mode {stat.S_IMODE(found.st_mode):o})"
-
-
-def _me() -> str:
-    return _name(os.geteuid())
 
 
 def _name(uid: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 from bench.acks.crowd import BLANKS, GUEST, MARKS, MESSAGE_CHARACTERS, Crowd
 from bench.acks.verdicts import NO_VERDICT
 from bench.flood import Measured, judge
-from quotebot.slack.admission import approach_of
+from quotebot.slack.gate import approach_of
 from tests.rig import eventually
 
 if TYPE_CHECKING:

@@ -24,16 +24,15 @@ from adapters.salesforce import errors
 from adapters.salesforce.query import soql_beginning, soql_containing, soql_text
 from adapters.slack import api as slack
 from ledger.operator.manifests import BackupError, read_manifest
-from quotebot.cli.catalog_yaml import YamlError, read_yaml
+from quotebot.cli.catalog_files import YamlError, read_yaml
 from quotebot.domain.approvals.policy_file import PolicyError, parse_policy
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
 from quotebot.domain.catalogue.sheets import read_sheet
 from quotebot.observability import logs
-from quotebot.slack import free_text, grammar, listeners_mentions, payloads, thread_text, verbs
+from quotebot.slack import grammar, listeners_mentions, message_text, payloads, verbs
 from quotebot.slack.connections import Link, Links
 from quotebot.slack.crm_menus import _sought
-from quotebot.slack.form_drafts import draft_of_message
-from quotebot.slack.form_input import Form, read_form
+from quotebot.slack.form_input import Form, draft_of_message, read_form
 from quotebot.slack.receiver import envelope_id_of
 from quotebot.views import button_values, confirmations, forms, messages, modals
 from quotebot.views.card import parse_pending_effect_value
@@ -65,12 +64,12 @@ def slash(text: str) -> object:
 def message(text: str) -> object:
     plain = listeners_mentions._MENTIONS.sub(" ", text, count=1).strip()
     asked = verbs.parse(plain, "C0DEALS", CATALOGUE, grammar.MESSAGE_CHARACTERS_MAX)
-    found = free_text.read(plain, CATALOGUE)
-    return asked, None if found is None else free_text.asked_back(found)
+    found = message_text.read(plain, CATALOGUE)
+    return asked, None if found is None else message_text.asked_back(found)
 
 
 def thread(text: str) -> object:
-    return thread_text.proposed(thread_text.with_number(text, QUOTE), QUOTE, RULES, MORNING)
+    return message_text.proposed(message_text.with_number(text, QUOTE), QUOTE, RULES, MORNING)
 
 
 def shortcut(text: str) -> object:
@@ -105,7 +104,7 @@ def button(text: str) -> object:
         parse_dead_letter_value,
         parse_pending_effect_value,
     )
-    others = (confirmations.parse_token, confirmations.parse_typed, thread_text.parse_applied, remembered, read_choice)
+    others = (confirmations.parse_token, confirmations.parse_typed, message_text.parse_applied, remembered, read_choice)
     body = {"actions": [{"action_id": "quote.submit", "value": text, "selected_option": {"value": text}}]}
     return [read(text) for read in (*readers, *others)], payloads.button(body), payloads.menu(body)
 

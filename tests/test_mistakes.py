@@ -294,15 +294,16 @@ def test_m19_nothing_is_acknowledged_before_it_is_recorded(checkout: Path) -> No
 
 
 def test_m20_nothing_that_could_fail_comes_between_an_ack_and_its_leaving(checkout: Path) -> None:
-    tree = ast.parse((checkout / "quotebot/slack/listeners.py").read_text("utf-8"))
-    followed = [
-        f"line {after.lineno}"
-        for block in _blocks(tree)
-        for statement, after in pairwise(block)
-        if _is_ack(statement) and not (isinstance(after, ast.Return) and after.value is None)
-    ]
-    assert sum(map(_is_ack, ast.walk(tree))) > 0
-    assert followed == []
+    for module in ("listeners", "surface"):
+        tree = ast.parse((checkout / f"quotebot/slack/{module}.py").read_text("utf-8"))
+        followed = [
+            f"{module}, line {after.lineno}"
+            for block in _blocks(tree)
+            for statement, after in pairwise(block)
+            if _is_ack(statement) and not (isinstance(after, ast.Return) and after.value is None)
+        ]
+        assert sum(map(_is_ack, ast.walk(tree))) > 0
+        assert followed == []
     proven_by(checkout, "tests/quotebot/slack/test_receiver.py", "test_after_a_lost_ack_the_redelivery_is_answered_from_the_ledger")
 
 

@@ -12,7 +12,7 @@ from quotebot.app.bot import Ports, run_bot
 from quotebot.app.installation import open_database
 from quotebot.observability.logs import configure_logs
 from quotebot.settings import load_settings
-from quotebot.slack.bolt import send_ack
+from quotebot.slack.receiver import send_ack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

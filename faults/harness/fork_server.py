@@ -42,9 +42,9 @@ BOTS: Final = "faults.harness.fork_server:import_bots"
 WARM: Final = (
     "quotebot.__main__",
     "quotebot.cli.root",
-    "quotebot.cli.signals",
+    "quotebot.cli.children",
     "quotebot.app.bot",
-    "quotebot.app.front.process",
+    "quotebot.app.front",
     "slack_sdk.web.async_client",
     "adapters.slack.api",
     "adapters.salesforce.api",

@@ -31,7 +31,7 @@ from quotebot.app.installation import open_database
 from quotebot.app.slack_surface import identify, surface_of
 from quotebot.app.workers import Core, Ports, start_core
 from quotebot.dispatch.services import Adapters
-from quotebot.slack.bolt import Envelopes, bolt_app
+from quotebot.slack.receiver import Envelopes, bolt_app
 
 if TYPE_CHECKING:
     import sqlite3

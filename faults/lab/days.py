@@ -16,7 +16,7 @@ from faults.lab.client_record import record_of
 from faults.lab.operators import ACTOR, REASON
 from faults.lab.traps import OpenTrap
 from quotebot.app.installation import dead_letters
-from quotebot.cli import dead_letter_tables
+from quotebot.cli import terminal
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.slack.errors import GestureError
 from quotebot.sandbox.slack.line import Ack
@@ -198,7 +198,7 @@ class Office:
         found = dead_letters(ledger)
         due = await found.list()
         for letter in due:
-            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=terminal.follow(ledger))
         self.counts.replays += len(due)
         return len(due)
 

@@ -10,10 +10,11 @@ from faults.lab.database import engine
 from faults.lab.files import TrappedDisk
 from ledger.operator.backup import backups_in
 from ledger.operator.dead_letters import Filters
-from quotebot.app import restore as restoring
+from quotebot.app import backups as restoring
 from quotebot.app.backups import folder_of, make_backup
 from quotebot.app.installation import dead_letters, load_rules, open_ledger
-from quotebot.cli import dead_letter_tables, ops, quote_work
+from quotebot.cli import ops, quote_work
+from quotebot.cli.terminal import follow
 from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm
 from quotebot.commands.lifecycle import CancelQuote
 from quotebot.domain.catalogue.ruleset_sheets import edited, read_rows, to_sheets
@@ -48,7 +49,7 @@ async def replay(settings: Settings, clock: LabClock, trap: Trap) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list():
-            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow(ledger))
 
 
 async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> None:
@@ -56,8 +57,7 @@ async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> N
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list(Filters(status="uncertain")):
-            follow = dead_letter_tables.follow(ledger)
-            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow, look_now=True)
+            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow(ledger), look_now=True)
 
 
 async def discard(settings: Settings, clock: LabClock, trap: Trap) -> None:
@@ -65,7 +65,7 @@ async def discard(settings: Settings, clock: LabClock, trap: Trap) -> None:
     async with terminal(settings, clock, trap) as ledger:
         found = dead_letters(ledger)
         for letter in await found.list():
-            await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
+            await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=follow(ledger))
 
 
 async def resolve_send_again(settings: Settings, clock: LabClock, trap: Trap) -> None:
@@ -168,7 +168,7 @@ async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered
                 delivered=delivered,
                 actor=ACTOR,
                 reason=REASON,
-                follow=dead_letter_tables.follow(ledger),
+                follow=follow(ledger),
                 external_ref="1800000000.000100" if delivered else None,
             )
 

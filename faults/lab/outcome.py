@@ -18,8 +18,8 @@ from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.sqlite.transaction import SqliteTx
 from quotebot.app.installation import schema_and_statements
+from quotebot.execution.channels import is_direct
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
-from quotebot.slack.payloads import is_direct
 from quotebot.store import history
 
 EVENTS_MAX: Final = 1 << 40

@@ -12,7 +12,7 @@ from faults.mutants.patching import both, of, put, sql
 from ledger.ledger import Ledger
 from ledger.records import DedupeResult, Operation, Reservation
 from ledger.reservation import KeyedRequest
-from quotebot.slack.bolt import Envelopes
+from quotebot.slack.receiver import Envelopes
 from quotebot.slack.reserve import Reserver
 
 

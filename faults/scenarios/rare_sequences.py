@@ -18,7 +18,7 @@ from ledger import recovery
 from ledger.ledger import Ledger
 from ledger.records import Retry, Trouble
 from quotebot.app.installation import dead_letters, open_audit, open_database
-from quotebot.cli import dead_letter_tables
+from quotebot.cli import terminal
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def discarded_command(office: Office) -> None:
     ledger = office.bot.core.ledger
     found = dead_letters(ledger)
     for letter in await found.list():
-        await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=dead_letter_tables.follow(ledger))
+        await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=terminal.follow(ledger))
     await office.rest()
 
 

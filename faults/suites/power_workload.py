@@ -137,7 +137,7 @@ class Work:
         self, database: Database, front: Database, clock: TickingClock, audit: Audit, diary: Diary, rng: random.Random
     ) -> None:
         self.ledger = Ledger(database, clock, audit, pin=store.head_version)
-        self.front = Ledger(front, clock, audit, pin=store.head_version)  # it reserves: see quotebot/app/front/process.py
+        self.front = Ledger(front, clock, audit, pin=store.head_version)  # it reserves: see quotebot/app/front.py
         self._clock = clock
         self._diary = diary
         self._rng = rng

@@ -71,7 +71,7 @@ PLACES: Final = {
     "ledger/sqlite/ballast.py": ("files", "room for a full disk; it holds nothing"),
     "ledger/audit/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
     "ledger/audit/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),
-    "quotebot/app/first_start.py": ("files", "an empty file that marks a first start, before there is a ledger"),
+    "quotebot/app/installation.py": ("files", "an empty file that marks a first start, before there is a ledger"),
     "quotebot/observability/metrics.py": ("files", "the page of metrics, made anew every few seconds"),
     "quotebot/cli/doctor/checks.py": (
         "clock",
@@ -83,11 +83,10 @@ PLACES: Final = {
         "a socket of this machine: words for the service manager, which nothing depends on",
     ),
     "quotebot/ack_priority.py": ("clock", "the writer's thread lets a process in front by, for milliseconds; alone it never does"),
-    "quotebot/app/front/process.py": (
+    "quotebot/app/front.py": (
         "process outbound",
-        "the process that holds Slack's socket, and the pair of sockets the two have",
+        "the process that holds Slack's socket, and the pair of sockets that the two have and speak over",
     ),
-    "quotebot/app/front/messages.py": ("outbound", "speaks over that pair"),
     "quotebot/cli/config.py": ("files", "quotebot.toml, written where an operator asked for it"),
     "quotebot/cli/audit.py": ("files", "a proof bundle, written where an operator asked for it"),
     "quotebot/cli/catalog.py": ("chance", "a fresh request id"),
@@ -95,7 +94,7 @@ PLACES: Final = {
     "quotebot/cli/quote_work.py": ("chance", "a fresh request id, and the jitter of a command that this process executes itself"),
     "quotebot/cli/root.py": ("files", "/dev/null, for an output nobody reads any more"),
     "quotebot/cli/drill.py": ("process", "the drills' player"),
-    "quotebot/cli/world.py": ("files", "the sandbox's folder"),
+    "quotebot/cli/serve.py": ("files", "the sandbox's folder"),
 }
 
 

@@ -1,13 +1,25 @@
-"""Backups of an installation: folder, schedule and number kept. ledger/operator/backup.py makes and verifies them."""
+"""Backups of an installation, and the restore of its ledger from one. ledger/operator/backup.py makes and verifies backups.
+
+A restore makes a new generation of the ledger. Everything is prepared on a copy beside the ledger; one rename puts the copy in
+force (ledger/operator/switch.py). A restore that is interrupted at any point therefore leaves the old ledger or the new one,
+complete. The rest of the folder is unchanged: keys and documents stay.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from ledger import recovery
+from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring, require_keys
+from ledger.ledger import Ledger
+from ledger.operator import switch
 from ledger.operator.backup import (
     FOLDER,
     Backup,
@@ -15,21 +27,31 @@ from ledger.operator.backup import (
     Source,
     back_up,
     backup_at,
+    generation_of,
     keep_newest,
     ledger_id_of,
     own_backups,
+    prove,
     verify,
 )
-from ledger.operator.manifests import UNAUTHENTICATED, require_authentic
+from ledger.operator.generations import Beginning, begin_generation
+from ledger.operator.manifests import UNAUTHENTICATED, BackupError, require_authentic
+from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.disk import Disk
+from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
-from quotebot.app.installation import proof_by
+from quotebot.app.installation import instance_lock, proof_by, schema_and_statements
+from quotebot.handlers.quotes import DOMAIN_EVENTS
+from quotebot.store import generations as store
+from quotebot.store import history
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ledger.audit.chain import Keyring
     from ledger.clock import Clock
-    from ledger.sqlite.disk import Disk
+    from ledger.database import Tx
     from quotebot.settings import Settings
 
 HOUR_MS: Final = 3_600_000
@@ -99,3 +121,126 @@ async def keep_backups(settings: Settings, clock: Clock) -> Backup | None:
     backup = await asyncio.to_thread(make_backup, settings, now)
     log.info("backup.made", file=backup.path.name, bytes=backup.manifest.bytes, rows=sum(backup.manifest.tables.values()))
     return backup
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Readable facts of the ledger that is to be replaced. `operations` is None if it is missing or cannot be read."""
+
+    operations: int | None = None
+    generation: int = 1
+    last_numbers: Mapping[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Result of a restore. `replaced` is the folder with the old file; `numbers` are the last skipped quote numbers by year."""
+
+    generation: int
+    in_doubt: int
+    numbers: Mapping[int, int]
+    replaced: Path | None
+
+
+def present(settings: Settings) -> Present:
+    """Return the facts of the present ledger, which may be in any state."""
+    path = settings.ledger_path
+    if not path.exists():
+        return Present()
+    try:
+        with contextlib.closing(open_read_only(path)) as connection:
+            (operations,) = connection.execute("SELECT count(*) FROM operations").fetchone()
+            numbers = dict(connection.execute("SELECT year, last FROM quote_numbers").fetchall())
+            return Present(operations, generation_of(connection), numbers)
+    except sqlite3.Error:
+        return Present()
+
+
+async def restore(
+    settings: Settings,
+    path: Path,
+    clock: Clock,
+    *,
+    actor: str,
+    terminal_user: str | None = None,
+    disk: Disk | None = None,
+    engine: type[SqliteDatabase] = SqliteDatabase,
+    progress: Progress | None = None,
+    unauthenticated: bool = False,
+) -> Restored:
+    """Restore the ledger from the backup at `path`. `actor` and `terminal_user` are recorded in the audit.
+
+    `unauthenticated` accepts a backup of 0.1.0, which has an unsigned manifest. Raises LedgerInUseError while a bot runs, and
+    DatabaseError for a backup that is incomplete, of a newer build, or without its audit keys here; then nothing was changed.
+    """
+    disk = disk or Disk()
+    backup = await asyncio.to_thread(authentic_backup, settings, path, unauthenticated=unauthenticated)
+    await asyncio.to_thread(prove_backup, settings, backup, unauthenticated=unauthenticated, progress=progress)
+    async with instance_lock(settings):
+        switch.finish(settings.ledger_path, disk)
+        restored = await _prepare(settings, backup, clock, actor, terminal_user, disk, engine)
+        await asyncio.to_thread(_prove_staged, settings, progress)
+        switch.decide(settings.ledger_path, disk)
+        replaced = switch.finish(settings.ledger_path, disk)
+    return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
+
+
+async def _prepare(
+    settings: Settings,
+    backup: Backup,
+    clock: Clock,
+    actor: str,
+    terminal_user: str | None,
+    disk: Disk,
+    engine: type[SqliteDatabase],
+) -> Restored:
+    """Prepare the next ledger beside the present one: a copy of the backup in this build's schema, pending effects uncertain."""
+    now, before = clock.now_ms(), present(settings)
+    beginning = Beginning(
+        max(before.generation, backup.manifest.generation) + 1, backup.manifest.made_at, backup.manifest.sha256, actor
+    )
+    switch.clear(settings.ledger_path, disk)
+    staged = switch.staged(settings.ledger_path)
+    await asyncio.to_thread(_copy, backup.path, staged, disk)
+    migrations, statements = schema_and_statements()
+    audit = Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=False), terminal_user=terminal_user)
+    bound = history.binding()
+    finish = history.finish_with(audit, bound, clock)
+    database = await engine.open(staged, statements=statements, migrations=migrations, clock=clock, finish=finish, binding=bound)
+    try:
+        await history.bind_as_found(database, audit, bound, clock)
+        epoch = await recovery.begin_epoch(database, now, role="cli", build=__version__)
+        ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds)
+        await recovery.take_back(ledger)
+
+        def work(tx: Tx) -> Restored:
+            in_doubt = begin_generation(ledger, tx, now, beginning)
+            numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
+            history.skipped(tx, audit, numbers, actor, now)
+            store.draw_open_cards(tx, audit, now, beginning.number)
+            return Restored(beginning.number, in_doubt, numbers, None)
+
+        restored = await database.write("restore", work)
+        await recovery.give_back(ledger)
+    finally:
+        await database.close()
+    return restored
+
+
+def _copy(backup: Path, staged: Path, disk: Disk) -> None:
+    try:
+        disk.copy(backup, staged)
+    except OSError as error:
+        raise BackupError(
+            f"{backup.name} could not be copied beside the ledger ({error}). The ledger is as it was. "
+            f"Is there room in {staged.parent}?"
+        ) from error
+
+
+def _prove_staged(settings: Settings, progress: Progress | None) -> None:
+    """Verify the prepared ledger before it is put in force: since its verification it was copied, migrated and changed."""
+    staged = switch.staged(settings.ledger_path)
+    wal = staged.with_name(f"{staged.name}-wal")
+    if wal.exists() and wal.stat().st_size:
+        raise BackupError(f"{staged} still has a WAL: another program has it open. The ledger is as it was. Close that, try again.")
+    prove(staged, proof_by(load_keyring(settings.data_dir, may_create=False)), progress)

@@ -14,12 +14,11 @@ from quotebot.app.workers import Core, Ports, start_core
 from quotebot.observability.health import Vitals, serve_health
 from quotebot.observability.systemd import Supervisor
 from quotebot.settings import ConfigurationError, Settings, slack_tokens
-from quotebot.slack.bolt import Ack, send_ack
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
+from quotebot.slack.receiver import Ack, send_ack
 
 if TYPE_CHECKING:
-    from adapters.slack.api import Identity
-    from quotebot.app.front.process import Ingress
+    from quotebot.app.front import Ingress
     from quotebot.slack.receiver import SocketReceiver
 
 __all__ = ["Ports", "front_of", "run_bot"]
@@ -67,7 +66,13 @@ async def run_bot(
             return
         identity = identifying.result()
         core.guard.compare(core.outside.adapters.slack.time_ms)
-        receiver = await _receiver(core, settings, ports, identity, ack, ingress)
+        receiver: SocketReceiver | Ingress
+        if ingress is None:
+            receiver = receiver_of(front_of(core), settings, identity, clock=ports.clock, draw=ports.draw, ack=ack)
+        else:
+            core.precedence.follow(ingress.board)
+            await ingress.open(identity, reserved=core.ledger.operations_changed.set, observer=core.metrics)
+            receiver = ingress
         stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
         vitals.socket = receiver.is_alive
         receiving = asyncio.create_task(receiver.run())
@@ -83,16 +88,6 @@ async def run_bot(
 def front_of(core: Core) -> Front:
     """Return the dependencies of the surface, for the process of the workers."""
     return Front(core.ledger, core.outside, core.rules, core.performer, core.metrics, core.precedence)
-
-
-async def _receiver(
-    core: Core, settings: Settings, ports: Ports, identity: Identity, ack: Ack, ingress: Ingress | None
-) -> SocketReceiver | Ingress:
-    if ingress is None:
-        return receiver_of(front_of(core), settings, identity, clock=ports.clock, draw=ports.draw, ack=ack)
-    core.precedence.follow(ingress.board)
-    await ingress.open(identity, reserved=core.ledger.operations_changed.set, observer=core.metrics)
-    return ingress
 
 
 def _say_why(receiving: asyncio.Task[None]) -> None:

@@ -11,21 +11,22 @@ import structlog
 
 from adapters.artefacts import Artefacts
 from adapters.egress import closed_session
+from adapters.pdf.document import LOGO_BYTES_MAX, check_logo
 from adapters.pdf.renderer import PdfRenderer
-from quotebot.app.branding import load_seller
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.pacing import Pace, Pacer
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters, CallLog, Model
 from quotebot.execution.channels import Channels
-from quotebot.settings import slack_tokens
+from quotebot.settings import ConfigurationError, slack_tokens
+from quotebot.views.document import TERMS, Seller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from slack_sdk.web.async_client import AsyncWebClient
 
-    from adapters.policies import Policy
     from adapters.salesforce.api import Salesforce
     from adapters.salesforce.limits import ApiUsage
     from adapters.salesforce.login import Credentials
@@ -86,9 +87,13 @@ def build_adapters(
     )
     pdf = PdfRenderer(timeout_seconds=lines.of("pdf.render").timeout_seconds)
     stack.push_async_callback(pdf.close)
-    artefacts = Artefacts(settings.data_dir / "artefacts")
-    salesforce, model = connect_salesforce(stack, settings), connect_model(stack, settings)
-    return Adapters(slack=slack, pdf=pdf, artefacts=artefacts, salesforce=salesforce, model=model)
+    return Adapters(
+        slack=slack,
+        pdf=pdf,
+        artefacts=Artefacts(settings.data_dir / "artefacts"),
+        salesforce=connect_salesforce(stack, settings),
+        model=connect_model(stack, settings),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -105,18 +110,36 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Ef
 
 def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> EffectHandlers:
     """Return the effect handlers over these adapters."""
-    pacer = Pacer(ledger.clock, Pace(settings.slack_messages_at_once))
-    rules, seller = load_rules(settings), load_seller(settings)
-    channels = Channels(ledger.clock, adapters.slack, settings.shared_channels)
-    delay = settings.settle_delay_seconds
-    return EffectHandlers(ledger, adapters, rules, seller, settle_delay_seconds=delay, pacer=pacer, channels=channels)
+    return EffectHandlers(
+        ledger,
+        adapters,
+        load_rules(settings),
+        load_seller(settings),
+        settle_delay_seconds=settings.settle_delay_seconds,
+        pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
+        channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),
+    )
 
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:
     """Return only the Salesforce client, or None if it is not configured; `stack` closes it."""
-    salesforce = _salesforce(settings, matrix(settings).of("crm.create"))
-    if salesforce is not None:
-        stack.push_async_callback(salesforce.close)
+    url, client_id, line = settings.salesforce_instance_url, settings.salesforce_client_id, matrix(settings).of("crm.create")
+    credentials = salesforce_credentials(settings)
+    if url is None or client_id is None or credentials is None:
+        return None
+    from adapters.salesforce.api import Salesforce  # noqa: PLC0415 -- as above
+
+    salesforce = Salesforce(
+        url,
+        client_id,
+        credentials=credentials,
+        mapping=crm_mapping(settings),
+        ca_file=settings.salesforce_ca_file,
+        timeout_seconds=line.timeout_seconds,
+        threads=line.concurrency,
+        watch=AllowanceWatch(),
+    )
+    stack.push_async_callback(salesforce.close)
     return salesforce
 
 
@@ -138,25 +161,6 @@ def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_cli
     )
     stack.push_async_callback(llm.close)
     return Model(llm, log)
-
-
-def _salesforce(settings: Settings, line: Policy) -> Salesforce | None:
-    url, client_id = settings.salesforce_instance_url, settings.salesforce_client_id
-    credentials = salesforce_credentials(settings)
-    if url is None or client_id is None or credentials is None:
-        return None
-    from adapters.salesforce.api import Salesforce  # noqa: PLC0415 -- as above
-
-    return Salesforce(
-        url,
-        client_id,
-        credentials=credentials,
-        mapping=crm_mapping(settings),
-        ca_file=settings.salesforce_ca_file,
-        timeout_seconds=line.timeout_seconds,
-        threads=line.concurrency,
-        watch=AllowanceWatch(),
-    )
 
 
 class AllowanceWatch:
@@ -194,3 +198,37 @@ def salesforce_credentials(settings: Settings) -> Credentials | None:
     if username is None or key is None:
         return None
     return JwtBearer(client_id, username, key.get_secret_value(), settings.salesforce_audience)
+
+
+def load_seller(settings: Settings) -> Seller:
+    """Return the seller data that documents show. Raises ConfigurationError for an unusable logo."""
+    return Seller(
+        settings.seller_name,
+        settings.seller_lines,
+        accent=settings.seller_accent,
+        footer=settings.seller_footer,
+        terms=settings.seller_terms or TERMS,
+        logo=b"" if settings.seller_logo is None else _logo(settings.seller_logo),
+        template=settings.document_template,
+    )
+
+
+def _logo(path: Path) -> bytes:
+    try:
+        if not path.is_file():  # rejects a pipe too: a read from it would never end
+            raise ConfigurationError(_refused(path, "there is no such file"))
+        with path.open("rb") as file:
+            content = file.read(LOGO_BYTES_MAX + 1)
+        check_logo(content)
+    except OSError as error:
+        raise ConfigurationError(_refused(path, f"it cannot be read ({error.strerror})")) from error
+    except ValueError as error:
+        raise ConfigurationError(_refused(path, str(error))) from error
+    return content
+
+
+def _refused(path: Path, reason: str) -> str:
+    return (
+        f"The logo {path} (QUOTEBOT_SELLER_LOGO) cannot be used: {reason}. Nothing was started. Give a PNG file of at most "
+        f"{LOGO_BYTES_MAX >> 10} KiB, or unset it: documents then carry the seller's name alone."
+    )

@@ -1,4 +1,10 @@
-"""Access to an installation: its ledger, audit keys and rules. Shared by the bot and the command line, without Slack or CRM."""
+"""Access to an installation: its ledger, audit keys and rules. Shared by the bot and the command line, without Slack or CRM.
+
+The first start of an installation is distinguished from a lost ledger. A missing or empty ledger beside audit keys, anchors,
+documents or backups is a lost one (a disk that is not mounted, a wrong `rm`): a new one would allocate every quote number again.
+Only a folder without any of these, or `quotebot run --new`, begins a ledger. A marker file records the first start until the ledger
+exists, so that an interrupted first start can continue.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +18,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.policies import Matrix, policies
+from ledger.audit.anchors import LOG_NAME
 from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import Audit
-from ledger.audit.keyring import load_keyring
+from ledger.audit.keyring import key_files, load_keyring
+from ledger.audit.proof import KEY_NAME
 from ledger.clock import SystemClock
 from ledger.ledger import Ledger
+from ledger.operator import switch
 from ledger.operator.backup import FOLDER, Proof, Source, back_up
 from ledger.operator.dead_letters import DeadLetters
 from ledger.operator.manifests import BackupError
@@ -28,11 +37,11 @@ from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holde
 from ledger.sqlite.migrations import Migration
 from ledger.statements import load_statements
 from quotebot import __version__
-from quotebot.app.first_start import ledger_begun, require_ledger_or_beginning
 from quotebot.domain.approvals.policy_file import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS
+from quotebot.settings import ConfigurationError
 from quotebot.store import history
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
@@ -44,7 +53,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.chain import Keyring
     from ledger.clock import Clock
-    from ledger.database import Database, Tx
+    from ledger.database import Database
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
@@ -52,17 +61,25 @@ if TYPE_CHECKING:
 LOCK_LOOKS: Final = 20
 LOCK_LOOK_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
+MARKER: Final = "ledger.beginning"
+NAMED: Final = 4  # traces listed in the error
+_DOCUMENTS: Final = "artefacts"
 
 
 class LedgerInUseError(Exception):
     """Another bot holds this ledger's lock."""
 
 
+class IngressEndedError(Exception):
+    """The process that holds the connection to Slack (front.py) has ended by itself."""
+
+
 def load_rules(settings: Settings) -> Rules:
     """Return the policy and the approvers, with the ruleset that applies while the ledger has none (store/rulesets.py)."""
+    ruleset, policy = _built_in()
     return Rules(
-        ruleset=_ruleset(),
-        policy=_policy(),
+        ruleset=ruleset,
+        policy=policy,
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
         operators=settings.operators,
@@ -75,13 +92,11 @@ def load_rules(settings: Settings) -> Rules:
 
 
 @functools.cache
-def _ruleset() -> Ruleset:
-    return parse_ruleset_toml(files("quotebot").joinpath("data", "catalogue.toml").read_text("utf-8"))
-
-
-@functools.cache
-def _policy() -> ApprovalPolicy:
-    return parse_policy(files("quotebot").joinpath("data", "policy.toml").read_text("utf-8"))
+def _built_in() -> tuple[Ruleset, ApprovalPolicy]:
+    """Return the ruleset and the policy of this build."""
+    data = files("quotebot").joinpath("data")
+    ruleset, policy = (data.joinpath(name).read_text("utf-8") for name in ("catalogue.toml", "policy.toml"))
+    return parse_ruleset_toml(ruleset), parse_policy(policy)
 
 
 @contextlib.asynccontextmanager
@@ -113,7 +128,11 @@ async def open_ledger(
     try:
         ledger = Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
         if migrating and terminal_user is not None:
-            await _audit_migration(ledger, terminal_user)
+            now, after = clock.now_ms(), {"build": __version__}
+            await ledger.database.write(
+                "ledger.migrated",
+                lambda tx: audit.append(tx, now, "ledger.migrated", actor=terminal_user, actor_type="operator", after=after),
+            )
         yield ledger
         await ledger.noted()
     finally:
@@ -128,19 +147,11 @@ def _try_lock(path: Path) -> InstanceLock | None:
         raise cannot_be_opened(error) from error
 
 
-async def _audit_migration(ledger: Ledger, terminal_user: str) -> None:
-    """Record in the audit the user who migrated the ledger to this build's schema."""
-    now, after = ledger.clock.now_ms(), {"build": __version__}
-
-    def work(tx: Tx) -> None:
-        ledger.audit.append(tx, now, "ledger.migrated", actor=terminal_user, actor_type="operator", after=after)
-
-    await ledger.database.write("ledger.migrated", work)
-
-
 def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit:
     """Return the audit with the installation's signing keys; a new ledger gets its first key. Raises LedgerLostError."""
-    require_ledger_or_beginning(settings)
+    require_ledger(settings)
+    if _is_missing(settings.ledger_path):
+        _mark(settings.data_dir / MARKER)
     keyring = load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists())
     return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
 
@@ -169,14 +180,23 @@ async def open_database(
     """
 
     def before_migrating() -> None:
-        _back_up_first(path, audit.keyring, clock)
+        """Back up the ledger of the older build, because its migration cannot be undone. Its audit may be in any state."""
+        try:
+            made = back_up(Source(path, proof_by(None), audit.keyring, __version__), path.parent / FOLDER, clock.now_ms())
+        except BackupError as error:
+            raise BackupError(
+                "The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: "
+                f"{error}"
+            ) from error
+        log.info("ledger.backed_up_before_migrating", file=made.path.name)
         on_migrating()
 
     bound = history.binding()
+    migrations, statements = schema_and_statements()
     database = await engine.open(
         path,
-        statements=_statements(),
-        migrations=[*_migrations("ledger"), *_migrations("quotebot.store")],
+        statements=statements,
+        migrations=migrations,
         clock=clock,
         checkpoints=bot,
         may_migrate=may_migrate,
@@ -189,7 +209,10 @@ async def open_database(
         at_once=at_once,
         copy_after=copy_after,
     )
-    ledger_begun(path)
+    marker = path.with_name(MARKER)
+    if marker.exists():  # of a first start, which is complete now
+        with contextlib.suppress(OSError):  # the folder may have become read-only
+            marker.unlink()
     if may_migrate:
         try:
             await history.bind_as_found(database, audit, bound, clock)
@@ -199,17 +222,6 @@ async def open_database(
                 raise cannot_be_opened(error) from error
             raise
     return database
-
-
-def _back_up_first(path: Path, keyring: Keyring, clock: Clock) -> None:
-    """Back up the ledger of the older build before its migration, which cannot be undone. Its audit may be in any state."""
-    try:
-        made = back_up(Source(path, proof_by(None), keyring, __version__), path.parent / FOLDER, clock.now_ms())
-    except BackupError as error:
-        raise BackupError(
-            f"The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: {error}"
-        ) from error
-    log.info("ledger.backed_up_before_migrating", file=made.path.name)
 
 
 def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
@@ -279,3 +291,60 @@ def _migrations(package: str) -> tuple[Migration, ...]:
     folder = files(package).joinpath("schema")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names)
+
+
+class LedgerLostError(ConfigurationError):
+    """The ledger existed and is lost."""
+
+
+def require_ledger(settings: Settings) -> None:
+    """Raise LedgerLostError if the ledger is missing or empty and the folder has traces of an earlier one. Changes nothing."""
+    if not _is_missing(settings.ledger_path) or (settings.data_dir / MARKER).exists():
+        return
+    found = traces_of_ledger(settings)
+    if not found:
+        return
+    state = "is empty" if settings.ledger_path.exists() else "is missing"
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    raise LedgerLostError(
+        f"The ledger {settings.ledger_path.absolute()} {state}, but there was one: its folder has "
+        f"{', '.join(found[:NAMED])}{more}. Nothing was done. Is the disk mounted? Otherwise put a backup back: quotebot restore "
+        "FILE.db. To begin an empty ledger on purpose: quotebot run --new; its quote numbers begin anew, so numbers that were "
+        "given out appear twice."
+    )
+
+
+def begin_anew(settings: Settings) -> list[str]:
+    """Allow the next start to begin an empty ledger; return the traces of an older one. Raises ConfigurationError if one exists."""
+    if not _is_missing(settings.ledger_path):
+        raise ConfigurationError(
+            f"There is a ledger at {settings.ledger_path.absolute()}. Nothing was started. --new is for a folder whose ledger is "
+            "lost."
+        )
+    found = traces_of_ledger(settings)
+    _mark(settings.data_dir / MARKER)
+    return found
+
+
+def traces_of_ledger(settings: Settings) -> list[str]:
+    """Return the names of files and folders that exist only if the installation had a ledger."""
+    folder = settings.data_dir
+    if not folder.is_dir():
+        return []
+    files = [*key_files(folder), *(folder / name for name in (LOG_NAME, KEY_NAME))]
+    put_aside = sorted(folder.glob("replaced-*"))
+    folders = [folder / name for name in (_DOCUMENTS, FOLDER)]
+    filled = [each for each in folders if each.is_dir() and any(file.is_file() for file in each.rglob("*"))]
+    return [path.name for path in (*files, *filled, *put_aside) if path.exists()]
+
+
+def _is_missing(path: Path) -> bool:
+    if switch.ready(path).exists():  # an interrupted restore: the next open finishes it
+        return False
+    wal = path.with_name(f"{path.name}-wal")
+    return not any(each.exists() and each.stat().st_size for each in (path, wal))
+
+
+def _mark(marker: Path) -> None:
+    marker.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    marker.touch(mode=0o600)

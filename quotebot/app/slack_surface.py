@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -14,11 +15,10 @@ from quotebot.dispatch.crm_mirror import MirrorLookup
 from quotebot.execution.actors import Directory
 from quotebot.execution.visibility import Visibility
 from quotebot.settings import ConfigurationError, slack_tokens
-from quotebot.slack.bolt import Ack, Envelopes, bolt_app, send_ack
 from quotebot.slack.connections import Links
-from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
+from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
 from quotebot.slack.gate import AccessGate
-from quotebot.slack.receiver import SocketReceiver
+from quotebot.slack.receiver import Ack, Envelopes, SocketReceiver, bolt_app, send_ack
 from quotebot.slack.reserve import Reserver
 from quotebot.slack.surface import Surface
 from quotebot.store.rulesets import ActiveRuleset
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from quotebot.dispatch.registry import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
-    from quotebot.slack.connections import Inbox
 
 IDENTIFY_PAUSE_SECONDS: Final = 1.0
 
@@ -46,15 +45,12 @@ class SurfaceObserver(Protocol):
 
     def observe_ack(self, envelope: str, seconds: float) -> None:
         """Record the duration of one acknowledgement."""
-        ...
 
     def observe_reserve(self, seconds: float) -> None:
         """Record the duration of one reservation."""
-        ...
 
     def count_connection(self) -> None:
         """Count an opened connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +79,18 @@ def receiver_of(
     _, app_token = slack_tokens(settings)
     surface = surface_of(front, settings, identity, arrivals)
 
-    def links(inbox: Inbox) -> Links:
-        return Links(
+    return SocketReceiver(
+        Envelopes(bolt_app(client, identity, surface), ack),
+        partial(
+            Links,
             client,
             app_token,
-            inbox,
             clock=clock,
             draw=draw,
             count=settings.socket_connections,
             opened=front.observer.count_connection,
             contended=lambda: front.precedence.busy,
-        )
-
-    return SocketReceiver(
-        Envelopes(bolt_app(client, identity, surface), ack),
-        links,
+        ),
         surface.desk.drop,
         clock=clock,
         ack_budget_seconds=settings.ack_budget_seconds,
@@ -111,7 +104,15 @@ def surface_of(
     front: Front, settings: Settings, identity: Identity, arrivals: Mapping[str, float] = MappingProxyType({})
 ) -> Surface:
     """Return the Slack surface. `arrivals` are the arrival times of the envelopes in progress (SocketReceiver)."""
-    slack = front.outside.adapters.slack
+    slack, salesforce = front.outside.adapters.slack, front.outside.adapters.salesforce
+    mirror, kept = MirrorLookup(front.ledger.database), set(settings.crm_mirror)
+    accounts, opportunities = None, None
+    if salesforce is not None and settings.crm_account_lookup:
+        instead = mirror.accounts if "accounts" in kept else None
+        accounts = AccountLookup(salesforce.find_accounts, front.ledger.clock, instead)
+    if salesforce is not None and settings.crm_opportunity_lookup and salesforce.mapping.choice is not None:
+        other = mirror.opportunities if {"accounts", "opportunities"} <= kept else None
+        opportunities = OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock, other)
     directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
     visibility = Visibility(front.ledger, front.performer.services.channels, front.rules.role_holders)
     return Surface(
@@ -130,9 +131,9 @@ def surface_of(
         rules=front.rules,
         active=ActiveRuleset(front.rules.ruleset),
         status=front.performer.cards.show,
-        lookup=_account_lookup(front, settings),
-        opportunities=_opportunity_lookup(front, settings),
-        contacts=MirrorLookup(front.ledger.database).contacts if {"accounts", "contacts"} <= set(settings.crm_mirror) else None,
+        lookup=accounts,
+        opportunities=opportunities,
+        contacts=mirror.contacts if {"accounts", "contacts"} <= kept else None,
     )
 
 
@@ -151,22 +152,3 @@ async def identify(slack: SlackApi) -> Identity:
                 ) from error
             log.warning("slack.unreachable", code=error.code)
             await asyncio.sleep(error.retry_after_seconds or IDENTIFY_PAUSE_SECONDS)
-
-
-def _account_lookup(front: Front, settings: Settings) -> AccountLookup | None:
-    """Return the account lookup of the forms; None if it is disabled or Salesforce is not configured."""
-    salesforce = front.outside.adapters.salesforce
-    if salesforce is None or not settings.crm_account_lookup:
-        return None
-    instead = MirrorLookup(front.ledger.database).accounts if "accounts" in settings.crm_mirror else None
-    return AccountLookup(salesforce.find_accounts, front.ledger.clock, instead)
-
-
-def _opportunity_lookup(front: Front, settings: Settings) -> OpportunityLookup | None:
-    """Return the opportunity lookup; None if it is disabled, Salesforce is not configured or the mapping has no opportunities."""
-    salesforce = front.outside.adapters.salesforce
-    if salesforce is None or not settings.crm_opportunity_lookup or salesforce.mapping.choice is None:
-        return None
-    kept = {"accounts", "opportunities"} <= set(settings.crm_mirror)
-    instead = MirrorLookup(front.ledger.database).opportunities if kept else None
-    return OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock, instead)

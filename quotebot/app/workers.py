@@ -205,8 +205,10 @@ class Workers:
             precedence=precedence,
             trusted=guard.trusted,
         )
-        look = Job("clock", LOOK_SECONDS, guard.look)
-        jobs = ([look, *_jobs(ledger, settings, ports, metrics)], _long_jobs(ledger, settings, ports.clock, sweep, guard))
+        jobs = (
+            [Job("clock", LOOK_SECONDS, guard.look), *_jobs(ledger, settings, ports, metrics)],
+            _long_jobs(ledger, settings, ports.clock, sweep, guard),
+        )
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
         self._clock = ports.clock

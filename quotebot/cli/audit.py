@@ -9,7 +9,7 @@ import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -26,7 +26,7 @@ from ledger.sqlite.connections import ReadOnlyFile, open_read_only
 from ledger.sqlite.migrations import pending
 from ledger.sqlite.schema_comparison import SchemaChangedError, require_schema
 from quotebot.app.installation import schema_and_statements
-from quotebot.cli import exits, opened, tables, terminal
+from quotebot.cli import exits, tables, terminal
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.jobs import proof
 from quotebot.settings import ConfigurationError, load_settings
@@ -70,37 +70,34 @@ async def verify(
         Print JSON.
     """
     try:
-        return await _verify(anchors, every_anchor=every_anchor, json_output=json_output)
+        async with _to_verify() as (database, keyring, settings):
+            beside = settings.data_dir / LOG_NAME
+            kept: list[Anchor] = []
+            for path in (*anchors, *([beside] if beside.exists() else [])):
+                try:
+                    kept += read_lines(path.read_text("utf-8"))
+                except (OSError, ValueError) as error:
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    return exits.complain(
+                        f"{path} cannot be read as anchors: {reason}. Nothing was verified.",
+                        exits.REFUSED if path == beside else exits.USAGE,
+                    )
+            report = await verify_all(
+                database,
+                keyring,
+                anchors_kept_elsewhere=tuple(dict.fromkeys(kept)),
+                every_anchor=every_anchor,
+                replay=history.replay,
+            )
     except SchemaChangedError as error:
         if json_output:
-            _print_json({"sound": False, "schema": error.found})
+            tables.print_json({"sound": False, "schema": error.found})
         else:
             print(f"TAMPERED: schema: {error.named}.")
             exits.complain(str(error))
         return exits.REFUSED
-
-
-async def _verify(anchors: tuple[Path, ...], *, every_anchor: bool, json_output: bool) -> int:
-
-    async with _to_verify() as (database, keyring, settings):
-        beside = settings.data_dir / LOG_NAME
-        kept: list[Anchor] = []
-        for path in (*anchors, *([beside] if beside.exists() else [])):
-            try:
-                kept += _read_anchors(path)
-            except (OSError, ValueError) as error:
-                reason = error.strerror if isinstance(error, OSError) else error
-                exits.complain(f"{path} cannot be read as anchors: {reason}. Nothing was verified.")
-                return exits.REFUSED if path == beside else exits.USAGE
-        report = await verify_all(
-            database,
-            keyring,
-            anchors_kept_elsewhere=tuple(dict.fromkeys(kept)),
-            every_anchor=every_anchor,
-            replay=history.replay,
-        )
     if json_output:
-        _print_json({**asdict(report), "sound": report.sound})
+        tables.print_json({**asdict(report), "sound": report.sound})
     else:
         _tell(report, compared=bool(anchors))
     return exits.OK if report.sound else exits.REFUSED
@@ -120,17 +117,15 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
         Print JSON.
     """
     if limit < 1:
-        exits.complain(f"--limit is {limit}; it is at least 1.")
-        return exits.USAGE
-    chain_id = _chain_id(quote)
-    async with opened.existing_ledger() as ledger:
+        return exits.complain(f"--limit is {limit}; it is at least 1.", exits.USAGE)
+    chain_id = parse_quote_id(quote) or quote
+    async with terminal.existing_ledger() as ledger:
         rows = await ledger.database.read(lambda tx: tx.all("audit_chain", aggregate_id=chain_id, limit=limit))
     if not rows:
-        exits.complain(f"The audit knows no {quote}: give a quote, e.g. Q-2026-0042, or system.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(f"The audit knows no {quote}: give a quote, e.g. Q-2026-0042, or system.", exits.NOTHING_MATCHED)
     events = [{**{name: row[name] for name in EVENT_COLUMNS}, "mac": row["mac"].hex()} for row in rows]
     if json_output:
-        _print_json({"events": events})
+        tables.print_json({"events": events})
         return exits.OK
     tables.print_table(
         ("Seq", "ID", "Time (UTC)", "Event", "Who", "Ref", "What"),
@@ -165,12 +160,10 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
     """
     quote_id = parse_quote_id(quote)
     if quote_id is None:
-        exits.complain(f"{quote!r} is no quote: write Q-2026-0042. Nothing was exported.")
-        return exits.USAGE
+        return exits.complain(f"{quote!r} is no quote: write Q-2026-0042. Nothing was exported.", exits.USAGE)
     target = out or Path(f"{quote_id}-proof.zip")
     if target.exists():
-        exits.complain(f"{target} is there already. Nothing was exported. Choose another name with --out.")
-        return exits.CONFLICT
+        return exits.complain(f"{target} is there already. Nothing was exported. Choose another name with --out.", exits.CONFLICT)
     async with _existing() as (ledger, settings):
         try:
             bundle = await proof.export(
@@ -181,20 +174,18 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
                 stored_pdf=lambda digest: _stored_pdf(settings.data_dir, digest),
             )
         except proof.BrokenChainError as error:
-            exits.complain(f"{error}. Nothing was exported. Run: quotebot audit verify")
-            return exits.REFUSED
+            return exits.complain(f"{error}. Nothing was exported. Run: quotebot audit verify", exits.REFUSED)
     if bundle is None:
-        exits.complain(f"There is no quote {quote_id}. Nothing was exported.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(f"There is no quote {quote_id}. Nothing was exported.", exits.NOTHING_MATCHED)
     try:
         await asyncio.to_thread(_write_new, target, bundle)
     except OSError as error:
-        exits.complain(
-            f"{target} cannot be written ({error.strerror}). The export is audited, but there is no bundle. Run it again."
+        return exits.complain(
+            f"{target} cannot be written ({error.strerror}). The export is audited, but there is no bundle. Run it again.",
+            exits.UNAVAILABLE,
         )
-        return exits.UNAVAILABLE
     if json_output:
-        _print_json({"file": str(target), "sha256": sha256(bundle), "bytes": len(bundle)})
+        tables.print_json({"file": str(target), "sha256": sha256(bundle), "bytes": len(bundle)})
     else:
         print(target)
         exits.complain("Verify it with: python3 verify_quotebot_proof.py BUNDLE.zip PUBLIC_KEY.pem (quotebot audit public-key)")
@@ -204,8 +195,8 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
 @app.command(name="public-key")
 def public_key() -> int:
     """Print the public key that proof bundles are verified with."""
-    opened.existing_ledger()  # rejects a folder without a ledger: a key created there would fit no bundle
-    print(load_signer(_settings().data_dir).public_pem.decode(), end="")
+    terminal.existing_ledger()  # rejects a folder without a ledger: a key created there would fit no bundle
+    print(load_signer(load_settings().data_dir).public_pem.decode(), end="")
     return exits.OK
 
 
@@ -239,7 +230,7 @@ async def rotate_key(*, json_output: Json = False) -> int:
         )
         newest = key_files(settings.data_dir)[-1].name
     if json_output:
-        _print_json({"file": newest, "key_id": after, "previous_key_id": before})
+        tables.print_json({"file": newest, "key_id": after, "previous_key_id": before})
     else:
         print(f"{newest} ({after}) signs from now on.")
         exits.complain("Restart the bot: until then it signs with the key it started with. Back the data folder's keys up.")
@@ -249,7 +240,7 @@ async def rotate_key(*, json_output: Json = False) -> int:
 @contextlib.asynccontextmanager
 async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, Settings]]:
     """Open the ledger as `_existing` does; in a folder that cannot be written, open it read-only."""
-    settings = _settings()
+    settings = load_settings()
     if not settings.ledger_path.exists() or os.access(settings.data_dir, os.W_OK):
         async with _existing() as (ledger, settings):
             yield ledger.database, ledger.audit.keyring, settings
@@ -269,8 +260,8 @@ async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, 
 @contextlib.asynccontextmanager
 async def _existing() -> AsyncIterator[tuple[Ledger, Settings]]:
     """Open the ledger with all its keys. Raises ConfigurationError if a key is missing: a verification must never create one."""
-    opening = opened.existing_ledger()
-    settings = _settings()
+    opening = terminal.existing_ledger()
+    settings = load_settings()
     try:
         require_keys(settings.data_dir)
     except KeyMissing as error:
@@ -287,23 +278,7 @@ def _shown(after: str | None) -> str:
     return json.dumps(words, ensure_ascii=False, separators=(",", ":"))[:TABLE_ROW]
 
 
-def _settings() -> Settings:
-
-    return load_settings()
-
-
-def _chain_id(quote: str) -> str:
-
-    return parse_quote_id(quote) or quote
-
-
-def _read_anchors(path: Path) -> list[Anchor]:
-
-    return read_lines(path.read_text("utf-8"))
-
-
 def _stored_pdf(data_dir: Path, sha256: str) -> bytes | None:
-
     try:
         return Artefacts(data_dir / "artefacts").get(sha256)
     except AdapterError:  # missing or damaged: the bundle still holds its hash
@@ -346,7 +321,3 @@ def _tell(report: VerificationReport, *, compared: bool) -> None:
 
 def _time(unix_ms: int) -> str:
     return f"{datetime.fromtimestamp(unix_ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps({"schema_version": 1, **value}, indent=2, sort_keys=True, default=str))

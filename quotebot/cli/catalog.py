@@ -11,10 +11,9 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from quotebot.app.installation import load_rules
-from quotebot.cli import catalog_files, catalog_print, catalog_reads, dead_letter_tables, exits, opened, terminal
+from quotebot.cli import catalog_files, catalog_reads, exits, tables, terminal
 from quotebot.cli.quote_work import REQUEST_ID
 from quotebot.domain.catalogue.lint import lint
-from quotebot.domain.catalogue.lint import lint as open_questions
 from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
 from quotebot.jobs.rulesets import Import, RulesetChanges, Who
 from quotebot.settings import load_settings
@@ -83,21 +82,20 @@ async def import_files(
         who = _who(actor, request_id, quiet=dry_run)
         given = catalog_files.sources(files)
     except ValueError as error:
-        return catalog_reads.usage(f"{error}. Nothing was imported.")
+        return exits.complain(f"{error}. Nothing was imported.", exits.USAGE)
     if not given:
-        return catalog_reads.usage("Name the files to import, e.g. quotebot catalog import prices.csv --dry-run")
+        return exits.complain("Name the files to import, e.g. quotebot catalog import prices.csv --dry-run", exits.USAGE)
     async with _changing(dry_run=dry_run) as (ledger, changes):
         seen, base = await _active(ledger)
         ruleset = catalog_files.read(given, base, as_version, await _known(ledger, base.name))
         if isinstance(ruleset, list):
-            return catalog_print.print_problems(ruleset, json_output=json_output)
-        differences, warnings = ruleset_changes(base, ruleset), lint(ruleset)
-        if not json_output:
-            catalog_print.print_changes(differences)
-            catalog_print.print_warnings(warnings)
-        told = {"base": seen, "changes": [asdict(each) for each in differences], "warnings": list(warnings)}
+            return catalog_reads.print_problems(ruleset, json_output=json_output)
+        told = {"base": seen, **_compared(base, ruleset, json_output=json_output)}
+        if dry_run and json_output:
+            tables.print_json({"dry_run": True, "outcome": "not imported", "name": ruleset.label, **told})
+            return exits.OK
         if dry_run:
-            return _dry(told, ruleset, json_output=json_output)
+            return exits.complain(f"It would be imported as {ruleset.label}. Nothing was written.", exits.OK)
         origin = ", ".join(source.path.name for source in given)
         wanted = Import(ruleset, origin, note, replaces, activate, catalog_files.fingerprint(given, as_version))
         answer = await changes.import_draft(wanted, who, seen=seen)
@@ -124,19 +122,15 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
     try:
         who = _who(actor, request_id)
     except ValueError as error:
-        return catalog_reads.usage(f"{error}. Nothing was changed.")
+        return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
     async with _changing() as (ledger, changes):
         seen, base = await _active(ledger)
         found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):
             return found
         row, ruleset = found
-        differences, warnings = ruleset_changes(base, ruleset), open_questions(ruleset)
-        if not json_output:
-            catalog_print.print_changes(differences)
-            catalog_print.print_warnings(warnings)
+        told = {"base": seen, **_compared(base, ruleset, json_output=json_output)}
         answer = await changes.activate(row.version, who, seen=seen)
-    told = {"base": seen, "changes": [asdict(each) for each in differences], "warnings": list(warnings)}
     return _report(answer, who, told, json_output=json_output)
 
 
@@ -146,7 +140,7 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
     try:
         who = _who(actor, request_id)
     except ValueError as error:
-        return catalog_reads.usage(f"{error}. Nothing was changed.")
+        return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
     async with _changing() as (ledger, changes):
         found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):
@@ -161,7 +155,7 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
 @contextlib.asynccontextmanager
 async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
     """Open the ledger for a change; a ledger without a ruleset gets its first version."""
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         changes = RulesetChanges(ledger)
         if not dry_run:
             await changes.begin(_builtin())
@@ -169,7 +163,6 @@ async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, Rul
 
 
 def _builtin() -> Ruleset:
-
     return load_rules(load_settings()).ruleset
 
 
@@ -203,20 +196,19 @@ def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> W
     return Who(checked, request_id)
 
 
-def _dry(told: Mapping[str, object], ruleset: Ruleset, *, json_output: bool) -> int:
-    if json_output:
-        dead_letter_tables.print_json(
-            {"schema_version": 1, "dry_run": True, "outcome": "not imported", "name": ruleset.label, **told}
-        )
-    else:
-        exits.complain(f"It would be imported as {ruleset.label}. Nothing was written.")
-    return exits.OK
+def _compared(base: Ruleset, ruleset: Ruleset, *, json_output: bool) -> dict[str, object]:
+    """Return the difference between two rulesets and the warnings about the second; print them unless JSON is printed later."""
+    differences, warnings = ruleset_changes(base, ruleset), lint(ruleset)
+    if not json_output:
+        catalog_reads.print_changes(differences)
+        catalog_reads.print_warnings(warnings)
+    return {"changes": [asdict(each) for each in differences], "warnings": list(warnings)}
 
 
 def _report(answer: RulesetAnswer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
     done = answer.outcome in ("applied", "unchanged")
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "request_id": who.request_id, **asdict(answer), **told})
+        tables.print_json({"request_id": who.request_id, **asdict(answer), **told})
     elif done:
         print(answer.text)
     else:

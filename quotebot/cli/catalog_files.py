@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
 
 from ledger import keys
-from quotebot.cli.catalog_yaml import YamlError, read_yaml
 from quotebot.domain.catalogue import ruleset_sheets
+from quotebot.domain.catalogue.documents import LEVELS_MAX
 from quotebot.domain.catalogue.ruleset_sheets import COLUMNS, table_of
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset, parse_ruleset_json, parse_ruleset_toml, renamed
 from quotebot.domain.catalogue.sheets import BYTES_MAX, SheetProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.catalogue.sheets import SheetRow
@@ -24,6 +26,9 @@ YAML: Final = (".yaml", ".yml")
 DOCUMENTS: Final = (".toml", ".json", *YAML)
 LOOKED_AT: Final = 5  # limit of known versions that are compared with the sheets
 NOTHING_KNOWN: Final[Mapping[str, str]] = {}
+_OPENING: Final = ("SequenceStartEvent", "MappingStartEvent")
+_CLOSING: Final = ("SequenceEndEvent", "MappingEndEvent")
+Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,6 @@ def write_folder(folder: Path, texts: dict[str, str]) -> list[Path]:
 
 
 def _named(name: str) -> tuple[Path, str | None]:
-
     before, sign, after = name.partition("=")
     if sign and before in COLUMNS:
         return Path(after), before
@@ -106,7 +110,6 @@ def _named(name: str) -> tuple[Path, str | None]:
 
 
 def _bytes(path: Path) -> bytes:
-
     try:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX + 1)
@@ -120,7 +123,6 @@ def _bytes(path: Path) -> bytes:
 def _sheets(
     given: Sequence[CatalogSource], base: Ruleset, as_version: str | None, known: Mapping[str, str]
 ) -> Ruleset | list[SheetProblem]:
-
     problems: list[SheetProblem] = []
     tables: dict[str, list[SheetRow]] = {}
     for source in given:
@@ -139,10 +141,14 @@ def _sheets(
 
 
 def _document(source: CatalogSource, as_version: str | None) -> Ruleset | list[SheetProblem]:
-
-    lines: dict[tuple[str | int, ...], int] = {}
+    lines: Mapping[Place, int] = {}
     try:
-        ruleset = _parsed(source, lines)
+        text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
+        if suffix in YAML:
+            document, lines = read_yaml(text)
+            ruleset = parse_ruleset(document)
+        else:
+            ruleset = (parse_ruleset_json if suffix == ".json" else parse_ruleset_toml)(text)
         return ruleset if as_version is None else renamed(ruleset, as_version)
     except UnicodeDecodeError as error:
         line = source.data.count(b"\n", 0, error.start) + 1
@@ -156,20 +162,7 @@ def _document(source: CatalogSource, as_version: str | None) -> Ruleset | list[S
         ]
 
 
-def _parsed(source: CatalogSource, lines: dict[tuple[str | int, ...], int]) -> Ruleset:
-    """Parse a document by its kind; YAML also gives the lines of its parts.
-
-    Raises UnicodeDecodeError, YamlError or RulesetError.
-    """
-    text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
-    if suffix not in YAML:
-        return (parse_ruleset_json if suffix == ".json" else parse_ruleset_toml)(text)
-    document, found = read_yaml(text)
-    lines.update(found)
-    return parse_ruleset(document)
-
-
-def _line(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> int | None:
+def _line(path: Place, lines: Mapping[Place, int]) -> int | None:
     """Return the line of a part of the document, or of the nearest enclosing part."""
     return next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), None)
 
@@ -177,3 +170,58 @@ def _line(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int
 def _in_order(problems: list[SheetProblem], given: Sequence[CatalogSource]) -> list[SheetProblem]:
     order = {source.name: number for number, source in enumerate(given)}
     return sorted(problems, key=lambda problem: (order.get(problem.file, len(order)), problem.line or 0))
+
+
+class YamlError(ValueError):
+    """Invalid document; `line` (from 1) is the place of the error, as far as it is known."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_yaml(text: str) -> tuple[object, dict[Place, int]]:
+    """Return the document and the line of each part of it. Raises YamlError."""
+    lines: dict[Place, int] = {}
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        _check(yaml.parse(text, loader))  # before any recursion: on a stack overflow libyaml ends the process
+        root = yaml.compose(text, loader)
+        return (None if root is None else _plain(root, (), lines, set())), lines
+    except yaml.MarkedYAMLError as error:
+        raise YamlError(str(error.problem), None if error.problem_mark is None else error.problem_mark.line + 1) from error
+    except yaml.YAMLError as error:
+        raise YamlError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise YamlError("it is nested too deeply") from error
+
+
+def _check(events: Iterable[Any]) -> None:
+    """Raise YamlError if a document is nested too deeply or has an anchor or alias. Events arrive one by one."""
+    level = 0
+    for event in events:
+        name = type(event).__name__
+        if getattr(event, "anchor", None) is not None:
+            raise YamlError("anchors and aliases are not read: write the value out", event.start_mark.line + 1)
+        level += (name in _OPENING) - (name in _CLOSING)
+        if level > LEVELS_MAX:
+            raise YamlError(f"it is nested deeper than {LEVELS_MAX} levels", event.start_mark.line + 1)
+
+
+def _plain(node: Any, path: Place, lines: dict[Place, int], seen: set[int]) -> Any:
+    line: int = node.start_mark.line + 1
+    if id(node) in seen:  # an alias: a few nested ones can expand to a document of any size
+        raise YamlError("anchors and aliases are not read: write the value out", line)
+    seen.add(id(node))
+    lines[path] = line
+    if node.id == "scalar":
+        return node.value
+    if node.id == "sequence":
+        return [_plain(each, (*path, index), lines, seen) for index, each in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        if key.id != "scalar" or key.value in found:
+            what = f"the key {key.value!r} is there twice" if key.id == "scalar" else "a key must be a word"
+            raise YamlError(what, key.start_mark.line + 1)
+        found[key.value] = _plain(value, (*path, key.value), lines, seen)
+    return found

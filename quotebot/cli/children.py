@@ -1,8 +1,10 @@
-"""Start of child processes with this process's own code, from any folder and for any kind of installation."""
+"""Child processes with this process's own code, for any kind of installation, and the stop signals of long-running commands."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,3 +33,12 @@ def our_name() -> str:
     if Path(sys.argv[0]).stem == "quotebot" or not script.is_file():
         return "quotebot"
     return "./run" if Path.cwd() == script.parent else str(script)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from quotebot.cli import dead_letter_tables, exits, opened, terminal
+from quotebot.cli import exits, tables, terminal
 from quotebot.observability import clock_guard
 from quotebot.observability.clock_guard import SLACK, read_suspension
 
@@ -30,12 +30,10 @@ async def status(*, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await ledger.database.read(read_suspension)
     if json_output:
-        dead_letter_tables.print_json(
-            {"schema_version": 1, "trusted": found is None, "suspension": None if found is None else asdict(found)}
-        )
+        tables.print_json({"trusted": found is None, "suspension": None if found is None else asdict(found)})
     elif found is None:
         print("The clock is trusted.")
     else:
@@ -55,27 +53,24 @@ async def confirm(*, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         now, actor = ledger.clock.now_ms(), terminal.user()
         found = await ledger.database.write("clock.confirm", lambda tx: clock_guard.confirm(tx, ledger.audit, now, actor))
     outcome = "not suspended" if found is None else "refused" if found.cause == clock_guard.SLACK else "confirmed"
     if json_output:
         suspension = None if found is None else asdict(found)
-        dead_letter_tables.print_json({"schema_version": 1, "outcome": outcome, "now_at": now, "suspension": suspension})
+        tables.print_json({"outcome": outcome, "now_at": now, "suspension": suspension})
     elif found is None:
         exits.complain("The clock is not suspended. Nothing was changed.")
     elif outcome == "refused":
         exits.complain(f"{_words(found)} Nothing was changed.")
     else:
-        print(
-            f"Confirmed: it is {dead_letter_tables.time_words(now)}. The running bot goes on within seconds, another at its start."
-        )
+        print(f"Confirmed: it is {tables.time_words(now)}. The running bot goes on within seconds, another at its start.")
     return {"not suspended": exits.NOTHING_MATCHED, "refused": exits.REFUSED, "confirmed": exits.OK}[outcome]
 
 
 def _words(found: Suspension) -> str:
-
-    by = f"about {dead_letter_tables.age_words(abs(found.ahead_ms))} {'ahead' if found.ahead_ms > 0 else 'behind'}"
+    by = f"about {tables.age_words(abs(found.ahead_ms))} {'ahead' if found.ahead_ms > 0 else 'behind'}"
     head = f"The clock is suspended: it seems to be {by}. Nothing expires and nothing is purged."
     if found.cause == SLACK:
         return f"{head} Slack's clock shows another time: set this machine's clock, then the bot goes on by itself."

@@ -87,8 +87,9 @@ def init(folder: Path = Path()) -> int:
         with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
             file.write(first_file())
     except FileExistsError:
-        exits.complain(f"{path.absolute()} is there already and was not changed. Choose another folder, or edit it.")
-        return exits.CONFLICT
+        return exits.complain(
+            f"{path.absolute()} is there already and was not changed. Choose another folder, or edit it.", exits.CONFLICT
+        )
     print(f"{path.absolute()} was written; everything in it has its default.")
     print(STEPS.format(manifest=_manifest(), folder=folder.absolute(), name=our_name()))
     return exits.OK

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from adapters.failures import AdapterError, Failure
 from quotebot.app.clients import crm_mapping
-from quotebot.cli import crm_mirror, dead_letter_tables, exits, opened, quote_work
+from quotebot.cli import exits, quote_work, tables, terminal
 from quotebot.cli.config import assignments
 from quotebot.cli.doctor.others import crm_findings
 from quotebot.cli.tables import print_table
-from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm
+from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm, SyncCrm
+from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.settings import load_settings
 from quotebot.store import crm as store
-from quotebot.store import quotes
+from quotebot.store import crm_mirror, quotes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from adapters.salesforce.describe import MappingFinding
     from adapters.salesforce.mapping import CrmMapping
     from ledger.database import Tx
     from quotebot.domain.quotes.crm_fields import Conflict
+    from quotebot.store.crm_mirror import Standing
 
 app = App(name="crm", help="See whether Salesforce takes what is written to it.")
-
-
-app.command(crm_mirror.status)
-app.command(crm_mirror.sync)
 
 
 @app.command
@@ -53,11 +53,11 @@ async def check(
     try:
         found = await crm_findings(load_settings(assignments(set_)))
     except AdapterError as error:
-        exits.complain(str(error))
-        return exits.CONFIG if error.failure is Failure.AUTH else exits.UNAVAILABLE
+        return exits.complain(str(error), exits.CONFIG if error.failure is Failure.AUTH else exits.UNAVAILABLE)
     if found is None:
-        exits.complain("Salesforce is not configured, so its writes wait, paused. How to connect it: docs/salesforce.md")
-        return exits.CONFIG
+        return exits.complain(
+            "Salesforce is not configured, so its writes wait, paused. How to connect it: docs/salesforce.md", exits.CONFIG
+        )
     if json_output:
         print(json.dumps({"schema_version": 1, "agrees": not found, "findings": [asdict(each) for each in found]}, indent=2))
     else:
@@ -87,7 +87,7 @@ async def list_(
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await ledger.database.read(lambda tx: store.listed(tx, max(1, limit), everything=everything))
     if json_output:
         print(json.dumps({"schema_version": 1, "conflicts": [asdict(each) for each in found]}, indent=2))
@@ -103,7 +103,7 @@ async def list_(
                     each.difference.field,
                     each.difference.ours,
                     each.difference.theirs,
-                    dead_letter_tables.time_words(each.found_at),
+                    tables.time_words(each.found_at),
                     each.state if each.decided_by is None else f"{each.state}, by {each.decided_by}",
                 )
                 for each in found
@@ -142,16 +142,13 @@ async def apply(
     json_output
         Print JSON.
     """
-    try:
-        asked = quote_work.options(user, request_id, json_output=json_output)
-    except quote_work.UsageError as error:
-        exits.complain(str(error))
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
+    asked = quote_work.options(user, request_id, json_output=json_output)
+    async with terminal.existing_ledger() as ledger:
         found, team_id = await ledger.database.read(lambda tx: _conflict(tx, conflict))
         if found is None:
-            exits.complain(f"There is no difference {conflict}. Nothing was changed. See: quotebot crm reconcile list")
-            return exits.NOTHING_MATCHED
+            return exits.complain(
+                f"There is no difference {conflict}. Nothing was changed. See: quotebot crm reconcile list", exits.NOTHING_MATCHED
+            )
         payload = ReconcileCrm(conflict, take, found.difference.theirs, reason)
         deed = quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, team_id, ["crm reconcile", conflict, take, reason])
         return await quote_work.carry_out(ledger, deed, asked)
@@ -231,3 +228,77 @@ def _tell(found: tuple[MappingFinding, ...]) -> None:
     print(
         f"{len(found)} to mend, then run it again." if found else "The org has everything the mapping writes, and lets us write it."
     )
+
+
+@app.command
+async def status(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """Show what of Salesforce is kept here: how many records of each kind, when they were read, and how old that is.
+
+    Exit status 0: everything that is wanted (crm_mirror) was read of late. 3: something was not.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
+    settings = load_settings()
+    async with terminal.existing_ledger() as ledger:
+        found = {each.kind: each for each in await ledger.database.read(crm_mirror.standings)}
+        now = ledger.clock.now_ms()
+    kinds = sorted({*settings.crm_mirror, *found})
+    stale = [kind for kind in settings.crm_mirror if is_stale(_whole_at(found.get(kind)), settings.crm_sync_minutes, now)]
+    if json_output:
+        rows = [_printed(kind, found.get(kind), wanted=kind in settings.crm_mirror, stale=kind in stale) for kind in kinds]
+        print(json.dumps({"schema_version": 1, "mirrors": rows}, indent=2))
+    elif not kinds:
+        exits.complain("Nothing of Salesforce is kept here. What may be: crm_mirror in docs/salesforce.md")
+    else:
+        print_table(("KIND", "RECORDS", "WHOLE AS OF", "AGE", "STATE"), [_row(kind, found.get(kind), now, stale) for kind in kinds])
+    return exits.REFUSED if stale else exits.OK
+
+
+@app.command
+async def sync(
+    *,
+    user: Annotated[str | None, Parameter(name="--as")] = None,
+    request_id: str | None = None,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Read what changed in Salesforce now, without waiting for the next time. A running bot does the reading.
+
+    Parameters
+    ----------
+    user
+        The Slack user for whom you act, e.g. U0OPS.
+    request_id
+        Give it again and nothing is done twice.
+    json_output
+        Print JSON.
+    """
+    asked = quote_work.options(user, request_id, json_output=json_output)
+    payload = SyncCrm(load_settings().crm_mirror)
+    async with terminal.existing_ledger() as ledger:
+        deed = quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, "", ["crm sync"])
+        return await quote_work.carry_out(ledger, deed, asked)
+
+
+def _whole_at(standing: Standing | None) -> int | None:
+    return None if standing is None else standing.cursor.whole_at
+
+
+def _row(kind: str, standing: Standing | None, now: int, stale: Sequence[str]) -> tuple[str, ...]:
+    whole_at = _whole_at(standing)
+    records = "0" if standing is None else str(standing.records)
+    reading = standing is not None and standing.cursor.more
+    state = "being read" if reading else "stale" if kind in stale else "follows"
+    if whole_at is None:
+        return kind, records, "never", "", state
+    return kind, records, tables.time_words(whole_at), tables.age_words(now - whole_at), state
+
+
+def _printed(kind: str, standing: Standing | None, *, wanted: bool, stale: bool) -> dict[str, Any]:
+    if standing is None:
+        return {"kind": kind, "wanted": wanted, "records": 0, "whole_at": None, "read_at": None, "more": True, "stale": stale}
+    cursor = standing.cursor
+    told = {"records": standing.records, "whole_at": cursor.whole_at, "read_at": cursor.read_at, "more": cursor.more}
+    return {"kind": kind, "wanted": wanted, **told, "stale": stale}

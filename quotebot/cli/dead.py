@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ledger.operator.dead_letters import Filters
 from quotebot.app.installation import dead_letters
-from quotebot.cli import dead_letter_tables, exits, opened, rulings, terminal
+from quotebot.cli import exits, tables, terminal
 
 if TYPE_CHECKING:
-    from ledger.operator.dead_letters import Status
+    from collections.abc import Sequence
+
+    from ledger.operator.dead_letters import DeadLetter, Status
     from ledger.records import Effect
 
 
 app = App(name="dead", help="Look at what was given up (dead letters), and decide about it.")
 
 ListedStatus = Literal["pending", "replaying", "replayed", "discarded", "uncertain", "all"]
+REDACTED: Final = "[redacted: --show-payload shows it, and that is audited]"
 _TIMESTAMP: Final = re.compile(r"[0-9]{10}\.[0-9]{6}")
 _IN_A_LINK: Final = re.compile(r"(?:https://\S+/)?p([0-9]{10})([0-9]{6})(?:\?\S*)?")
 
@@ -59,12 +63,11 @@ async def list_dead_letters(
         Print JSON.
     """
     try:
-        since_ms, quote_id = dead_letter_tables.duration_ms(since), dead_letter_tables.checked_quote(quote)
+        since_ms, quote_id = terminal.duration_ms(since), terminal.checked_quote(quote)
     except ValueError as error:
-        exits.complain(f"{error}.")
-        return exits.USAGE
+        return exits.complain(f"{error}.", exits.USAGE)
     wanted: Status | None = None if status == "all" else status
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         now = ledger.clock.now_ms()
         filters = Filters(
             status=wanted,
@@ -76,12 +79,12 @@ async def list_dead_letters(
         found = await dead_letters(ledger).list(filters, limit=limit + 1, newest=not oldest)
     shown, more = found[:limit], len(found) > limit
     if json_output:
-        printed = [dead_letter_tables.public(letter, show_payload=False) for letter in shown]
-        dead_letter_tables.print_json({"schema_version": 1, "dead_letters": printed, "more": more})
+        printed = [_public(letter, show_payload=False) for letter in shown]
+        tables.print_json({"dead_letters": printed, "more": more})
     elif shown:
-        dead_letter_tables.print_table(shown, now)
+        _print_table(shown, now)
     else:
-        exits.complain(f"No dead letters.{dead_letter_tables.no_such_class(effect_class)}")
+        exits.complain(f"No dead letters.{tables.no_such_class(effect_class)}")
     if more and not json_output:
         exits.complain(f"There are more than these {limit}: see them with a larger --limit.")
     return exits.OK
@@ -106,25 +109,22 @@ async def show(
         Print JSON.
     """
     try:
-        dead_letter_tables.checked_references((reference,))
+        terminal.checked_references((reference,))
     except ValueError as error:
-        exits.complain(f"{error}.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
+        return exits.complain(f"{error}.", exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
         letter = await dead_letters(ledger).show(reference)
         if letter is not None and show_payload:
             await dead_letters(ledger).record_payload_shown(letter, terminal.user())
     if letter is None:
-        exits.complain(f"There is no dead letter {reference}.")
-        return exits.NOTHING_MATCHED
-    public = dead_letter_tables.public(letter, show_payload=show_payload)
+        return exits.complain(f"There is no dead letter {reference}.", exits.NOTHING_MATCHED)
+    public = _public(letter, show_payload=show_payload)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "dead_letter": public})
+        tables.print_json({"dead_letter": public})
         return exits.OK
     for name, value in public.items():
-        print(f"{name:20} {dead_letter_tables.for_people(name, value)}")
-    exits.complain(f"\nTo try it again: quotebot replay {letter.reference}")
-    return exits.OK
+        print(f"{name:20} {tables.for_people(name, value)}")
+    return exits.complain(f"\nTo try it again: quotebot replay {letter.reference}", exits.OK)
 
 
 @app.command
@@ -149,15 +149,14 @@ async def discard(
         Print JSON.
     """
     try:
-        dead_letter_tables.checked_references((reference,))
+        terminal.checked_references((reference,))
         who = terminal.operator(actor)
-        why = rulings.reason_of(reason)
+        why = terminal.reason_of(reason)
     except ValueError as error:
-        exits.complain(f"{error}. Nothing was discarded.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
-        ruling = await dead_letters(ledger).discard(reference, actor=who, reason=why, follow=dead_letter_tables.follow(ledger))
-    return rulings.report(ruling, json_output=json_output)
+        return exits.complain(f"{error}. Nothing was discarded.", exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
+        ruling = await dead_letters(ledger).discard(reference, actor=who, reason=why, follow=terminal.follow(ledger))
+    return tables.report(ruling, json_output=json_output)
 
 
 @app.command
@@ -191,31 +190,29 @@ async def resolve(
         Print JSON.
     """
     try:
-        dead_letter_tables.checked_references((reference,))
+        terminal.checked_references((reference,))
         who = terminal.operator(actor)
-        why = rulings.reason_of(reason)
-        _check_choice(ref, delivered=delivered, send_again=send_again)
+        why = terminal.reason_of(reason)
     except ValueError as error:
-        exits.complain(f"{error}. Nothing was changed.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
+        return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
+    if delivered == send_again:
+        return exits.complain("Say either --delivered or --send-again. Nothing was changed.", exits.USAGE)
+    if ref is not None and not delivered:
+        return exits.complain("--ref belongs to --delivered. Nothing was changed.", exits.USAGE)
+    if ref is not None:
+        link = _IN_A_LINK.fullmatch(ref.strip())
+        ref = ref.strip() if link is None else f"{link[1]}.{link[2]}"
+    async with terminal.existing_ledger() as ledger:
         ruling = await dead_letters(ledger).resolve(
             reference,
             delivered=delivered,
             actor=who,
             reason=why,
-            follow=dead_letter_tables.follow(ledger),
-            external_ref=None if ref is None else _as_timestamp(ref),
+            follow=terminal.follow(ledger),
+            external_ref=ref,
             objection=_objection,
         )
-    return rulings.report(ruling, json_output=json_output)
-
-
-def _check_choice(ref: str | None, *, delivered: bool, send_again: bool) -> None:
-    if delivered == send_again:
-        raise ValueError("Say either --delivered or --send-again")
-    if ref is not None and not delivered:
-        raise ValueError("--ref belongs to --delivered")
+    return tables.report(ruling, json_output=json_output)
 
 
 def _objection(effect: Effect, given: str | None) -> str | None:
@@ -232,7 +229,42 @@ def _objection(effect: Effect, given: str | None) -> str | None:
     )
 
 
-def _as_timestamp(ref: str) -> str:
-    """Return the timestamp in a link to a Slack message; any other text unchanged."""
-    link = _IN_A_LINK.fullmatch(ref.strip())
-    return ref.strip() if link is None else f"{link[1]}.{link[2]}"
+def _public(letter: DeadLetter, *, show_payload: bool) -> dict[str, Any]:
+    """Return a dead letter in its JSON form."""
+    fields = asdict(letter)
+    fields["id"] = letter.reference
+    fields["class"] = fields.pop("effect_class")
+    if not show_payload:
+        fields["payload"] = REDACTED
+    return fields
+
+
+def _print_table(letters: Sequence[DeadLetter], now: int) -> None:
+    """Print dead letters as a table; their age counts from their first failure."""
+    tables.print_table(
+        ("ID", "Status", "Class", "Quote", "Ref", "Category", "Tries", "Replays", "First failed", "Age", "Why"),
+        (
+            (
+                letter.reference,
+                letter.status,
+                letter.effect_class,
+                letter.aggregate_id,
+                letter.correlation_id,
+                letter.category or "",
+                str(letter.attempts),
+                str(letter.prior_replay_count),
+                tables.for_people("first_failed_at", _first_failure(letter)),
+                tables.age_words(now - (_first_failure(letter) or letter.created_at)),
+                letter.last_error or "",
+            )
+            for letter in letters
+        ),
+    )
+
+
+def _first_failure(letter: DeadLetter) -> int | None:
+    """Return the first failure (ms) of the open cycle, or else of the cycle that was closed last."""
+    if letter.first_failed_at is not None or not letter.failure_history:
+        return letter.first_failed_at
+    found: int | None = letter.failure_history[-1]["first_failed_at"]
+    return found

@@ -9,8 +9,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from quotebot.cli.children import with_our_code
-from quotebot.cli.signals import stop_on_signals
+from quotebot.cli.children import stop_on_signals, with_our_code
 
 PLAYER: Final = "faults.drill"
 KILLED: Final = 128  # plus the signal's number, as in shells

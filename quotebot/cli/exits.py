@@ -16,6 +16,11 @@ PENDING: Final = 75  # in progress, or locked by another process
 CONFIG: Final = 78
 
 
-def complain(message: str) -> None:
-    """Print an error to stderr: stdout carries data only."""
+class UsageError(ValueError):
+    """Invalid input; nothing was done."""
+
+
+def complain(message: str, status: int = OK) -> int:
+    """Print an error to stderr and return the exit status. Stdout carries data only."""
     print(message, file=sys.stderr)
+    return status

@@ -1,7 +1,9 @@
-"""`quotebot ledger ...`: verification, migration and retention of the ledger's file."""
+"""`quotebot ledger ...`, `backup` and `restore`: the ledger's file, verified copies of it beside a running bot, and retention."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import sys
 from dataclasses import asdict
@@ -10,26 +12,28 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn
 
 from ledger.audit.keyring import load_keyring, require_keys
+from ledger.clock import SystemClock
 from ledger.operator.backup import NotWholeError, prove
-from ledger.operator.manifests import NotAuthenticError
-from quotebot.app.backups import authentic_backup, prove_backup
+from ledger.operator.manifests import UNAUTHENTICATED, NotAuthenticError
+from quotebot.app import backups as restoring
+from quotebot.app.backups import authentic_backup, make_backup, prove_backup
 from quotebot.app.installation import proof_by
-from quotebot.cli import backup, exits, opened, terminal
+from quotebot.cli import exits, terminal
 from quotebot.jobs.retention import RetentionPeriods, forget, let_go, too_old
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from ledger.operator.backup import Backup, Progress
     from ledger.retention import Purged
 
 app = App(name="ledger", help="Look after the ledger's file.")
-app.command(backup.backup)
-app.command(backup.restore)
 
 
 @app.command
@@ -51,16 +55,17 @@ async def prune(
     """
     keeping = RetentionPeriods.of(load_settings())
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    async with opened.existing_ledger() as ledger:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    async with terminal.existing_ledger() as ledger:
+        with Bar(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("Pruning", total=None)
 
             def show(so_far: Purged) -> None:
                 bar.update(task, description=f"Pruning: {_words(asdict(so_far)) or 'nothing yet'}")
 
             if not dry_run and await ledger.database.read(read_suspension) is not None:
-                exits.complain("The clock is suspended, so nothing is old enough to be deleted. See: quotebot clock status")
-                return exits.REFUSED
+                return exits.complain(
+                    "The clock is suspended, so nothing is old enough to be deleted. See: quotebot clock status", exits.REFUSED
+                )
             now, actor = ledger.clock.now_ms(), terminal.user()
             rows = await forget(ledger, now, dry_run=dry_run, progress=show, actor=actor)
             kept = await too_old(ledger, keeping) if dry_run else await let_go(ledger, keeping, actor=actor)
@@ -97,12 +102,12 @@ def verify(
     if file is not None:
         return _verify_backup(file, unauthenticated=unauthenticated, json_output=json_output)
 
-    settings = backup.existing_site()
+    settings = terminal.existing_site()
     require_keys(settings.data_dir)
     proof = proof_by(load_keyring(settings.data_dir, may_create=False))
     found, tables = None, dict[str, int]()
     try:
-        with backup.following() as progress:
+        with following() as progress:
             tables = prove(settings.ledger_path, proof, progress)
     except NotWholeError as error:
         found = error.why
@@ -120,20 +125,19 @@ def verify(
 
 
 def _verify_backup(file: Path, *, unauthenticated: bool, json_output: bool) -> int:
-
     settings = load_settings()
     found, tables = None, dict[str, int]()
     try:
         chosen = authentic_backup(settings, file, unauthenticated=unauthenticated)
-        backup.warn_of_old(chosen)
-        with backup.following() as progress:
+        warn_of_old(chosen)
+        with following() as progress:
             tables = prove_backup(settings, chosen, unauthenticated=unauthenticated, progress=progress)
     except (NotWholeError, NotAuthenticError) as error:
         found = str(error)
     if json_output:
         print(json.dumps({"schema_version": 1, "whole": found is None, "found": found, "tables": tables}, indent=2))
     elif found is None:
-        print(f"{file} ({backup.words(chosen)}) is whole.")
+        print(f"{file} ({words(chosen)}) is whole.")
     else:
         exits.complain(found)
     return exits.OK if found is None else exits.REFUSED
@@ -142,10 +146,129 @@ def _verify_backup(file: Path, *, unauthenticated: bool, json_output: bool) -> i
 @app.command
 async def migrate() -> int:
     """Bring the ledger up to this build's schema, with a backup first, as the bot's next start would. No bot may be running."""
-    async with opened.existing_ledger():
+    async with terminal.existing_ledger():
         print("The ledger is of this build.")
     return exits.OK
 
 
 def _words(purged: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in purged.items() if number)
+
+
+@app.command
+def backup(
+    *,
+    to: Path | None = None,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up.
+
+    The audit's keys (audit-*.key) and the PDFs are not in it. Keep copies of the keys apart from the backups: without them nobody
+    can tell whether a ledger is whole. A PDF that is lost is rendered again, byte for byte.
+
+    Parameters
+    ----------
+    to
+        The folder. Without it the configured one (QUOTEBOT_BACKUP_FOLDER), where all but the newest are removed.
+    json_output
+        Print JSON.
+    """
+    settings = terminal.existing_site()
+    with following() as progress:
+        made = make_backup(settings, SystemClock().now_ms(), folder=to, progress=progress)
+    if json_output:
+        print(json.dumps({"schema_version": 1, "path": str(made.path.absolute()), **asdict(made.manifest)}, indent=2))
+    else:
+        print(f"{made.path.absolute()} ({words(made)}) is whole.")
+    return exits.OK
+
+
+@app.command
+async def restore(
+    file: Path,
+    *,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    unauthenticated: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here.
+
+    Slack and Salesforce keep the changes made since the backup. Each effect that is pending in the backup is therefore looked up
+    there before it is sent again, the cards of open quotes are redrawn from the ledger, and no quote number that may have been
+    assigned since is assigned again. The present ledger is moved to a folder `replaced-...`. An interrupted restore leaves one of
+    the two ledgers in place, complete.
+
+    Parameters
+    ----------
+    file
+        The .db file of a backup, with its .json beside it.
+    yes
+        Do not ask.
+    unauthenticated
+        Take a backup of Quotebot 0.1.0, whose manifest nobody signed; it is verified all the same.
+    json_output
+        Print JSON.
+    """
+    settings = load_settings()
+    chosen = authentic_backup(settings, file, unauthenticated=unauthenticated)
+    warn_of_old(chosen)
+    lost = await asyncio.to_thread(restoring.present, settings)
+    held = "is not there, or cannot be read" if lost.operations is None else f"has {lost.operations:,} commands"
+    exits.complain(f"{file.name} ({words(chosen)}). The ledger at {settings.ledger_path.absolute()} {held}.")
+    if not yes and not _agreed():
+        return exits.complain("Nothing was changed.", exits.REFUSED)
+    with following() as progress:
+        name = terminal.user()
+        done = await restoring.restore(
+            settings, file, SystemClock(), actor=name, terminal_user=name, progress=progress, unauthenticated=unauthenticated
+        )
+    replaced = None if done.replaced is None else str(done.replaced.absolute())
+    if json_output:
+        numbers = {str(year): last for year, last in done.numbers.items()}
+        told = {"generation": done.generation, "in_doubt": done.in_doubt, "numbers_after": numbers, "replaced": replaced}
+        print(json.dumps({"schema_version": 1, **told}, indent=2))
+        return exits.OK
+    after = ", ".join(f"{last:,} ({year})" for year, last in done.numbers.items())
+    print(f"The ledger is the one of {chosen.manifest.made}, generation {done.generation}. Quote numbers go on after {after}.")
+    print(f"{done.in_doubt:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
+    print(f"The ledger that was replaced: {replaced}")
+    return exits.OK
+
+
+def warn_of_old(made: Backup) -> None:
+    """Print a warning about a backup of 0.1.0, whose manifest is not signed."""
+    if made.manifest.schema == UNAUTHENTICATED:
+        exits.complain(
+            f"{made.path.name} is not authenticated: Quotebot 0.1.0 did not sign manifests. Its schema, audit and history are "
+            "verified; whether anything else in it was changed since, nobody can tell."
+        )
+
+
+def _agreed() -> bool:
+    """Ask for consent on a terminal; without one, refuse."""
+    if not sys.stdin.isatty():
+        exits.complain("Give --yes to go on without being asked.")
+        return False
+    return input("Put it back to that? What was recorded since is lost here. [y/N] ").strip().casefold() in ("y", "yes")
+
+
+def words(made: Backup) -> str:
+    """Return a summary of a backup's content."""
+    tables = made.manifest.tables
+    size = made.manifest.bytes / 2**20
+    return (
+        f"{size:,.1f} MiB of {made.manifest.made}: {tables.get('operations', 0):,} commands, {tables.get('effects', 0):,} effects, "
+        f"{tables.get('audit_events', 0):,} audit events"
+    )
+
+
+@contextlib.contextmanager
+def following() -> Iterator[Progress]:
+    """Show the progress on a terminal, and nothing elsewhere."""
+    with Bar(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield show

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from adapters.policies import POLICIES
 from ledger.gates import family
-from quotebot.cli import dead_letter_tables, exits, opened, tables, terminal
-from quotebot.cli.following import bot_runs
+from quotebot.cli import exits, tables, terminal
+from quotebot.cli.terminal import bot_runs
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -31,12 +31,10 @@ async def pause(name: str, *, reason: str, actor: Annotated[str | None, Paramete
     try:
         who = terminal.operator(actor)
     except ValueError as error:
-        exits.complain(f"{error}. Nothing was paused.")
-        return exits.USAGE
+        return exits.complain(f"{error}. Nothing was paused.", exits.USAGE)
     if not reason.strip():
-        exits.complain("--reason needs words: they are what the audit will say. Nothing was paused.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
+        return exits.complain("--reason needs words: they are what the audit will say. Nothing was paused.", exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
         if not await _known(ledger, name):
             return _unknown(name)
         paused = await ledger.pause(name, who, reason.strip())
@@ -60,16 +58,14 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
     try:
         who = terminal.operator(actor)
     except ValueError as error:
-        exits.complain(f"{error}. Nothing was resumed.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
+        return exits.complain(f"{error}. Nothing was resumed.", exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
         if not await _known(ledger, effect_class):
             return _unknown(effect_class)
         resumed = await ledger.resume(effect_class, who)
         runs = await bot_runs(ledger)
     if not resumed:
-        exits.complain(f"{effect_class} is not paused; nothing was changed.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(f"{effect_class} is not paused; nothing was changed.", exits.NOTHING_MATCHED)
     when = (
         "the running bot picks its effects up within a second" if runs else "no bot is running here: start it with `quotebot run`"
     )
@@ -85,7 +81,7 @@ async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negativ
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         now = ledger.clock.now_ms()
         found: list[dict[str, Any]] = await ledger.database.read(
             lambda tx: [
@@ -98,7 +94,7 @@ async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negativ
             ]
         )
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "gates": found})
+        tables.print_json({"gates": found})
     elif not found:
         exits.complain("No class is held.")
     else:
@@ -109,7 +105,7 @@ async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negativ
                     row["name"],
                     row["state"],
                     row["cause"] or "-",
-                    "-" if row["held_at"] is None else f"{dead_letter_tables.age_words(now - row['held_at'])} ago",
+                    "-" if row["held_at"] is None else f"{tables.age_words(now - row['held_at'])} ago",
                     _until(row, now),
                     str(row["waiting"]),
                     row["held_by"] or "-",
@@ -126,7 +122,7 @@ def _until(row: dict[str, Any], now: int) -> str:
         return "an effect got an answer"
     if row["until_at"] is None:
         return f"quotebot resume {row['name']}"
-    return dead_letter_tables.time_words(row["until_at"]) if row["until_at"] > now else "the next claim"
+    return tables.time_words(row["until_at"]) if row["until_at"] > now else "the next claim"
 
 
 def _names() -> list[str]:
@@ -142,5 +138,6 @@ async def _known(ledger: Ledger, name: str) -> bool:
 def _unknown(name: str) -> int:
     close = get_close_matches(name, _names(), n=1)
     meant = f" Did you mean {close[0]}?" if close else ""
-    exits.complain(f"There is no class or family {name}.{meant} There are: {', '.join(_names())}. Nothing was changed.")
-    return exits.USAGE
+    return exits.complain(
+        f"There is no class or family {name}.{meant} There are: {', '.join(_names())}. Nothing was changed.", exits.USAGE
+    )

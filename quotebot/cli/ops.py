@@ -2,36 +2,143 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ledger.operator.actions import cancel_effect, cancel_operation
+from ledger.operator.dead_letters import Filters
 from ledger.operator.explain import operation_facts, waiting
 from ledger.operator.trace import OperationFilter
 from ledger.operator.trace import list_operations as listed
 from ledger.operator.trace import trace as traced
-from quotebot.cli import dead_letter_tables, exits, opened, rulings, tables, terminal, trace, watching
-from quotebot.cli.following import bot_runs
+from quotebot.cli import exits, tables, terminal, trace
+from quotebot.cli.children import stop_on_signals
+from quotebot.cli.terminal import bot_runs
 from quotebot.execution.transaction import failure_answer
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ledger.database import Row, Tx
     from ledger.ledger import Ledger
     from ledger.operator.actions import Ruling
-    from ledger.operator.explain import Waiting
     from ledger.records import EffectIntent, Operation
 
-app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
-app.command(watching.watch)
+LOOK_SECONDS: Final = 0.25
+HEARTBEAT_SECONDS: Final = 10.0  # limit to notice a reader that has gone
+LETTER: Final = (
+    *("id", "operation_key", "correlation_id", "class", "target", "aggregate_id", "status", "category", "last_error"),
+    *("attempts", "first_failed_at", "prior_replay_count", "replayed_by", "state"),
+)
+GATE: Final = ("name", "state", "cause", "reason", "held_by", "held_at", "until_at")
 
+Picture = dict[str, Any]
+_ENDED: Final = frozenset({"completed", "delivered", "superseded", "discarded"})
+app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 State = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
+
+
+@app.command
+async def watch(
+    *,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=200))] = 20,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Follow commands, their effects, and dead letters, until Ctrl-C: a line for each change, within a quarter of a second.
+
+    Parameters
+    ----------
+    limit
+        Look at this many commands: the unfinished, then dead letters, then the newest.
+    json_output
+        Print the whole picture as one line of JSON at every change, and every 10 seconds without one.
+    """
+    stop = stop_on_signals()
+    loop = asyncio.get_running_loop()
+    shown: Picture | None = None
+    printed_at = loop.time()
+    async with terminal.existing_ledger() as ledger:
+        while not stop.is_set():
+            seen = await ledger.database.read(lambda tx: picture(tx, limit))
+            now = ledger.clock.now_ms()
+            if json_output and (seen != shown or loop.time() - printed_at >= HEARTBEAT_SECONDS):
+                print(json.dumps({"schema_version": 1, "now": now, **seen}), flush=True)
+                printed_at = loop.time()
+            elif not json_output:
+                for line in changes(shown, seen, now):
+                    print(line, flush=True)
+            shown = seen
+            try:
+                await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                continue
+    return exits.OK
+
+
+def picture(tx: Tx, limit: int) -> Picture:
+    """Return one snapshot: totals of unfinished rows, commands with their effects, dead letters, and held classes.
+
+    It contains no payload and no customer name; errors are those of `quotebot dead list`.
+    """
+    given_up = tx.all("newest_dead_letters", **Filters().parameters(), limit=limit)
+    return {
+        "unfinished": {f"{row['kind']} {row['state']}": row["found"] for row in tx.all("measure_unfinished", now=0)},
+        "operations": [_operation(tx, row) for row in listed(tx, OperationFilter(), limit)],
+        "dead_letters": [_dead_letter(row) for row in given_up],
+        "gates": [trace.pick(row, GATE) for row in tx.all("all_gates") if row["state"] != "flowing"],
+    }
+
+
+def changes(before: Picture | None, after: Picture, now: int) -> Iterator[str]:
+    """Yield a line for each new or changed row; for the first snapshot only the unfinished, dead or held rows."""
+    moment = f"{datetime.fromtimestamp(now / 1000, tz=UTC):%H:%M:%S}"
+    old = {} if before is None else {name: words for name, words, _ in _rows(before)}
+    here = set()
+    for name, words, done in _rows(after):
+        here.add(name)
+        if old.get(name) != words and not (before is None and done):
+            yield f"{moment}  {name:8} {words}"
+    for gate in [] if before is None else before["gates"]:
+        if gate["name"] not in here:
+            yield f"{moment}  {gate['name']:8} flows again"
+
+
+def _rows(seen: Picture) -> Iterator[tuple[str, str, bool]]:
+    """Yield each row's name, its text, and true if it will not change any more."""
+    for operation in reversed(seen["operations"]):
+        ended = operation["outcome"] or operation["state"]
+        words = f"{operation['action_kind']} on {operation['aggregate_id']} by {operation['actor']}: {ended}"
+        yield operation["id"], words + _tries(operation), operation["state"] in _ENDED
+        for effect in operation["effects"]:
+            told = f"  {effect['class']} to {effect['target']}: {effect['state']}"
+            yield str(effect["id"]), told + _tries(effect), effect["state"] in _ENDED
+    for gate in seen["gates"]:
+        yield gate["name"], f"is {gate['state'].replace('_', ' ')}: {gate['reason'] or gate['cause']}", False
+
+
+def _tries(row: Picture) -> str:
+    if not row["attempts"] or row["next_attempt_at"] is None:
+        return ""
+    why = "" if row["category"] is None else f" ({row['category']})"
+    return f", {row['attempts']} failed{why}, next at {tables.time_words(row['next_attempt_at'])}"
+
+
+def _operation(tx: Tx, row: Row) -> Picture:
+    effects = [trace.pick(effect, trace.EFFECT) for effect in tx.all("effects_of_operation", operation_id=row["id"])]
+    return {**trace.pick(row, trace.OPERATION), "id": f"op{row['id']}", "effects": effects}
+
+
+def _dead_letter(row: Row) -> Picture:
+    reference = f"op{row['id']}" if row["kind"] == "operation" else str(row["id"])
+    return {**trace.pick(row, LETTER), "id": reference}
 
 
 @app.command(name="list")
@@ -65,11 +172,10 @@ async def list_operations(
         Print JSON.
     """
     try:
-        since_ms = dead_letter_tables.duration_ms(since)
+        since_ms = terminal.duration_ms(since)
     except ValueError as error:
-        exits.complain(f"{error}.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
+        return exits.complain(f"{error}.", exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
         now = ledger.clock.now_ms()
         choice = OperationFilter(
             state=state,
@@ -81,7 +187,9 @@ async def list_operations(
         found = await ledger.database.read(lambda tx: listed(tx, choice, limit + 1))
     shown, more = found[:limit], len(found) > limit
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "operations": [_public(row) for row in shown], "more": more})
+        tables.print_json(
+            {"operations": [{**trace.pick(row, trace.OPERATION), "id": f"op{row['id']}"} for row in shown], "more": more}
+        )
         return exits.OK
     if not shown:
         exits.complain("No commands.")
@@ -103,18 +211,20 @@ async def show(reference: str, *, json_output: Json = False) -> int:
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await trace.look_up(ledger, reference)
         if len(found) != 1:
             return _not_one(reference, found, ledger.clock.now_ms())
-        now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
-        action, told = await ledger.database.read(lambda tx: (traced(tx, found[0]), _waiting(tx, found[0], now, runs=runs)))
+        now, runs, attempts = ledger.clock.now_ms(), await bot_runs(ledger), trace.budget()("operation")
+        action, told = await ledger.database.read(
+            lambda tx: (traced(tx, found[0]), waiting(operation_facts(tx, found[0], now, attempts, bot_runs=runs)))
+        )
     facts = trace.public(action)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, **facts, "waiting": asdict(told)})
+        tables.print_json({**facts, "waiting": asdict(told)})
         return exits.OK
     for name, value in facts["operation"].items():
-        print(f"{name:20} {f'op{value}' if name == 'id' else dead_letter_tables.for_people(name, value)}")
+        print(f"{name:20} {f'op{value}' if name == 'id' else tables.for_people(name, value)}")
     print(f"{'waiting':20} {told.sentence}")
     if action.effects:
         rows = [effect.row for effect in action.effects]
@@ -153,19 +263,18 @@ async def cancel(
     """
     try:
         who = terminal.operator(actor)
-        why = rulings.reason_of(reason)
+        why = terminal.reason_of(reason)
     except ValueError as error:
-        exits.complain(f"{error}. Nothing was cancelled.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
-        if reference.removeprefix("#").isdigit() and len(reference) <= len(str(dead_letter_tables.ROW_ID_MAX)):
+        return exits.complain(f"{error}. Nothing was cancelled.", exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
+        if reference.removeprefix("#").isdigit() and len(reference) <= len(str(terminal.ROW_ID_MAX)):
             ruling = await give_up_effect(ledger, int(reference.removeprefix("#")), who, why)
         else:
             found = await trace.look_up(ledger, reference)
             if len(found) != 1:
                 return _not_one(reference, found, ledger.clock.now_ms())
             ruling = await give_up_operation(ledger, found[0]["id"], who, why)
-    return rulings.report(ruling, json_output=json_output)
+    return tables.report(ruling, json_output=json_output)
 
 
 async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
@@ -187,29 +296,21 @@ async def give_up_operation(ledger: Ledger, row_id: int, actor: str, reason: str
 
 async def give_up_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -> Ruling:
     """Cancel a pending effect."""
-    now, follow = ledger.clock.now_ms(), dead_letter_tables.follow(ledger)
+    now, follow = ledger.clock.now_ms(), terminal.follow(ledger)
     return await ledger.database.write(
         "cancel", lambda tx: cancel_effect(ledger, tx, row_id, actor=actor, reason=reason, now=now, follow=follow)
     )
 
 
-def _waiting(tx: Tx, row: Row, now: int, *, runs: bool) -> Waiting:
-
-    return waiting(operation_facts(tx, row, now, trace.budget()("operation"), bot_runs=runs))
-
-
 def _not_one(reference: str, found: Sequence[Row], now: int) -> int:
     if not found:
-        exits.complain(f"There is no command {reference}: use op12, c-7f91ab12 or a key, as `quotebot ops list` shows them.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(
+            f"There is no command {reference}: use op12, c-7f91ab12 or a key, as `quotebot ops list` shows them.",
+            exits.NOTHING_MATCHED,
+        )
     exits.complain(f"{reference} means {len(found)} commands. Nothing was done. Name one of them:")
     _print_table(found, now)
     return exits.USAGE
-
-
-def _public(row: Row) -> dict[str, Any]:
-    facts = trace.pick(row, trace.OPERATION)
-    return {**facts, "id": f"op{facts['id']}"}
 
 
 def _print_table(rows: Sequence[Row], now: int) -> None:
@@ -224,14 +325,10 @@ def _print_table(rows: Sequence[Row], now: int) -> None:
                 row["aggregate_id"],
                 row["actor"],
                 str(row["attempts"]),
-                dead_letter_tables.age_words(now - row["created_at"]),
-                "-" if row["next_attempt_at"] is None else _in(row["next_attempt_at"] - now),
+                tables.age_words(now - row["created_at"]),
+                "-" if (due := row["next_attempt_at"]) is None else "due" if due <= now else f"in {tables.age_words(due - now)}",
                 row["category"] or "",
             )
             for row in rows
         ],
     )
-
-
-def _in(milliseconds: int) -> str:
-    return "due" if milliseconds <= 0 else f"in {dead_letter_tables.age_words(milliseconds)}"

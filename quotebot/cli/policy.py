@@ -63,14 +63,15 @@ def policy(
         Print JSON.
     """
     if schedule and effect_class is None:
-        exits.complain("Say whose waits to print, e.g. quotebot policy --schedule crm.create")
-        return exits.USAGE
+        return exits.complain("Say whose waits to print, e.g. quotebot policy --schedule crm.create", exits.USAGE)
     settings = load_settings()
     lines = policies(settings.retry)
     rows = {ACK: _ack_row(settings), **{name: _row(line, settings.retry.get(name)) for name, line in lines.items()}}
     if effect_class is not None and effect_class not in rows:
-        exits.complain(f"{effect_class}: {unknown_class(effect_class)}, and {ACK!r}. A class without a line has that of default.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(
+            f"{effect_class}: {unknown_class(effect_class)}, and {ACK!r}. A class without a line has that of default.",
+            exits.NOTHING_MATCHED,
+        )
     if schedule and effect_class is not None:
         _print_schedule(effect_class, _tries(lines.get(effect_class)), json_output=json_output)
     else:
@@ -129,7 +130,6 @@ def _print_rows(rows: list[Row], *, json_output: bool) -> None:
 
 
 def _cells(row: Row) -> list[str]:
-
     cells = []
     for column, value in row.items():
         if column == "source":
@@ -177,5 +177,4 @@ def _print_schedule(effect_class: str, tries: list[Row], *, json_output: bool) -
 
 
 def _range(low: float, high: float) -> str:
-
     return duration(low) if low == high else f"{duration(low)}..{duration(high)}"

@@ -1,9 +1,10 @@
-"""Safe output: text from other systems must not control the terminal."""
+"""Safe output: no text from other systems controls the terminal, and no error shows variables or secrets."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from adapters.vendor_text import UNPRINTABLE
@@ -11,8 +12,10 @@ from adapters.vendor_text import UNPRINTABLE
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
+    from types import TracebackType
 
 BMP_MAX = 0xFFFF
+QUICK = frozenset({"--help", "-h", "--version", "completion"})  # they log nothing, so they skip the import
 
 
 def printable(text: str) -> str:
@@ -61,3 +64,31 @@ def _escaped(found: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - BMP_MAX - 1, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def install() -> None:
+    """Install the error reporting of this process. Call once, in the process's own main."""
+    sys.excepthook = report
+    if len(sys.argv) > 1 and not QUICK.intersection(sys.argv[1:]):
+        import logging  # noqa: PLC0415 -- see root.py
+
+        from quotebot.observability.logs import configure_logs  # noqa: PLC0415 -- see root.py
+
+        configure_logs(json_lines=False, level=logging.WARNING, secrets=_known_secrets)
+
+
+def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that no command expected."""
+    from quotebot.observability.logs import redact  # noqa: PLC0415 -- see root.py
+
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(printable(redact(text, _known_secrets())), end="", file=sys.stderr)
+
+
+def _known_secrets() -> tuple[str, ...]:
+    from quotebot.settings import ConfigurationError, load_settings  # noqa: PLC0415 -- see root.py
+
+    try:
+        return load_settings().secrets
+    except ConfigurationError:
+        return ()

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
+from rich.console import Console
+from rich.progress import Progress
 
-from quotebot.cli import exits, opened, quote_people, quote_reads, quote_verify
-from quotebot.cli.quote_work import NEW, TerminalCommand, UsageError, carry_out, options
+from quotebot.app.installation import load_rules
+from quotebot.cli import exits, quote_reads, tables, terminal
+from quotebot.cli.quote_work import NEW, TerminalCommand, carry_out, options, plain
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.jobs.repricing import Repricing
+from quotebot.settings import load_settings
 from quotebot.slack import grammar
+from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command, read_delegation
+from quotebot.store import approvals
+from quotebot.store.versions import only_team
+from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ledger.ledger import Ledger
     from quotebot.commands.registry import Payload
     from quotebot.domain.quotes.quote import Quote
+    from quotebot.jobs.repricing import Repriced
 
 app = App(name="quote", help="Make, change and look at quotes from the terminal; each request id has one effect.")
 app.command(quote_reads.show)
@@ -26,13 +39,13 @@ app.command(quote_reads.price)
 app.command(quote_reads.preview)
 app.command(quote_reads.compare)
 app.command(quote_reads.explain)
-app.command(quote_verify.reprice)
-app.command(quote_people.delegate)
 
 As = Annotated[str | None, Parameter(name="--as")]
 NotForDecisions = Annotated[str | None, Parameter(name="--as", show=False)]  # rejected with an explanation
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
+SHOWN: Final = 100  # limit of differing snapshots
+DIFFERENCES_SHOWN: Final = 20  # limit per snapshot
 
 
 @app.command
@@ -60,18 +73,18 @@ async def new(
         Print JSON.
     """
     typed = " ".join(text)
-    read = grammar.parse(f"new {typed}", channel, (await opened.active_rules()).catalogue)
-    if not isinstance(read, CreateQuote):
-        return quote_reads.misread(read)
-    try:
-        asked = options(user, request_id, json_output=json_output)
-    except UsageError as error:
-        return _usage(error)
-    async with opened.existing_ledger() as ledger:
-        team_id = team or await quote_reads.only_team(ledger)
+    whole = f"new {typed}"
+    if len(whole) > grammar.TEXT_CHARACTERS_MAX:
+        return exits.complain(plain(messages.too_long(grammar.TEXT_CHARACTERS_MAX)), exits.USAGE)
+    rest = grammar.normalised(whole).partition(" ")[2]
+    read = grammar.creation(rest, channel, (await terminal.active_rules()).catalogue)
+    if isinstance(read, grammar.GrammarProblem):
+        return exits.complain(plain(read.message), exits.USAGE)
+    asked = options(user, request_id, json_output=json_output)
+    async with terminal.existing_ledger() as ledger:
+        team_id = team or await ledger.database.read(only_team)
         if team_id is None:
-            exits.complain("Say in which workspace: --team T.... Nothing was done.")
-            return exits.USAGE
+            return exits.complain("Say in which workspace: --team T.... Nothing was done.", exits.USAGE)
         return await carry_out(ledger, TerminalCommand(read, NEW, 0, team_id, ("new", typed, channel)), asked)
 
 
@@ -142,7 +155,7 @@ async def revise(
     json_output
         Print JSON.
     """
-    typed, catalogue = " ".join(text), (await opened.active_rules()).catalogue
+    typed, catalogue = " ".join(text), (await terminal.active_rules()).catalogue
     request, changes = None, None
     if whole:
         request = grammar.read_request(typed, catalogue)
@@ -285,17 +298,118 @@ async def _about(
     decides: bool = False,
 ) -> int:
     """Execute a command about an existing quote."""
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await quote_reads.find(ledger, quote)
         if found is None:
             return quote_reads.no_such_quote(quote)
-        try:
-            asked = options(user, request_id, json_output=json_output, decides=decides)
-        except UsageError as error:
-            return _usage(error)
+        asked = options(user, request_id, json_output=json_output, decides=decides)
         return await carry_out(ledger, command(found), asked)
 
 
-def _usage(error: UsageError) -> int:
-    exits.complain(str(error))
-    return exits.USAGE
+@app.command
+async def delegate(
+    *text: str, user: As = None, team: str | None = None, request_id: str | None = None, json_output: Json = False
+) -> int:
+    """Let somebody approve instead of you while you are away, e.g. quotebot quote delegate U0CFO until 2026-12-24.
+
+    Parameters
+    ----------
+    text
+        What is typed after `/quote delegate`: a person and maybe days and a reason, or `off`; without it who stands in is shown.
+    user
+        Whose stand-ins are shown, by Slack user id. A delegation is made under your own name.
+    team
+        The Slack workspace, by id; without it the one that every quote so far belongs to.
+    request_id
+        The same id twice is one effect; a fresh one is printed without it.
+    json_output
+        Print JSON.
+    """
+    typed = " ".join(text)
+    read = read_delegation(typed)
+    if not isinstance(read, DelegationRequest | DelegationsRequest):
+        return exits.complain(plain(read.message), exits.USAGE)
+    async with terminal.existing_ledger() as ledger:
+        team_id = team or await ledger.database.read(only_team)
+        if team_id is None:
+            return exits.complain("Say in which workspace: --team T.... Nothing was done.", exits.USAGE)
+        if isinstance(read, DelegationsRequest):
+            return await _shown(ledger, team_id, user, json_output=json_output)
+        asked = options(user, request_id, json_output=json_output, decides=True)
+        payload = delegation_command(read, asked.user, ledger.clock.now_ms())
+        return await carry_out(
+            ledger, TerminalCommand(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked
+        )
+
+
+async def _shown(ledger: Ledger, team_id: str, user: str | None, *, json_output: bool) -> int:
+    asked = options(user, "shown", json_output=json_output)
+    now = ledger.clock.now_ms()
+    found = await ledger.database.read(lambda tx: approvals.delegations_of(tx, team_id, asked.user, now))
+    if json_output:
+        rows = [{"absent": row.absent, "delegate": row.delegate, "since": row.since, "until": row.until} for row in found]
+        tables.print_json({"delegations": rows})
+    else:
+        print(plain(approval_messages.standing(found, asked.user)))
+    return exits.OK
+
+
+@app.command
+async def reprice(
+    *,
+    verify: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Price every stored version of every quote again by the ruleset that priced it, and compare byte for byte. Changes nothing.
+
+    Exit status: 0 all come out the same, 3 some differ (they are named), 64 usage.
+
+    Parameters
+    ----------
+    verify
+        Needed: there is nothing else to do. A quote gets other prices by being revised or cloned.
+    json_output
+        Print JSON.
+    """
+    if not verify:
+        return exits.complain(
+            "Stored prices never change: say --verify to check them. A quote gets other prices by `quotebot quote revise`.",
+            exits.USAGE,
+        )
+    checked, differing = 0, 0
+    shown: list[Repriced] = []
+    async with terminal.existing_ledger() as ledger:
+        repricing = Repricing(ledger, load_rules(load_settings()).ruleset)
+        total = await repricing.count()
+        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("Pricing again", total=total)
+            async for repriced in repricing.all():
+                checked += 1
+                bar.update(task, completed=checked)
+                if repriced.differences:
+                    differing += 1
+                    shown += [repriced] if differing <= SHOWN else []
+    if json_output:
+        told = [{**asdict(each), "differences": each.differences[:DIFFERENCES_SHOWN]} for each in shown]
+        tables.print_json({"snapshots": checked, "differing": differing, "shown": told})
+    else:
+        _tell(checked, differing, shown)
+    return exits.REFUSED if differing else exits.OK
+
+
+def _tell(checked: int, differing: int, shown: list[Repriced]) -> None:
+    for each in shown:
+        number = "" if each.ruleset_version is None else f", version {each.ruleset_version}"
+        print(f"{each.quote_id} v{each.version} (priced by {each.ruleset}{number}):")
+        for difference in each.differences[:DIFFERENCES_SHOWN]:
+            print(f"  {difference}")
+        if len(each.differences) > DIFFERENCES_SHOWN:
+            print(f"  and {len(each.differences) - DIFFERENCES_SHOWN} more")
+    if differing > len(shown):
+        print(f"{differing - len(shown):,} more differ.")
+    name = "snapshot" if checked == 1 else "snapshots"
+    print(
+        f"{checked:,} {name} priced again: {differing:,} differ."
+        if differing
+        else f"{checked:,} {name} priced again: all the same."
+    )

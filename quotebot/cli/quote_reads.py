@@ -1,36 +1,44 @@
-"""Read-only commands of `quotebot quote`: show, list, price, preview, compare, explain. They record nothing."""
+"""Read-only commands of `quotebot quote`: show, list, price, preview, compare, explain. They record nothing.
+
+None of them prints the seller's costs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from ledger.clock import SystemClock
-from quotebot.cli import dead_letter_tables, exits, opened
-from quotebot.cli.quote_print import easier_ways, facts, priced, print_figures, print_lines, print_page
+from quotebot.app.installation import load_rules
+from quotebot.cli import exits, tables, terminal
 from quotebot.cli.quote_work import plain
 from quotebot.commands.queries import OPEN
+from quotebot.domain import money
+from quotebot.domain.approvals.avoidance import avoidances
 from quotebot.domain.pricing.engine import explain as trace_of
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.quotes.changes import changed
-from quotebot.domain.quotes.quote import QuoteState, parse_quote_id
+from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.domain.quotes.versions import Simulation, difference_words, simulate
+from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
 from quotebot.store import rulesets, versions
 from quotebot.store.versions import Filter
+from quotebot.views import price_rows
 from quotebot.views.messages import pricing_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ledger.ledger import Ledger
-    from quotebot.domain.pricing.engine import PriceRequest
+    from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.slack.verbs import Meaning
-    from quotebot.store.versions import Page
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Version = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
@@ -50,17 +58,17 @@ async def show(quote: str, *, version: Version = None, json_output: Json = False
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await find(ledger, quote, version)
     if found is None:
         return no_such_quote(quote, version)
     told = facts(found)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "quote": told, **priced(found.pricing)})
+        tables.print_json({"quote": told, **priced(found.pricing)})
         return exits.OK
     for name, value in told.items():
         if value is not None and value != []:
-            print(f"{name:16} {', '.join(value) if isinstance(value, list) else dead_letter_tables.for_people(name, value)}")
+            print(f"{name:16} {', '.join(value) if isinstance(value, list) else tables.for_people(name, value)}")
     print()
     print_lines(found.pricing)
     return exits.OK
@@ -99,16 +107,41 @@ async def list_quotes(
     for name in state:
         folded = name.strip().casefold().replace(" ", "_").replace("-", "_")
         if folded != "open" and folded not in {known.value for known in QuoteState}:
-            exits.complain(f"There is no state {name!r}: use open, {', '.join(known.value for known in QuoteState)}.")
-            return exits.USAGE
+            return exits.complain(
+                f"There is no state {name!r}: use open, {', '.join(known.value for known in QuoteState)}.", exits.USAGE
+            )
         states |= OPEN if folded == "open" else {QuoteState(folded)}
-    async with opened.existing_ledger() as ledger:
-        team_id = team or await only_team(ledger)
+    async with terminal.existing_ledger() as ledger:
+        team_id = team or await ledger.database.read(versions.only_team)
         if team_id is None:
-            exits.complain("No quotes, or of several workspaces: say which with --team T....")
-            return exits.NOTHING_MATCHED
-        found = await _page(ledger, Filter(team_id, owner, states, account), page, limit)
-    return print_page(found, json_output=json_output)
+            return exits.complain("No quotes, or of several workspaces: say which with --team T....", exits.NOTHING_MATCHED)
+        chosen = Filter(team_id, owner, states, account)
+        found = await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))
+    if json_output:
+        quotes = [asdict(quote) for quote in found.quotes]
+        tables.print_json({"quotes": quotes, "page": found.number, "more": found.more})
+        return exits.OK
+    if not found.quotes:
+        return exits.complain("No quotes.", exits.OK)
+    tables.print_table(
+        ("Quote", "Version", "State", "Total", "Owner", "Created", "Valid until", "Customer"),
+        [
+            (
+                quote.quote_id,
+                f"v{quote.version}",
+                state_words(quote.state),
+                money.format_amount(quote.net_total, quote.currency),
+                quote.requester_name or quote.requester,
+                tables.time_words(quote.created_at),
+                tables.time_words(quote.valid_until),
+                quote.account,
+            )
+            for quote in found.quotes
+        ],
+    )
+    if found.more:
+        exits.complain(f"There are more: --page {found.number + 1}.")
+    return exits.OK
 
 
 async def price(*text: str, json_output: Json = False) -> int:
@@ -125,7 +158,7 @@ async def price(*text: str, json_output: Json = False) -> int:
     if isinstance(simulation, int):
         return simulation
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, **priced(simulation.pricing)})
+        tables.print_json({**priced(simulation.pricing)})
     else:
         print_lines(simulation.pricing)
     return exits.OK
@@ -149,9 +182,7 @@ async def preview(*text: str, json_output: Json = False) -> int:
     if json_output:
         ruling = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
         roles = list(decision.required_roles)
-        dead_letter_tables.print_json(
-            {"schema_version": 1, **ruling, "required_roles": roles, "easier": easier[1], **priced(simulation.pricing)}
-        )
+        tables.print_json({**ruling, "required_roles": roles, "easier": easier[1], **priced(simulation.pricing)})
     else:
         print(plain(in_words(decision)).replace("*", "") + ".")
         print_figures(simulation.pricing, easier[0])
@@ -172,19 +203,20 @@ async def compare(quote: str, before: Version = None, after: Version = None, /, 
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         head = await find(ledger, quote)
         if head is None:
             return no_such_quote(quote)
         old = await find(ledger, quote, before or head.version - 1)
         new = head if after is None else await find(ledger, quote, after)
     if old is None or new is None:
-        exits.complain(f"{head.quote_id} has versions 1 to {head.version}: there are no such two to compare.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(
+            f"{head.quote_id} has versions 1 to {head.version}: there are no such two to compare.", exits.NOTHING_MATCHED
+        )
     said = difference_words(old.pricing, new.pricing)
     if json_output:
         versions = {"before": facts(old), "after": facts(new)}
-        dead_letter_tables.print_json({"schema_version": 1, "quote_id": head.quote_id, **versions, "differences": list(said)})
+        tables.print_json({"quote_id": head.quote_id, **versions, "differences": list(said)})
     else:
         print("\n".join(said) or "Nothing differs.")
     return exits.OK
@@ -210,7 +242,7 @@ async def explain(
     json_output
         Print JSON.
     """
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await find(ledger, quote, version)
         if found is None:
             return no_such_quote(quote, version)
@@ -222,12 +254,13 @@ async def explain(
     if line is not None:
         trace = tuple(sentence for sentence in trace if sentence.startswith(f"{line}. "))
         if not trace:
-            exits.complain(f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.")
-            return exits.NOTHING_MATCHED
+            return exits.complain(
+                f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.", exits.NOTHING_MATCHED
+            )
     if json_output:
         ruleset = {"version": None if row is None else row.version, "name": label, "hash": priced_by}
         told = {"quote_id": found.quote_id, "version": found.version, "ruleset": ruleset, "trace": list(trace)}
-        dead_letter_tables.print_json({"schema_version": 1, **told})
+        tables.print_json({**told})
     else:
         print("\n".join(trace if line is not None else (trace[0], said, *trace[1:])))
     return exits.OK
@@ -246,45 +279,34 @@ async def find(ledger: Ledger, typed: str, version: int | None = None) -> Quote 
     return await ledger.database.read(lambda tx: store.load_version(tx, quote_id, version))
 
 
-async def only_team(ledger: Ledger) -> str | None:
-    """Return the workspace of all quotes; None if there are no quotes or several workspaces."""
-    return await ledger.database.read(versions.only_team)
-
-
 def no_such_quote(typed: str, version: int | None = None) -> int:
     """Report that there is no such quote, and return the exit status."""
     named = typed if version is None else f"{typed} v{version}"
-    exits.complain(f"There is no quote {named}. Nothing was done. `quotebot quote list` shows them; one looks like Q-2026-0042.")
-    return exits.NOTHING_MATCHED
-
-
-def misread(read: Meaning) -> int:
-    """Report why a typed request cannot be read, and return the exit status."""
-    exits.complain(plain(getattr(read, "message", "That is no request for a quote. Nothing was recorded.")))
-    return exits.USAGE
+    return exits.complain(
+        f"There is no quote {named}. Nothing was done. `quotebot quote list` shows them; one looks like Q-2026-0042.",
+        exits.NOTHING_MATCHED,
+    )
 
 
 def misread_parts(problems: tuple[str, ...]) -> int:
     """Report every part of the typed text that cannot be read, and return the exit status."""
-    exits.complain(plain("\n".join((*problems, "Nothing was recorded."))))
-    return exits.USAGE
+    return exits.complain(plain("\n".join((*problems, "Nothing was recorded."))), exits.USAGE)
 
 
 async def _simulated(typed: str) -> Simulation | int:
     """Price a whole request as typed; an exit status if it cannot be priced."""
-    rules = await opened.active_rules()
+    rules = await terminal.active_rules()
     request = grammar.read_request(typed, rules.catalogue)
     return misread_parts(request) if isinstance(request, tuple) else _priced_request(request, rules)
 
 
 async def _simulated_quote(typed: str) -> Simulation | int:
-
     name, colon, body = typed.partition(":")
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await find(ledger, name)
     if found is None:
         return no_such_quote(name)
-    request, rules = request_of(found.pricing), await opened.active_rules()
+    request, rules = request_of(found.pricing), await terminal.active_rules()
     if not colon:
         return _priced_request(request, rules)
     changes = grammar.read_changes(body, rules.catalogue)
@@ -295,11 +317,115 @@ async def _simulated_quote(typed: str) -> Simulation | int:
 
 
 def _priced_request(request: PriceRequest, rules: Rules) -> Simulation | int:
-
     found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms())
     return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
 
 
-async def _page(ledger: Ledger, chosen: Filter, page: int, limit: int) -> Page:
+def facts(quote: Quote) -> dict[str, Any]:
+    """Return the facts of a version besides its price, with None for missing ones; times are Unix milliseconds."""
+    approval, sent, closing = quote.approval, quote.sent, quote.closing
+    return {
+        "quote_id": quote.quote_id,
+        "version": quote.version,
+        "state": quote.state.value,
+        "superseded": "yes" if quote.superseded else None,
+        "account": quote.account,
+        "requester": quote.requester,
+        "channel": quote.channel,
+        "created_at": quote.created_at,
+        "revised_by": quote.revised_by,
+        "revised_at": quote.revised_at,
+        "valid_until_at": quote.valid_until,
+        "approval_id": None if approval is None else approval.approval_id,
+        "approval_state": None if approval is None else approval.state.value,
+        "required_roles": [] if approval is None else list(approval.required_roles),
+        "reasons": [] if approval is None else list(approval.reasons),
+        "decided_by": None if approval is None else approval.decided_by,
+        "decided_role": None if approval is None else approval.decided_role,
+        "decided_at": None if approval is None else approval.decided_at,
+        "decision_reason": None if approval is None else approval.decision_reason,
+        "finalized_by": None if quote.frozen is None else quote.frozen.frozen_by,
+        "finalized_at": None if quote.frozen is None else quote.frozen.frozen_at,
+        "sent_to": None if sent is None else sent.recipient,
+        "sent_by": None if sent is None else sent.sent_by,
+        "sent_at": None if sent is None else sent.sent_at,
+        "closing_reason": None if closing is None else closing.reason,
+        "closed_by": None if closing is None else closing.closed_by,
+        "closed_at": None if closing is None else closing.closed_at,
+    }
 
-    return await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))
+
+def priced(pricing: Pricing) -> dict[str, Any]:
+    """Return a price in its JSON form: amounts as text, without the seller's costs."""
+    return {
+        "currency": pricing.currency,
+        "term_months": pricing.term_months,
+        "discount_percent": str(pricing.discount_percent),
+        "list_total": str(pricing.list_total),
+        "discount_total": str(pricing.discount_total),
+        "net_total": str(pricing.net_total),
+        "tax_total": str(pricing.tax_total),
+        "tax_estimated": pricing.tax_estimated,
+        "gross_total": str(pricing.gross_total),
+        "terms": list(pricing.terms),
+        "lines": [_line(line) for line in pricing.lines],
+    }
+
+
+def _line(line: PricedLine) -> dict[str, Any]:
+    return {
+        "position": line.position,
+        "sku": line.sku,
+        "name": line.name,
+        "quantity": line.quantity,
+        "months": line.months,
+        "unit_price": str(line.unit_price),
+        "tier": line.tier,
+        "list_amount": str(line.list_amount),
+        "discount_amount": str(line.discount_amount),
+        "net_amount": str(line.net_amount),
+    }
+
+
+def print_lines(pricing: Pricing) -> None:
+    """Print the lines and totals of a price as a table, and below it tax, the total in the policy's currency and special terms."""
+    currency = pricing.currency
+    totals = (
+        ("", "", "", "", f"list {money.format_number(pricing.list_total, currency)}", f"Total in {currency}"),
+        ("", "", "", "", f"net {money.format_number(pricing.net_total, currency)}", money.format_percent(pricing.discount_percent)),
+    )
+    tables.print_table(
+        ("Line", "Quantity", "Unit price", "Months", "Net", "Product"),
+        [
+            *(
+                (
+                    str(line.position),
+                    f"{line.quantity:,}",
+                    money.format_unit_price(line.unit_price, currency),
+                    "once" if line.billing == "one_time" else str(line.months),
+                    money.format_number(line.net_amount, currency),
+                    f"{line.name} ({line.sku})",
+                )
+                for line in pricing.lines
+            ),
+            *totals,
+        ],
+    )
+    print_figures(pricing)
+
+
+def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
+    """Return the smallest changes that avoid an approval, as display rows and in their JSON form."""
+    rules = load_rules(load_settings())
+    found = tuple(change for change in avoidances(pricing, rules.ruleset, rules.policy) if not change.by_margin)
+    told = [
+        {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
+        for way in found
+    ]
+    return price_rows.avoidance_rows(found), told
+
+
+def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
+    """Print the figures beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
+    for name, value in (*price_rows.rows(pricing, load_rules(load_settings()).policy), *more):
+        print(f"{name}: {value}")

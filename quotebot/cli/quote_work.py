@@ -22,8 +22,8 @@ from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
 from quotebot.app import installation
 from quotebot.app.installation import LedgerInUseError
-from quotebot.cli import dead_letter_tables, exits, terminal
-from quotebot.cli.following import bot_runs
+from quotebot.cli import exits, tables, terminal
+from quotebot.cli.terminal import bot_runs
 from quotebot.execution.executor import Executor
 from quotebot.execution.transaction import as_it_came, failure_answer
 from quotebot.jobs.rulesets import RulesetChanges
@@ -72,17 +72,13 @@ class TerminalCommand:
     typed: Sequence[object]
 
 
-class UsageError(ValueError):
-    """Invalid input; nothing was done."""
-
-
 def options(user: str | None, request_id: str | None, *, json_output: bool, decides: bool = False) -> Options:
     """Check the user and the request id; a fresh id is printed before anything is done. Raises UsageError.
 
     `user` is the value of `--as`: for operators at the terminal, and never for a command that `decides`.
     """
     if user is not None and decides:
-        raise UsageError(
+        raise exits.UsageError(
             "Decisions are made under your own name: --as is not for approving, rejecting and delegating. Leave it out, or decide "
             "in Slack. Nothing was done."
         )
@@ -90,17 +86,17 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
         try:
             terminal.require_operator()
         except ValueError as error:
-            raise UsageError(f"{error}. Nothing was done.") from error
+            raise exits.UsageError(f"{error}. Nothing was done.") from error
     person = user or load_settings().cli_users.get(terminal.user())
     if person is None:
-        raise UsageError(
+        raise exits.UsageError(
             f"The system user {terminal.user()} is nobody in Slack yet: name the Slack user id in QUOTEBOT_CLI_USERS, "
             f'e.g. {{"{terminal.user()}": "U0REP"}}. Nothing was done.'
         )
     if not USER.fullmatch(person):
-        raise UsageError(f"{person!r} is no Slack user id: it looks like U0REP. Nothing was done.")
+        raise exits.UsageError(f"{person!r} is no Slack user id: it looks like U0REP. Nothing was done.")
     if request_id is not None and not REQUEST_ID.fullmatch(request_id):
-        raise UsageError("--request-id is 1 to 100 printable characters without spaces. Nothing was done.")
+        raise exits.UsageError("--request-id is 1 to 100 printable characters without spaces. Nothing was done.")
     if request_id is None:
         request_id = uuid.uuid4().hex
         exits.complain(f"Request id {request_id}: give it again with --request-id and nothing is done twice.")
@@ -167,7 +163,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
             await recovery.take_back(
                 ledger,
                 answer=lambda tx, poisoned: failure_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
-                follow=dead_letter_tables.follow(ledger),
+                follow=terminal.follow(ledger),
             )
             rules = installation.load_rules(settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
@@ -197,7 +193,6 @@ async def _nobody_is_asked(operation: Operation) -> bool:
 
 
 async def _look(ledger: Ledger, operation_id: int) -> Operation:
-
     row = await ledger.database.read(lambda tx: tx.one("operation_by_id", id=operation_id))
     assert row is not None  # noqa: S101 -- unfinished commands are never purged
     return Operation.of(row)
@@ -218,22 +213,20 @@ def _refused_at_once(reservation: Reservation, asked: Options) -> int:
         text = messages.finished_long_ago(operation.outcome, finished_at)
         status, outcome = exits.OK if operation.outcome == "applied" else exits.REFUSED, operation.outcome or "given up"
     if asked.json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "request_id": asked.request_id, "outcome": outcome, "text": text})
+        tables.print_json({"request_id": asked.request_id, "outcome": outcome, "text": text})
     else:
         exits.complain(text)
     return status
 
 
 def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
-
     response = operation.response or {}
     ended = has_ended(operation)
     text = response.get("text") or messages.operation_pending(operation.correlation_id)
     done = operation.state == "completed" and operation.outcome == "applied"
     if asked.json_output:
-        dead_letter_tables.print_json(
+        tables.print_json(
             {
-                "schema_version": 1,
                 "request_id": asked.request_id,
                 "operation": f"op{operation.id}",
                 "ref": operation.correlation_id,

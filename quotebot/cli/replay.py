@@ -7,43 +7,37 @@ interrupted replay continues with the same command: replayed rows are no longer 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import sys
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from rich.console import Console
+from rich.progress import Progress
 
+from adapters.failures import AdapterError
 from ledger.clock import SystemClock
 from ledger.gates import family
-from ledger.operator.dead_letters import Filters
+from ledger.operator.dead_letters import Expectation, Filters, Replay, ReplayPreview
 from quotebot.app.installation import dead_letters
-from quotebot.cli import dead_letter_tables, exits, following, opened, replay_preview, terminal
+from quotebot.cli import exits, tables, terminal
+from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from ledger.ledger import Ledger
     from ledger.operator.dead_letters import DeadLetter, DeadLetters, ReplayResult
+    from ledger.records import Effect
 
+WAIT_SECONDS: Final = 600.0  # after the last row is due
+WAIT_POLL_SECONDS: Final = 0.2
 BATCH: Final = 100  # rows replayed at once: they share commits
 _FAILED: Final = frozenset({"failed again", "cannot know", "not found", "discarded"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Checked options of the command. Without references the filters select the rows."""
-
-    references: tuple[str, ...]
-    filters: Filters
-    limit: int | None
-    interval_ms: float
-    actor: str
-    reason: str | None
-
-    @property
-    def look_now(self) -> bool:
-        return self.filters.status == "uncertain"
+LOOK_SECONDS: Final = 30.0
 
 
 async def replay(
@@ -107,36 +101,40 @@ async def replay(
         Print JSON.
     """
     try:
-        asked = _checked(
-            references, operation_key, request_id, quote, effect_class, category, status, since, only, limit, rate, actor, reason
-        )
+        filters = _filters(references, operation_key, request_id, quote, effect_class, category, status, since, only, limit)
+        named, gap_ms, who = terminal.checked_references(references), interval_ms(rate), terminal.operator(actor)
     except ValueError as error:
-        exits.complain(f"{error}. Nothing was replayed.")
-        return exits.USAGE
-    async with opened.existing_ledger() as ledger:
-        chosen = await _chosen(ledger, asked)
+        return exits.complain(f"{error}. Nothing was replayed.", exits.USAGE)
+    chosen: list[tuple[str, DeadLetter | None]]  # None for an id that is no dead letter
+    async with terminal.existing_ledger() as ledger:
+        found = dead_letters(ledger)
+        if named:
+            chosen = list(zip(named, await found.show_each(named), strict=True))
+        else:
+            chosen = [(letter.reference, letter) for letter in await found.list(filters, limit=limit)]
         if not chosen:
-            exits.complain(f"Nothing matched; nothing was replayed.{dead_letter_tables.no_such_class(effect_class)}")
-            return exits.NOTHING_MATCHED
+            return exits.complain(
+                f"Nothing matched; nothing was replayed.{tables.no_such_class(effect_class)}", exits.NOTHING_MATCHED
+            )
         if dry_run:
             await _show_plan(ledger, chosen, json_output=json_output)
             return exits.OK
         if len(chosen) > 1 and not yes and not await _confirmed(ledger, chosen):
             return exits.USAGE
-        results = await _replayed(ledger, chosen, asked)
-        idle = any(result.outcome == "queued" for result in results) and not await following.bot_runs(ledger)
+        results = await _replayed(ledger, chosen, gap_ms, who, reason, look_now=status == "uncertain")
+        idle = any(result.outcome == "queued" for result in results) and not await terminal.bot_runs(ledger)
         if idle:
             exits.complain("Queued. No bot is running here: they wait for the next start of `quotebot run`.")
         await _tell_held(ledger, results)
         if wait:
-            results = await following.settled(_dead_letters(ledger), results, asked.interval_ms * len(chosen) / 1000)
+            results = await settled(found, results, gap_ms * len(chosen) / 1000)
         elif not idle and any(result.outcome == "queued" for result in results):
             how_to_follow = " Use --wait to follow." if sys.stderr.isatty() else ""  # not for the sandbox's page
             exits.complain(f"Queued: the running bot delivers them.{how_to_follow}")
     return _report(results, json_output=json_output)
 
 
-def _checked(
+def _filters(
     references: tuple[str, ...],
     operation_key: str | None,
     request_id: str | None,
@@ -147,11 +145,8 @@ def _checked(
     since: str | None,
     only: str | None,
     limit: int | None,
-    rate: str | None,
-    actor: str | None,
-    reason: str | None,
-) -> _Asked:
-    """Return the checked options. Raises ValueError for the first invalid one."""
+) -> Filters:
+    """Return the filters that select the rows if no reference does. Raises ValueError for the first invalid option."""
     narrowing = (operation_key, request_id, quote, effect_class, category, since, only)
     if references and any(value is not None for value in (*narrowing, limit)):
         raise ValueError("Name ids or give filters, not both: an id already names one row")
@@ -160,50 +155,42 @@ def _checked(
     classes = () if only is None else tuple(name.strip() for name in only.split(","))
     if not all(classes) or any("%" in name for name in classes):
         raise ValueError(f"{only!r} is no list of classes: write slack.card,crm.create")
-    since_ms = dead_letter_tables.duration_ms(since)
-    filters = Filters(
+    since_ms = terminal.duration_ms(since)
+    return Filters(
         status="uncertain" if status == "uncertain" else "pending",
         effect_class=effect_class,
         classes=classes,
         category=category,
-        aggregate_id=dead_letter_tables.checked_quote(quote),
+        aggregate_id=terminal.checked_quote(quote),
         since=None if since_ms is None else SystemClock().now_ms() - since_ms,
         operation_key=operation_key,
         request_id=request_id,
     )
-    return _Asked(
-        dead_letter_tables.checked_references(references),
-        filters,
-        limit,
-        dead_letter_tables.interval_ms(rate),
-        terminal.operator(actor),
-        reason,
-    )
 
 
-async def _chosen(ledger: Ledger, asked: _Asked) -> list[tuple[str, DeadLetter | None]]:
-    """Return the references to replay with the rows that the operator sees; None for an id that is no dead letter."""
-    if asked.references:
-        return list(zip(asked.references, await _dead_letters(ledger).show_each(asked.references), strict=True))
-    found = await _dead_letters(ledger).list(asked.filters, limit=asked.limit)
-    return [(letter.reference, letter) for letter in found]
-
-
-async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], asked: _Asked) -> list[ReplayResult]:
+async def _replayed(
+    ledger: Ledger,
+    chosen: Sequence[tuple[str, DeadLetter | None]],
+    gap_ms: float,
+    actor: str,
+    reason: str | None,
+    *,
+    look_now: bool,
+) -> list[ReplayResult]:
     """Replay in batches. On an error, report the progress and raise it."""
-    begun_at, follow = ledger.clock.now_ms(), dead_letter_tables.follow(ledger)
+    begun_at, follow = ledger.clock.now_ms(), terminal.follow(ledger)
     results: list[ReplayResult] = []
     for start in range(0, len(chosen), BATCH):
         ended = await asyncio.gather(
             *(
-                _dead_letters(ledger).replay(
+                dead_letters(ledger).replay(
                     reference,
-                    actor=asked.actor,
-                    reason=asked.reason,
+                    actor=actor,
+                    reason=reason,
                     follow=follow,
                     cycle_seen=letter.cycle if letter is not None and letter.status == "pending" else None,
-                    due_at=begun_at + round(asked.interval_ms * number),
-                    look_now=asked.look_now,
+                    due_at=begun_at + round(gap_ms * number),
+                    look_now=look_now,
                 )
                 for number, (reference, letter) in enumerate(chosen[start : start + BATCH], start)
             ),
@@ -218,18 +205,18 @@ async def _replayed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | Non
 
 
 async def _show_plan(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]], *, json_output: bool) -> None:
-    async with replay_preview.asking(ledger) as ask:
-        foreseen = await _dead_letters(ledger).preview([reference for reference, _ in chosen], ask)
-    plan = replay_preview.described(chosen, foreseen)
+    async with asking(ledger) as ask:
+        foreseen = await dead_letters(ledger).preview([reference for reference, _ in chosen], ask)
+    plan = described(chosen, foreseen)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "would_replay": [reference for reference, _ in chosen], "plan": plan})
+        tables.print_json({"would_replay": [reference for reference, _ in chosen], "plan": plan})
     else:
-        replay_preview.print_plan(plan, on_stderr=False)
+        print_plan(plan, on_stderr=False)
 
 
 async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | None]]) -> bool:
-    foreseen = await _dead_letters(ledger).preview([reference for reference, _ in chosen])
-    replay_preview.print_plan(replay_preview.described(chosen, foreseen), on_stderr=True)  # stdout is kept for the outcome
+    foreseen = await dead_letters(ledger).preview([reference for reference, _ in chosen])
+    print_plan(described(chosen, foreseen), on_stderr=True)  # stdout is kept for the outcome
     if not sys.stdin.isatty():
         exits.complain("Nothing was replayed. Add --yes to replay more than one without being asked.")
         return False
@@ -253,7 +240,7 @@ async def _tell_held(ledger: Ledger, results: Sequence[ReplayResult]) -> None:
 
 def _report(results: Sequence[ReplayResult], *, json_output: bool) -> int:
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "results": [asdict(result) for result in results]})
+        tables.print_json({"results": [asdict(result) for result in results]})
     else:
         for result in results:
             print(f"{result.reference:8} {result.effect_class:14} {_in_words(result)}")
@@ -278,10 +265,91 @@ def _in_words(result: ReplayResult) -> str:
     if result.replayed_by is not None:
         said += f"; last replayed by {result.replayed_by}"
     if result.replayed_at is not None:
-        said += f" on {dead_letter_tables.time_words(result.replayed_at)}"
+        said += f" on {tables.time_words(result.replayed_at)}"
     return said
 
 
-def _dead_letters(ledger: Ledger) -> DeadLetters:
+def interval_ms(rate: str | None) -> float:
+    """Parse "2/s" to the milliseconds between two rows; 0 without a rate. Raises ValueError."""
+    if rate is None:
+        return 0.0
+    match = re.fullmatch(r"([1-9][0-9]{0,3})/([sm])", rate)
+    if match is None:
+        raise ValueError(f"{rate!r} is no rate: write 1/s, 20/s or 30/m")
+    return tables.UNITS_MS[match[2]] / int(match[1])
 
-    return dead_letters(ledger)
+
+async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_seconds: float) -> list[ReplayResult]:
+    """Follow the queued rows until they are settled, for ten minutes after the last is due; the bot does the work."""
+    now = list(results)
+    waiting = [number for number, result in enumerate(now) if result.outcome in (Replay.QUEUED, Replay.UNDER_WAY)]
+    give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS + spread_seconds
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("Settled", total=len(now), completed=len(now) - len(waiting))
+        while waiting and asyncio.get_running_loop().time() < give_up_at:
+            ended = await found.standings([now[number] for number in waiting])
+            for number, result in zip(waiting, ended, strict=True):
+                now[number] = result or now[number]
+            waiting = [number for number, result in zip(waiting, ended, strict=True) if result is None]
+            bar.update(task, completed=len(now) - len(waiting))
+            if waiting:
+                await asyncio.sleep(WAIT_POLL_SECONDS)
+    for number in waiting:
+        now[number] = replace(now[number], outcome=Replay.UNDER_WAY)
+    return now
+
+
+@contextlib.asynccontextmanager
+async def asking(ledger: Ledger) -> AsyncIterator[Callable[[Effect], Awaitable[ReplayPreview]] | None]:
+    """Yield a function that looks up an effect in Slack and Salesforce; None if no token is configured."""
+    from quotebot.app.clients import open_performer  # noqa: PLC0415 -- HTTP clients, needed only for undecided dead letters
+
+    async with open_performer(load_settings(), ledger) as performer:
+        yield None if performer is None else lambda effect: _looked(performer, effect)
+
+
+def described(chosen: Sequence[tuple[str, DeadLetter | None]], foreseen: Sequence[ReplayPreview]) -> list[dict[str, Any]]:
+    """Return the plan in its JSON form."""
+    return [
+        {
+            "id": reference,
+            "class": None if letter is None else letter.effect_class,
+            "quote": None if letter is None else letter.aggregate_id,
+            "category": None if letter is None else letter.category,
+            "expected": foresight.expectation.value,
+            "detail": foresight.detail,
+        }
+        for (reference, letter), foresight in zip(chosen, foreseen, strict=True)
+    ]
+
+
+def print_plan(plan: Sequence[dict[str, Any]], *, on_stderr: bool) -> None:
+    """Print the plan as a table, on stdout or on stderr beside the data."""
+    rows = [
+        (
+            row["id"],
+            row["class"] or "-",
+            row["quote"] or "-",
+            row["category"] or "-",
+            row["expected"] + ("" if row["detail"] is None else f" ({row['detail']})"),
+        )
+        for row in plan
+    ]
+    with contextlib.redirect_stdout(sys.stderr if on_stderr else sys.stdout):
+        print(f"Would replay {len(plan)}:")
+        tables.print_table(("ID", "Class", "Quote", "Category", "What will happen"), rows)
+
+
+async def _looked(performer: Any, effect: Effect) -> ReplayPreview:
+    if not performer.may_have_happened(effect):
+        return ReplayPreview(Expectation.WOULD_BE_REDONE)
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            found = await performer.find(effect)
+    except TimeoutError:
+        return ReplayPreview(Expectation.CANNOT_KNOW, f"no answer within {LOOK_SECONDS:g} s")
+    except AdapterError as error:
+        return ReplayPreview(Expectation.CANNOT_KNOW, str(error))
+    if found is None:
+        return ReplayPreview(Expectation.WOULD_BE_REDONE)
+    return ReplayPreview(Expectation.ALREADY_THERE, found.external_ref)

@@ -30,7 +30,7 @@ COMMANDS: Final = {
         "Write a first quotebot.toml, every setting in it as a comment, and print how to connect the bot to Slack."
     ),
     "quotebot.cli.config:app": "See what is configured.",
-    "quotebot.cli.doctor_command:doctor": (
+    "quotebot.cli.doctor.table:doctor": (
         "Look at everything the bot needs, and say what is wrong, why that matters and what to do. Nothing is changed."
     ),
     "quotebot.cli.quote:app": "Make, change and look at quotes from the terminal; each request id has one effect.",
@@ -56,14 +56,14 @@ COMMANDS: Final = {
     "quotebot.cli.metrics:metrics": (
         "Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format."
     ),
-    "quotebot.cli.slo:slo": (
+    "quotebot.cli.metrics:slo": (
         "Hold the numbers of the ledger and of the running bot against what is promised; status 1 when something is missed."
     ),
     "quotebot.cli.ledger:app": "Look after the ledger's file.",
-    "quotebot.cli.backup:backup": (
+    "quotebot.cli.ledger:backup": (
         "Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up."
     ),
-    "quotebot.cli.backup:restore": (
+    "quotebot.cli.ledger:restore": (
         "Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here."
     ),
     "quotebot.cli.drill:drill": (
@@ -86,19 +86,11 @@ for _path, _help in COMMANDS.items():
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     with safe_streams():
-        return _run(arguments)
-
-
-def _run(arguments: Sequence[str] | None) -> int:
-    if not _readable(sys.argv[1:] if arguments is None else arguments):
-        exits.complain("An argument is not valid UTF-8. Nothing was done.")
-        return exits.USAGE
-    return _ended(arguments)
-
-
-def _readable(arguments: Sequence[str]) -> bool:
-    """Return true if no argument has a lone surrogate: invalid UTF-8, which neither the ledger nor a terminal accepts."""
-    return not any("\ud800" <= character <= "\udfff" for argument in arguments for character in argument)
+        given = sys.argv[1:] if arguments is None else arguments
+        # a lone surrogate: invalid UTF-8, which neither the ledger nor a terminal accepts
+        if any("\ud800" <= character <= "\udfff" for argument in given for character in argument):
+            return exits.complain("An argument is not valid UTF-8. Nothing was done.", exits.USAGE)
+        return _ended(arguments)
 
 
 def _ended(arguments: Sequence[str] | None) -> int:
@@ -125,18 +117,20 @@ def _disk_status(error: OSError) -> int:
         return _status_of(error)
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    exits.complain("The output could not be written: no space is left. What the command does was done; only its words are lost.")
-    return exits.UNAVAILABLE
+    return exits.complain(
+        "The output could not be written: no space is left. What the command does was done; only its words are lost.",
+        exits.UNAVAILABLE,
+    )
 
 
 def _status_of(error: Exception) -> int:
     """Report errors that people can act on; any other error is a bug and keeps its traceback."""
     from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
-    from quotebot.app.front.messages import IngressEndedError  # noqa: PLC0415 -- see root.py
-    from quotebot.app.installation import LedgerInUseError  # noqa: PLC0415 -- see root.py
+    from quotebot.app.installation import IngressEndedError, LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
 
     known: dict[type[Exception], int] = {
+        exits.UsageError: exits.USAGE,
         ConfigurationError: exits.CONFIG,
         LedgerInUseError: exits.PENDING,
         DatabaseError: exits.UNAVAILABLE,

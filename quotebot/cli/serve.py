@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
-from pathlib import Path  # noqa: TC003 -- cyclopts reads the annotations
+import tempfile
+import webbrowser
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from quotebot.app.bot import run_bot
-from quotebot.app.first_start import begin_anew, require_ledger
-from quotebot.app.front.process import fork_ingress
-from quotebot.app.installation import LedgerInUseError
-from quotebot.cli import exits
+from quotebot.app.front import fork_ingress
+from quotebot.app.installation import LedgerInUseError, begin_anew, require_ledger
+from quotebot.cli import exits, terminal
+from quotebot.cli.children import OURSELVES, our_name, stop_on_signals, with_our_code, without_settings
 from quotebot.cli.config import assignments
-from quotebot.cli.signals import stop_on_signals
-from quotebot.cli.world import serve_world
 from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import configure_logs
 from quotebot.observability.systemd import Supervisor
-from quotebot.settings import ConfigurationError, load_settings, slack_tokens
+from quotebot.sandbox.backstage import Staff
+from quotebot.sandbox.bot_process import BotProcess
+from quotebot.sandbox.console import Console
+from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.salesforce.login import MY_DOMAIN
+from quotebot.sandbox.slack.directory import OPS_CHANNEL
+from quotebot.sandbox.slack.listing import SCOPES
+from quotebot.sandbox.world import World
+from quotebot.settings import ConfigurationError, load_settings
+from quotebot.settings_sources import FILE_NAME, FILE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quotebot.settings import Settings
+
+BOT_CONNECT_SECONDS = 20.0
 
 
 def run(
@@ -49,7 +61,6 @@ def run(
         NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
     """
     settings = load_settings(assignments(set_), for_slack=True)
-    slack_tokens(settings)
     if new:
         left = begin_anew(settings)
         exits.complain(
@@ -105,4 +116,87 @@ async def sandbox(
     headless
         Do not open a browser.
     """
-    return await serve_world(port=port, data=data, with_bot=bot, headless=headless)
+    with contextlib.ExitStack() as cleanup:
+        folder = data or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-sandbox-")))
+        if (folder / "bot" / "ledger.db").exists():
+            return exits.complain(
+                f"{folder} holds the ledger of an earlier sandbox, whose Slack is gone. Nothing was started. Use an empty folder.",
+                exits.USAGE,
+            )
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            world = World(folder, scopes=SCOPES, limited=True)
+        except OSError as error:
+            return exits.complain(
+                f"{folder} cannot be used ({error.strerror}). Nothing was started. Name another folder with --data.", exits.USAGE
+            )
+        try:
+            await world.start(port=port)
+        except OSError as error:
+            return exits.complain(
+                f"The sandbox cannot listen on 127.0.0.1:{port} ({error.strerror}). Nothing was started. Try --port 0.",
+                exits.UNAVAILABLE,
+            )
+        try:
+            return await _run_world(world, folder, with_bot=bot, headless=headless)
+        finally:
+            await world.stop()
+
+
+async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
+    settings = folder / FILE_NAME  # an empty file: while it is named, neither .env nor quotebot.toml of the current folder is read
+    settings.touch(mode=0o600)
+    environment = {
+        FILE_VARIABLE: str(settings.absolute()),
+        **world.environment(),
+        **world.model_environment(),
+        "QUOTEBOT_DATA_DIR": str((folder / "bot").absolute()),
+        "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
+        "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
+        "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
+    }
+    stop = stop_on_signals()
+    if not with_bot:
+        for name in sorted(os.environ.keys() - without_settings(os.environ).keys() - environment.keys()):
+            print(f"unset {name}")
+        for name, value in environment.items():
+            print(f"export {name}='{value}'")
+        print(f"# For other clients of Salesforce: {world.salesforce.plain_url}, or https://{MY_DOMAIN} with")
+        print(f"# HTTPS_PROXY={world.salesforce.proxy_url} REQUESTS_CA_BUNDLE={world.salesforce.ca_file}")
+        print(f"Sandbox ready: {world.url} (without a bot)", flush=True)
+        await stop.wait()
+        return exits.OK
+    environment = {**without_settings(with_our_code()), **environment}
+    keeper = BotProcess(
+        (*OURSELVES, "run"),
+        environment,
+        is_connected=lambda: world.socket.connections > 0,
+        changed=world.slack.changes.bump,
+        complain=exits.complain,
+    )
+    console = Console(OURSELVES, environment)
+    world.backstage.staff = Staff(keeper, console, LedgerFeed(console))
+    await keeper.start()
+    try:
+        await _until_connected(world, keeper, stop)
+        if keeper.exit_status is not None:
+            return exits.complain(
+                f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.", exits.UNEXPECTED
+            )
+        print(f"Sandbox ready: {world.url}", flush=True)
+        exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list")
+        if not headless and sys.stdout.isatty():
+            webbrowser.open(world.url)
+        await keeper.keep(stop)
+    finally:
+        await keeper.stop()
+    return exits.OK
+
+
+async def _until_connected(world: World, keeper: BotProcess, stop: asyncio.Event) -> None:
+    deadline = asyncio.get_running_loop().time() + BOT_CONNECT_SECONDS
+    while not world.socket.connections and keeper.exit_status is None and not stop.is_set():
+        if asyncio.get_running_loop().time() > deadline:
+            exits.complain("The bot has not connected yet; the page shows when it does.")
+            return
+        await asyncio.sleep(0.05)

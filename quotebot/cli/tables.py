@@ -1,20 +1,34 @@
-"""Tables for people: one line per row in a pipe; on a terminal too narrow for whole words, one block per row."""
+"""Output of the commands: JSON, words for people, and tables.
+
+A table has one line per row in a pipe; on a terminal too narrow for whole words, one block per row.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adapters.policies import POLICIES, unknown_class
+from ledger.operator.actions import Verdict
+from quotebot.cli import exits
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ledger.operator.actions import Ruling
 
 PIPE_WIDTH: Final = 2_000  # wider than any row: readers of a pipe need whole words
 GAP: Final = 2  # between two columns
 LAST_COLUMN_MIN: Final = 24  # a narrower column would break words into syllables
+UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+OF_COMMANDS: Final = ("quote.", "approval.")  # a dead command is listed under its kind
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -46,3 +60,51 @@ def _needed(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Return the terminal width that keeps every word whole, except in the last column, which may be folded."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     return sum(widths[:-1]) + GAP * (len(widths) - 1) + min(widths[-1], LAST_COLUMN_MIN)
+
+
+def no_such_class(name: str | None) -> str:
+    """Return a sentence about a mistyped class; empty for a class of the retry matrix or of a command."""
+    return "" if name is None or name in POLICIES or name.startswith(OF_COMMANDS) else f" {name}: {unknown_class(name)}."
+
+
+def for_people(name: str, value: Any) -> str:
+    """Return the display text of one field."""
+    if value is None:
+        return "-"
+    if name.endswith("_at"):
+        return time_words(value)
+    return str(value) if isinstance(value, str | int) else json.dumps(value)
+
+
+def time_words(at: int) -> str:
+    """Return a time (Unix ms) in its display form."""
+    return f"{datetime.fromtimestamp(at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def age_words(milliseconds: int) -> str:
+    """Return "12 s", "5 min", "3 h" or "9 d"."""
+    for unit, size in (("d", UNITS_MS["d"]), ("h", UNITS_MS["h"]), ("min", UNITS_MS["m"])):
+        if milliseconds >= size:
+            return f"{milliseconds // size} {unit}"
+    return f"{max(0, milliseconds) // 1000} s"
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print one JSON document with the version of its schema."""
+    print(json.dumps({"schema_version": 1, **value}, indent=2, sort_keys=True, default=str))
+
+
+def report(ruling: Ruling, *, json_output: bool) -> int:
+    """Print the result and return the exit status."""
+    if json_output:
+        print_json({"result": asdict(ruling)})
+    elif ruling.verdict is Verdict.DONE:
+        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
+    else:
+        exits.complain(ruling.detail)
+    return {
+        Verdict.DONE: exits.OK,
+        Verdict.REFUSED: exits.REFUSED,
+        Verdict.LOST: exits.CONFLICT,
+        Verdict.NOT_FOUND: exits.NOTHING_MATCHED,
+    }[ruling.verdict]

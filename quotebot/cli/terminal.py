@@ -1,12 +1,37 @@
-"""Identity of the person at the terminal: the system user of the process, independent of the environment."""
+"""The person at the terminal, what they may name, and the ledger of their installation.
+
+The person is the system user of the process, independent of the environment.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from quotebot.cli import dead_letter_tables
-from quotebot.settings import load_settings
+from ledger.operator.dead_letters import parse_reference
+from ledger.sqlite.locks import instance_holder
+from quotebot.app.installation import load_rules, open_ledger, require_ledger
+from quotebot.cli.tables import UNITS_MS
+from quotebot.dispatch.registry import follow_ups
+from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.settings import ConfigurationError, load_settings
+from quotebot.store.rulesets import ActiveRuleset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from ledger.ledger import FollowUpDecision, Ledger
+    from quotebot.domain.rules import Rules
+    from quotebot.settings import Settings
+
+ROW_ID_MAX: Final = 2**63 - 1
+ACTOR_CHARACTERS_MAX: Final = 254  # the longest e-mail address
+OWN_NAME: Final = "quotebot"  # the audit's name for the system itself
+EPOCHS: Final = 100  # processes checked: those of the command line take epochs too
 
 
 def user() -> str:
@@ -28,7 +53,18 @@ def operator(name: str | None) -> str:
     """
     if name is not None:
         require_operator()
-    return dead_letter_tables.checked_actor(name, user())
+    return checked_actor(name, user())
+
+
+def checked_actor(name: str | None, otherwise: str) -> str:
+    """Return the actor for the audit. Raises ValueError for a name that would mislead its readers."""
+    if name is None:
+        return otherwise
+    if not name.strip() or not name.isprintable() or len(name) > ACTOR_CHARACTERS_MAX:
+        raise ValueError("--as needs a name or an e-mail address of at most 254 printable characters")
+    if name.strip().casefold() == OWN_NAME:
+        raise ValueError(f"--as cannot be {OWN_NAME}: under that name the audit notes what no person asked for")
+    return name.strip()
 
 
 def require_operator() -> None:
@@ -38,3 +74,86 @@ def require_operator() -> None:
             f"--as is for operators at the terminal, and the system user {user()} is none of them: "
             f'QUOTEBOT_CLI_OPERATORS names them, e.g. ["{user()}"]. Leave --as out to act under your own name'
         )
+
+
+def checked_references(references: Sequence[str]) -> tuple[str, ...]:
+    """Return the references without duplicates. Raises ValueError for an impossible id, before the first change."""
+    for reference in references:
+        _, row_id = parse_reference(reference)
+        if row_id > ROW_ID_MAX:
+            raise ValueError(f"{reference} is larger than any id")
+    return tuple(dict.fromkeys(references))
+
+
+def checked_quote(text: str | None) -> str | None:
+    """Return a quote's id in its stored form, for any accepted spelling. Raises ValueError if the text is no quote id."""
+    if text is None:
+        return None
+    quote_id = parse_quote_id(text)
+    if quote_id is None:
+        raise ValueError(f"{text!r} is no quote: write Q-2026-0042")
+    return quote_id
+
+
+def duration_ms(text: str | None) -> int | None:
+    """Parse "2h" to milliseconds. Raises ValueError."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no duration: write 90s, 30m, 2h or 7d")
+    return int(match[1]) * UNITS_MS[match[2]]
+
+
+def follow(ledger: Ledger) -> FollowUpDecision:
+    """Return the follow-up decision for a replayed, discarded or resolved row: it redraws the quote's card."""
+    return lambda tx, effect: follow_ups(tx, effect, ledger.clock.now_ms())
+
+
+def reason_of(text: str) -> str:
+    """Return a reason without surrounding blanks. Raises ValueError for an empty one."""
+    if not text.strip():
+        raise ValueError("--reason needs words: they are what the audit will say")
+    return text.strip()
+
+
+def existing_site() -> Settings:
+    """Return the settings of an installation that has a ledger. Raises ConfigurationError."""
+    settings = load_settings()
+    require_ledger(settings)
+    if not settings.ledger_path.exists():
+        raise ConfigurationError(
+            f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
+            "Set QUOTEBOT_DATA_DIR to the bot's data folder."
+        )
+    return settings
+
+
+def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
+    """Open the configured ledger. Raises ConfigurationError if there is none: an operator command never creates one."""
+    return open_ledger(existing_site(), terminal_user=user())
+
+
+async def active_rules() -> Rules:
+    """Return the rules with the active ruleset: the ledger's active version, or the built-in one without a ledger."""
+    settings = load_settings()
+    rules = load_rules(settings)
+    if not settings.ledger_path.exists():
+        return rules
+    async with open_ledger(settings) as ledger:
+        return replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
+
+
+async def bot_runs(ledger: Ledger) -> bool:
+    """Return true if the process that last took the bot's lock is alive. Trying the lock could stop a starting bot."""
+    pid = instance_holder(load_settings().ledger_path)
+    rows = await ledger.database.read(lambda tx: tx.all("last_epochs", limit=EPOCHS))
+    if pid is None or not any(row["pid"] == pid and row["ended_at"] is None for row in rows):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is alive and belongs to another user
+        return True
+    return True

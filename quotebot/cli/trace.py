@@ -16,8 +16,8 @@ from ledger.operator.explain import why as look
 from ledger.operator.trace import find_operations
 from ledger.operator.trace import trace as traced
 from quotebot.app.installation import matrix
-from quotebot.cli import dead_letter_tables, exits, opened, tables
-from quotebot.cli.following import bot_runs
+from quotebot.cli import exits, tables, terminal
+from quotebot.cli.terminal import bot_runs
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution.executor import INTERNAL_RETRIES
 from quotebot.settings import load_settings
@@ -91,15 +91,17 @@ async def trace(reference: str, *, json_output: Json = False) -> int:
         Print JSON.
     """
     name = quote_or(reference)
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         found = await ledger.database.read(
             lambda tx: [traced(tx, row) for row in find_operations(tx, name, LIMIT)],
         )
     if not found:
-        exits.complain(f"Nothing is called {reference}: give a c-..., an operation key, op12, an effect's id or a quote.")
-        return exits.NOTHING_MATCHED
+        return exits.complain(
+            f"Nothing is called {reference}: give a c-..., an operation key, op12, an effect's id or a quote.",
+            exits.NOTHING_MATCHED,
+        )
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "actions": [public(each) for each in found]})
+        tables.print_json({"actions": [public(each) for each in found]})
         return exits.OK
     for each in reversed(found):  # in chronological order
         _print_tree(each)
@@ -123,28 +125,24 @@ async def why(reference: str, *, json_output: Json = False) -> int:
         Print JSON.
     """
     attempts = budget()
-    async with opened.existing_ledger() as ledger:
+    async with terminal.existing_ledger() as ledger:
         now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
         if reference.startswith("c-"):
             found = await look_up(ledger, reference)
             if len(found) > 1:
                 ids = ", ".join(f"op{row['id']}" for row in found)
-                exits.complain(f"{reference} means {len(found)} commands: {ids}. Name one of them.")
-                return exits.USAGE
+                return exits.complain(f"{reference} means {len(found)} commands: {ids}. Name one of them.", exits.USAGE)
             reference = f"op{found[0]['id']}" if found else reference
             if not found:
-                exits.complain(f"There is no command {reference}. See: quotebot ops list")
-                return exits.NOTHING_MATCHED
+                return exits.complain(f"There is no command {reference}. See: quotebot ops list", exits.NOTHING_MATCHED)
         try:
             told = await ledger.database.read(lambda tx: look(tx, reference, now, budget=attempts, bot_runs=runs))
         except ValueError as error:
-            exits.complain(f"{error}.")
-            return exits.USAGE
+            return exits.complain(f"{error}.", exits.USAGE)
     if told is None:
-        exits.complain(f"There is no {reference}. See: quotebot ops list, quotebot dead list")
-        return exits.NOTHING_MATCHED
+        return exits.complain(f"There is no {reference}. See: quotebot ops list, quotebot dead list", exits.NOTHING_MATCHED)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "waiting": asdict(told)})
+        tables.print_json({"waiting": asdict(told)})
         return exits.OK
     print(told.sentence)
     if told.remedy is not None:
@@ -183,7 +181,6 @@ def pick(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _print_tree(found: Trace) -> None:
-
     operation = found.operation
     began = operation["created_at"]
     ended = operation["outcome"] or operation["state"]
@@ -209,7 +206,6 @@ def _print_tree(found: Trace) -> None:
 
 
 def _add_effect(tree: Tree, began: int, effect: TracedEffect, events: tuple[Row, ...]) -> None:
-
     row = effect.row
     waits = "" if row["after_id"] is None else f", after #{row['after_id']}"
     branch = tree.add(Text(f"effect #{row['id']}  {row['class']} to {row['target']}{waits}: {row['state']}"))
@@ -221,7 +217,6 @@ def _add_effect(tree: Tree, began: int, effect: TracedEffect, events: tuple[Row,
 
 
 def _leaf(tree: Tree, began: int, at: int, what: str, words: str) -> None:
-
     moment = datetime.fromtimestamp(at / 1000, tz=UTC)
     tree.add(Text(f"{moment:%Y-%m-%d %H:%M:%S}.{at % 1000:03d} UTC {relative(at - began):>10}  {what:8} {words}".rstrip()))
 
@@ -230,15 +225,15 @@ def relative(milliseconds: int) -> str:
     """Return the time since the action was recorded: "+250 ms", "+1.3 s" or "+5 min"."""
     sign = "-" if milliseconds < 0 else "+"
     size = abs(milliseconds)
-    if size < dead_letter_tables.UNITS_MS["s"]:
+    if size < tables.UNITS_MS["s"]:
         return f"{sign}{size} ms"
-    return f"{sign}{size / 1000:.1f} s" if size < dead_letter_tables.UNITS_MS["m"] else sign + dead_letter_tables.age_words(size)
+    return f"{sign}{size / 1000:.1f} s" if size < tables.UNITS_MS["m"] else sign + tables.age_words(size)
 
 
 def _delivery_words(row: Row | None) -> str:
     if row is None:
         return "forgotten: it is kept for 7 days"
-    times = "once" if row["seen"] == 1 else f"{row['seen']} times, last {dead_letter_tables.time_words(row['last_seen_at'])}"
+    times = "once" if row["seen"] == 1 else f"{row['seen']} times, last {tables.time_words(row['last_seen_at'])}"
     return f"{row['source']} {row['source_request_id']}, seen {times}"
 
 

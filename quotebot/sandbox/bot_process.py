@@ -40,7 +40,7 @@ class BotProcess:
         *,
         is_connected: Callable[[], bool],
         changed: Callable[[], None],
-        complain: Callable[[str], None],
+        complain: Callable[[str], object],
         pause_seconds: float = RESTART_PAUSE_SECONDS,
     ) -> None:
         self._command = tuple(command)

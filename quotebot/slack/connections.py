@@ -81,11 +81,9 @@ class Inbox(Protocol):
 
     def take(self, envelope: dict[str, Any], link: Link) -> None:
         """Accept one Slack message that is not about the connection itself."""
-        ...
 
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
         """Accept an unprocessed frame of `size` bytes that is too large or too deeply nested to come from Slack."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -249,7 +247,7 @@ class Links:
             code, headers = _code_of(error), getattr(error.response, "headers", None)
             if code in REFUSED_TOKEN and not self._ever_open:
                 raise TokenRefusedError(code) from error
-            wait_seconds = asked_wait_seconds(headers, clock=self._unix_seconds) if headers else None
+            wait_seconds = asked_wait_seconds(headers, clock=lambda: self._clock.now_ms() / 1000) if headers else None
             raise _NoLinkError(f"Slack gave no ticket ({code})", wait_seconds) from error
         except _NoLinkError:
             raise
@@ -322,13 +320,9 @@ class Links:
 
     def _read_text(self, link: Link, text: str) -> bool:
         size = len(text) if text.isascii() else len(text.encode())
-        if size > FRAME_BYTES_MAX:
-            link.greeted.set()
-            self._inbox.take_oversized(text, size, link)
-            return True
         try:
-            message = json.loads(text)
-            unread = _is_too_deep(text, message)
+            message = None if size > FRAME_BYTES_MAX else json.loads(text)
+            unread = size > FRAME_BYTES_MAX or _is_too_deep(text, message)
         except json.JSONDecodeError:
             message, unread = None, False
         except (ValueError, RecursionError):  # a number of thousands of digits, or nested beyond the parser's limit
@@ -340,20 +334,16 @@ class Links:
         if not isinstance(message, dict):
             log.warning("socket.unreadable", characters=len(text))
             return True
+        link.greeted.set()
         if message.get("type") == "disconnect":
             reason = str(message.get("reason"))
-            link.greeted.set()
             link.end(reason)
             return reason not in (TOO_MANY, LINK_DISABLED)
-        link.greeted.set()
         if message.get("type") == "hello":
             log.info("socket.opened", connections_of_app=message.get("num_connections"))
         else:
             self._inbox.take(message, link)
         return True
-
-    def _unix_seconds(self) -> float:
-        return self._clock.now_ms() / 1000
 
 
 def _is_too_deep(text: str, message: object) -> bool:

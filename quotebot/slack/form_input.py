@@ -1,23 +1,26 @@
-"""Parser of submitted forms: returns a command, or an error for each invalid block. It uses local rules only, no ledger."""
+"""Input of forms: the parser of submitted forms, and drafts that fill a form in. Both use local rules only, no ledger.
+
+The parser returns a command, or an error for each invalid block.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
-from quotebot.commands.registry import Command, CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
+from quotebot.commands.registry import CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import PriceRequest, dated
 from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.domain.texts import composed
-from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- exported for the users of payloads
 from quotebot.slack import grammar
-from quotebot.slack.payloads import _interactive, gesture, submission
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.button_values import parse_button_value, read
 from quotebot.views.crm_fields import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
+from quotebot.views.forms import Draft
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,6 +45,8 @@ _CHARACTERS_MAX: Final = {
 _BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # all others: the products
 
 Errors = dict[str, str]  # block_id -> error, as plain text
+# optional start of a message that is written like a command
+_ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +287,42 @@ def _plain(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").replace("`", "")
 
 
-def form_command(body: Mapping[str, Any], filled: Filled, received_at: int) -> Command:
-    """Build the command of a submitted form. The same form with the same values, sent twice, is one request."""
-    who = gesture(body)
-    request_id, fingerprint = submission(body)
-    return _interactive(who, request_id, filled.quote_id, filled.version, filled.payload, fingerprint, received_at)
+def draft_of(typed: str) -> Draft:
+    """Return a draft from text such as "for Acme: 10 pro; term 12m", even if parts of it are wrong.
+
+    A clause that is neither term nor discount becomes a product, for the person to correct. Text without a colon becomes the
+    customer's name.
+    """
+    head, _, body = typed.partition(":")
+    account = head.strip()
+    if account.casefold().startswith("for "):
+        account = account[4:].strip()
+    found = {"term": Draft().term, "discount": Draft().discount}
+    items: list[str] = []
+    for clause in body.split(";"):
+        name, _, value = clause.strip().replace("=", " ").partition(" ")
+        if name.casefold() in found and value.strip():
+            found[name.casefold()] = value.strip()
+        elif clause.strip():
+            items.append(clause.strip())
+    return Draft(account, ", ".join(items), found["term"], found["discount"])
+
+
+def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
+    """Return a draft of a creation, with the parts that the form has fields for."""
+    request = quote.request
+    lines = "\n".join(f"{line.quantity} {line.sku}" for line in request.lines)
+    return Draft(quote.account, lines, f"{request.term_months}m", f"{request.discount_percent:f}", request.currency, token)
+
+
+def draft_of_message(text: str) -> Draft:
+    """Return a draft from a person's message, one product per line.
+
+    A message that does not begin with "for <customer>:" is taken over whole, as products, for the person to correct.
+    """
+    plain_text = grammar.normalised(" ; ".join(text.splitlines()))
+    command = _ADDRESSED.sub("", plain_text, count=1)
+    if command.casefold().startswith("for ") and ":" in command:
+        return draft_of(command)
+    items = [clause.strip() for clause in command.split(";") if clause.strip()]
+    return Draft(lines="\n".join(items))

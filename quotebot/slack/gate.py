@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
 
@@ -17,15 +17,14 @@ from adapters.failures import AdapterError
 from ledger.database import DatabaseError
 from quotebot.domain.access import Refusal, Viewer, admit
 from quotebot.slack import payloads
-from quotebot.slack.admission import Admission, Approach, approach_of
-from quotebot.slack.dialogs import window
 from quotebot.slack.form_input import last_block
 from quotebot.views import messages
 from quotebot.views.blocks import section
 from quotebot.views.home import refused_view
+from quotebot.views.modals import window
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Collection, Mapping
 
     from adapters.slack.api import SlackApi
     from ledger.database import Tx
@@ -33,14 +32,77 @@ if TYPE_CHECKING:
     from quotebot.execution.actors import Directory
     from quotebot.execution.visibility import Visibility
 
+ADMISSION: Final = "admission"  # the key in a listener's context
+
+Entry = Literal["command", "button", "form", "menu", "shortcut", "home", "mention", "direct_message"]
+_INTERACTIVE: Final[Mapping[str, Entry]] = {
+    "block_actions": "button",
+    "view_submission": "form",
+    "view_closed": "form",
+    "block_suggestion": "menu",
+    "message_action": "shortcut",
+    "shortcut": "shortcut",
+}
+_EVENTS: Final[Mapping[str, Entry]] = {"app_home_opened": "home", "app_mention": "mention", "message": "direct_message"}
 LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
 ANSWER_SECONDS: Final = 1.0
 AUDIT_SECONDS: Final = 1.0
 QUIET_MS: Final = 60_000  # one audit event and one answer per person and entry point in this time
 COUNTED_MAX: Final = 10_000
-
 Body = dict[str, Any]
 log = structlog.get_logger(__name__)
+
+
+class TurnedAwayError(Exception):
+    """A listener needs a viewer and the person is not admitted. The gate answers in the listener's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approach:
+    """One request of one person at one entry point."""
+
+    user: str
+    entry: Entry
+
+
+@dataclass(slots=True)
+class Admission:
+    """Gate decision about one request. `known` is None while this process does not know the person."""
+
+    gate: AccessGate
+    approach: Approach
+    known: Viewer | Refusal | None
+
+    async def viewer(self, quote_ids: Collection[str] = ()) -> Viewer:
+        """Return the viewer of a read; queries Slack about an unknown person. Raises TurnedAwayError if the person is refused.
+
+        Of quotes not in `quote_ids`, the viewer sees their own in full and the outline of all others.
+        """
+        if self.known is None:
+            self.known = await self.gate.learned(self.approach.user)
+        if isinstance(self.known, Refusal):
+            raise TurnedAwayError(self.known.code)
+        return await self.gate.near(self.known, quote_ids) if quote_ids else self.known
+
+
+def approach_of(body: Body) -> Approach | None:
+    """Return the person and the entry point of a request; None for an event that is not for the bot, e.g. talk in a channel."""
+    if "command" in body:
+        return Approach(body["user_id"], "command")
+    gesture = _INTERACTIVE.get(str(body.get("type")))
+    if gesture is not None:
+        return Approach(body["user"]["id"], gesture)
+    event = body.get("event") or {}
+    entry, user = _EVENTS.get(str(event.get("type"))), event.get("user")
+    if entry == "direct_message" and (event.get("channel_type") != "im" or "subtype" in event):
+        return None
+    return Approach(user, entry) if entry is not None and isinstance(user, str) and not event.get("bot_id") else None
+
+
+async def viewer_of(context: Mapping[str, Any], *quote_ids: str | None) -> Viewer:
+    """Return the viewer of a listener's request, with sight of these quotes; None ids are ignored. Raises TurnedAwayError."""
+    admission: Admission = context[ADMISSION]
+    return await admission.viewer([quote_id for quote_id in quote_ids if quote_id is not None])
 
 
 @dataclass(slots=True)
@@ -111,26 +173,21 @@ class AccessGate:
         return None
 
     async def _tell(self, body: Body, approach: Approach, text: str) -> None:
-        """Send the refusal where an acknowledgement carries no text: one direct attempt."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                if approach.entry == "home":
-                    await self.slack.publish_home(user=approach.user, view=refused_view(text), correlation_id="access")
-                elif approach.entry in ("mention", "direct_message"):
-                    event = body["event"]
-                    thread_ts = event.get("thread_ts")
-                    await self.slack.ephemeral(channel=event["channel"], user=approach.user, text=text, thread_ts=thread_ts)
-                elif approach.entry in ("button", "shortcut"):
-                    await self._reply_privately(body, text)
-        except (AdapterError, TimeoutError) as error:
-            log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
-
-    async def _reply_privately(self, body: Body, text: str) -> None:
-        response_url = payloads.gesture(body).response_url
-        if response_url is not None:
-            await self.slack.respond(response_url, text=text)
-        else:
-            await self.slack.open_view(trigger_id=body["trigger_id"], view=window([section(text)]))
+        """Send the refusal where an acknowledgement carries no text."""
+        work: Awaitable[object] | None = None
+        if approach.entry == "home":
+            work = self.slack.publish_home(user=approach.user, view=refused_view(text), correlation_id="access")
+        elif approach.entry in ("mention", "direct_message"):
+            event = body["event"]
+            work = self.slack.ephemeral(channel=event["channel"], user=approach.user, text=text, thread_ts=event.get("thread_ts"))
+        elif approach.entry in ("button", "shortcut"):
+            response_url = payloads.gesture(body).response_url
+            if response_url is not None:
+                work = self.slack.respond(response_url, text=text)
+            else:
+                work = self.slack.open_view(trigger_id=body["trigger_id"], view=window([section(text)]))
+        if work is not None:
+            await attempt(work, ANSWER_SECONDS, "reply.not_sent")
 
     async def _audit(self, approach: Approach, refusal: Refusal) -> bool:
         """Audit one refusal per QUIET_MS, person and entry point, with the number since the last; return false for the others."""
@@ -160,3 +217,14 @@ class AccessGate:
         except DatabaseError:
             log.exception("access.refusal_not_audited", slack_user=approach.user)
         return True
+
+
+async def attempt(work: Awaitable[object], seconds: float, failure: str) -> bool:
+    """Make one direct call to Slack; if it fails or takes longer than `seconds`, log the event `failure` and return false."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except (AdapterError, TimeoutError) as error:
+        log.warning(failure, code=error.code if isinstance(error, AdapterError) else "timeout")
+        return False
+    return True

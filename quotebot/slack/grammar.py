@@ -1,15 +1,12 @@
-"""Grammar of typed quote requests: parses text into a request or one clear refusal. It never raises and never guesses.
+"""Grammar of typed requests for quotes, and of changes of one. It never raises and never guesses.
 
-    help                                      (also empty text)
-    new|start|create for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
+    for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
         [; currency <code>] [; tax <region>|off] [; region <region>] [; terms <name>, ...|none]
-    status|show <quote id>
 
-verbs.py is the entry point and parses the verbs about existing quotes; their changes of products are parsed here.
+verbs.py is the entry point and parses the verbs.
 
-Verbs and keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside
-the leading number of an item separates thousands; every other comma separates items. Work is linear in the text's length,
-which is limited.
+Keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside the leading
+number of an item separates thousands; every other comma separates items. Work is linear in the text's length, which is limited.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ MESSAGE_CHARACTERS_MAX = 4_096  # of a message to the bot
 ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
-VERBS = {"help": "help", "new": "new", "start": "new", "create": "new", "status": "status", "show": "status"}
 CHANGING = ("add", "set", "remove", "without")  # first words that an item of a revision may have
 KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region")
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic, and longer words match nothing
@@ -50,18 +46,6 @@ _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
 _CLAUSE = re.compile(rf"({'|'.join(sorted(KEYWORDS, reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
 _CURRENCY = re.compile(r"[A-Za-z]{3}")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
-
-
-@dataclass(frozen=True, slots=True)
-class HelpRequest:
-    """Request for the help text."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusRequest:
-    """Request to show one quote."""
-
-    quote_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +71,6 @@ class _Draft:
     problems: list[str] = field(default_factory=list)
 
 
-def parse(text: str, channel: str, catalogue: Catalogue) -> HelpRequest | StatusRequest | CreateQuote | GrammarProblem:
-    """Read the text of one `/quote` command typed in `channel` (a Slack channel id)."""
-    if len(text) > TEXT_CHARACTERS_MAX:
-        return GrammarProblem(messages.too_long(TEXT_CHARACTERS_MAX))
-    verb, _, rest = normalised(text).partition(" ")
-    if not verb:
-        return HelpRequest()
-    meaning = VERBS.get(verb.casefold())
-    if meaning == "help":
-        return HelpRequest()
-    if meaning == "status":
-        return _status(rest)
-    if meaning == "new":
-        return creation(rest, channel, catalogue)
-    return unknown_verb(verb, VERBS)
-
-
 def normalised(text: str) -> str:
     """Return typed text on one line, in one normal form, with Slack's entities undone."""
     # Slack sends & < > as entities, and an entity's semicolon is no separator of ours.
@@ -124,14 +91,6 @@ def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:
     return GrammarProblem(
         f"I do not know the verb {shown(verb)}.{hint} Nothing was recorded. `/quote help` shows what can be typed."
     )
-
-
-def _status(rest: str) -> StatusRequest | GrammarProblem:
-    quote_id = parse_quote_id(rest)
-    if quote_id is not None:
-        return StatusRequest(quote_id)
-    what = f"{shown(rest)} is no quote number." if rest else "Which quote?"
-    return GrammarProblem(f"{what} Type one such as `/quote status Q-2026-0042`; it stands at the top of the quote's card.")
 
 
 def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:

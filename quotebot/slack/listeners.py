@@ -14,27 +14,38 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from quotebot.commands.lifecycle import CloneQuote
+from ledger.operator.dead_letters import DeadLetters
+from quotebot import __version__
+from quotebot.commands.lifecycle import CloneQuote, RefreshCard
+from quotebot.commands.operations import ActOnEffect, DiscardDeadLetter, RetryDeadLetter
 from quotebot.commands.registry import CreateAnother, CreateQuote, ProposeQuote, parse_stored
+from quotebot.effects import dead_letter_target
+from quotebot.execution.channels import is_direct
+from quotebot.execution.operator_actions import standing
 from quotebot.slack import delegation, grammar, payloads, verbs
-from quotebot.slack.admission import viewer_of
 from quotebot.slack.crm_menus import register_crm_menus
-from quotebot.slack.dialogs import FORMS
-from quotebot.slack.form_drafts import draft_of, draft_of_creation, draft_of_message
-from quotebot.slack.form_input import Filled, Form, form_command, last_block, read_form
-from quotebot.slack.listeners_dead_letters import register_operating
-from quotebot.slack.listeners_effects import register_effects
+from quotebot.slack.form_input import (
+    Filled,
+    Form,
+    draft_of,
+    draft_of_creation,
+    draft_of_message,
+    last_block,
+    read_form,
+)
+from quotebot.slack.gate import viewer_of
 from quotebot.slack.listeners_mentions import register_mentions
-from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
+from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface
 from quotebot.store import approvals as approval_store
 from quotebot.store.offers import offered
-from quotebot.views import approval_messages, forms, messages
+from quotebot.views import approval_messages, dead_letter_card, forms, messages, operator_messages
 from quotebot.views.button_values import parse_button_value
 from quotebot.views.buttons import DISCOUNT, EXPLAIN, MORE
+from quotebot.views.card import CANCEL, CHECK, parse_pending_effect_value
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.views.home import NEW_QUOTE
 from quotebot.views.list_card import parse_question
-from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
+from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
@@ -59,21 +70,20 @@ class QuoteListeners:
         """Handle /quote: read-only verbs are answered inside the ack, mutating ones are recorded first."""
         received_at = self.surface.ledger.clock.now_ms()
         text = body.get("text") or ""
-        typed, rules = await self.surface.understood(text, body["channel_id"])
-        asked = _where_others_see(typed, body["channel_id"])
+        asked, rules = await self.surface.understood(text, body["channel_id"])
+        if isinstance(asked, CreateQuote | CloneQuote) and is_direct(body["channel_id"]):
+            asked = grammar.GrammarProblem(messages.choose_channel())
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, payloads.slash_command(body, asked, received_at))
             case verbs.ChangeRequest(quote_id, version, payload):
-                about = payloads.About(quote_id, version)
-                await self._record(ack, context, payloads.slash_command(body, payload, received_at, about))
+                await self._record(ack, context, payloads.slash_command(body, payload, received_at, quote_id, version))
             case delegation.DelegationRequest():
                 user = body["user_id"]
                 absence = delegation.delegation_command(asked, user, received_at)
-                about = payloads.About(f"delegation:{user}", None)
-                await self._record(ack, context, payloads.slash_command(body, absence, received_at, about))
+                await self._record(ack, context, payloads.slash_command(body, absence, received_at, f"delegation:{user}", None))
             case _:
-                await self._read(ack, body, rules, asked, await viewer_of(context, named(asked)))
+                await self._read(ack, body, rules, asked, await viewer_of(context, getattr(asked, "quote_id", None)))
 
     async def _read(self, ack: Any, body: Body, rules: Rules, asked: verbs.Meaning, viewer: Viewer) -> None:
         """Answer a read-only request inside the acknowledgement."""
@@ -85,13 +95,13 @@ class QuoteListeners:
             case verbs.FormRequest():
                 opened = await self.surface.open_creation(body, body["channel_id"], forms.Draft(), viewer)
                 await (ack() if opened else ack(text=messages.form_not_opened()))
-            case grammar.StatusRequest(quote_id):
+            case verbs.StatusRequest(quote_id):
                 card = await self.surface.status(quote_id, viewer)
                 if card is None:
                     await ack(text=messages.unknown_quote(quote_id))
                 else:
                     await ack(text=card.text, blocks=card.blocks)
-            case grammar.HelpRequest():
+            case verbs.HelpRequest():
                 await ack(text=messages.help_text())
             case grammar.GrammarProblem(message):
                 await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(body.get("text") or "")))
@@ -111,19 +121,17 @@ class QuoteListeners:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = payloads.button(body)
         if value is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
-            await ack()
+            await self.surface.reply(ack, body, messages.unreadable_button())
             return
         if action_id in FORMS:
-            await self.surface.dialogs.open_about(body, action_id, value, await viewer_of(context, value.quote_id))
+            await self.surface.open_about(body, action_id, value, await viewer_of(context, value.quote_id))
             await ack()
             return
         command = payloads.click_command(body, action_id, value, self.surface.ledger.clock.now_ms())
         if payloads.is_home(body):
             refused = await self.surface.recorded(context, command)
             if refused is not None:
-                await self.surface.dialogs.reply_privately(body, refused)
-                await ack()
+                await self.surface.reply(ack, body, refused)
                 return
             command = payloads.home_again_command(body, command.received_at)
         await self.surface.click(ack, context, command)
@@ -136,47 +144,42 @@ class QuoteListeners:
 
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "New quote" on a Home tab: open the form, which also asks for the channel."""
-        if not await self.surface.open_creation(body, None, forms.Draft(), await viewer_of(context)):
-            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
-        await ack()
+        await self.surface.offer_creation(ack, body, None, forms.Draft(), await viewer_of(context))
 
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create a quote" on a message: open the form with a draft from the message. Records nothing."""
         viewer = await viewer_of(context)
         draft = draft_of_message((body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX])
-        if not await self.surface.open_creation(body, body["channel"]["id"], draft, viewer):
-            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
-        await ack()
+        await self.surface.offer_creation(ack, body, body["channel"]["id"], draft, viewer)
 
     async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a choice in a card's menu."""
         chosen = payloads.menu(body)
         if chosen is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
-            await ack()
+            await self.surface.reply(ack, body, messages.unreadable_button())
             return
         deed, value = chosen
         if deed == DISCOUNT:
-            await self.surface.dialogs.open_about(body, DISCOUNT, value, await viewer_of(context, value.quote_id))
+            await self.surface.open_about(body, DISCOUNT, value, await viewer_of(context, value.quote_id))
             await ack()
         elif deed == EXPLAIN:
             asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context, value.quote_id)
-            await self.surface.dialogs.reply_privately(body, await self.surface.reads(self.surface.rules).answer(asked, viewer))
-            await ack()
+            await self.surface.reply(ack, body, await self.surface.reads(self.surface.rules).answer(asked, viewer))
         else:
-            await self.surface.click(ack, context, payloads.refresh_command(body, value, self.surface.ledger.clock.now_ms()))
+            await self.surface.click(
+                ack,
+                context,
+                payloads.clicked(body, RefreshCard(), value.quote_id, value.version, self.surface.ledger.clock.now_ms()),
+            )
 
     async def on_create_another(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create another": confirm the offered creation. In a direct message, open the form, which asks for a channel."""
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         if command is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
-            await ack()
+            await self.surface.reply(ack, body, messages.unreadable_button())
             return
-        if payloads.is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
-            if not await self.surface.open_creation(body, None, draft, await viewer_of(context)):
-                await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
-            await ack()
+        if is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
+            await self.surface.offer_creation(ack, body, None, draft, await viewer_of(context))
             return
         await self.surface.click(ack, context, command)
 
@@ -192,7 +195,7 @@ class QuoteListeners:
             return None
         proposed = parse_stored(offer.action_kind, offer.payload)
         wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
-        if not isinstance(wanted, CreateQuote) or not payloads.is_direct(wanted.channel):  # requested in a channel
+        if not isinstance(wanted, CreateQuote) or not is_direct(wanted.channel):  # requested in a channel
             return None
         return draft_of_creation(wanted, token)
 
@@ -201,21 +204,20 @@ class QuoteListeners:
         _, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.unreadable_button())
         elif card is None:
-            await self.surface.dialogs.reply_privately(body, messages.unknown_quote(value.quote_id))
+            await self.surface.reply(ack, body, messages.unknown_quote(value.quote_id))
         else:
-            await self.surface.dialogs.reply_privately(body, card.text, card.blocks)
-        await ack()
+            await self.surface.reply(ack, body, card.text, card.blocks)
 
     async def on_list(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a button under a list: replace the list with the requested one. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
-        else:
-            text, blocks = await self.surface.reads(self.surface.rules).listed(asked, await viewer_of(context))
-            await self.surface.dialogs.reply_privately(body, text, blocks, replace=True)
+            await self.surface.reply(ack, body, messages.unreadable_button())
+            return
+        text, blocks = await self.surface.reads(self.surface.rules).listed(asked, await viewer_of(context))
+        await self.surface.reply_privately(body, text, blocks, replace=True)
         await ack()
 
     async def on_fill_in(self, ack: Any, body: Body, context: Any) -> None:
@@ -223,10 +225,9 @@ class QuoteListeners:
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
-        elif not await self.surface.open_creation(body, channel, draft_of(typed), await viewer_of(context)):
-            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
-        await ack()
+            await self.surface.reply(ack, body, messages.unreadable_button())
+        else:
+            await self.surface.offer_creation(ack, body, channel, draft_of(typed), await viewer_of(context))
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a decision (reject, request changes or approve); errors are shown in the form."""
@@ -247,7 +248,65 @@ class QuoteListeners:
         if not isinstance(filled, Filled):
             await ack(response_action="errors", errors=filled)
             return
-        await self.surface.submitted(ack, context, form_command(body, filled, received_at), last_block(body["view"]))
+        command = payloads.submitted(body, filled.payload, filled.quote_id, filled.version, received_at)
+        await self.surface.submitted(ack, context, command, last_block(body["view"]))
+
+    async def on_dead_letter(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Retry, Discard or Details on the card of a dead letter. Viewing and opening a form record nothing."""
+        action = body["actions"][0]
+        seen = dead_letter_card.parse_dead_letter_value(action.get("value") or "")
+        if seen is None:
+            await self.surface.reply(ack, body, messages.unreadable_button())
+        elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS):
+            await self._open_dead_letter(body, action["action_id"], seen[0], await viewer_of(context))
+            await ack()
+        else:
+            payload, now = RetryDeadLetter(*seen), self.surface.ledger.clock.now_ms()
+            target = dead_letter_target(payload.reference)
+            await self.surface.click(ack, context, payloads.clicked(body, payload, target, payload.cycle, now))
+
+    async def _open_dead_letter(self, body: Body, action_id: str, reference: str, viewer: Viewer) -> None:
+        letter, discards = (
+            await DeadLetters(self.surface.ledger, build=__version__).show(reference),
+            action_id == dead_letter_card.DISCARD,
+        )
+        if viewer.own_only or viewer.user not in self.surface.rules.operators:
+            await self.surface.reply_privately(body, operator_messages.not_operator())
+        elif letter is None:
+            await self.surface.reply_privately(body, operator_messages.unknown(reference))
+        elif discards and letter.status != "pending":
+            await self.surface.reply_privately(body, operator_messages.too_late(reference, letter.status, None))
+        else:
+            form = dead_letter_card.discard_form(letter) if discards else dead_letter_card.details_view(letter)
+            if not await self.surface.open_form(body, form):
+                await self.surface.reply_privately(body, messages.form_not_opened())
+
+    async def on_discard(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted form of a discard; errors are shown in the form."""
+        seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
+        reason = parse_rejection(body["view"]["state"]["values"])
+        if seen is None or reason is None:
+            text = messages.unreadable_form() if seen is None else operator_messages.reason_needed()
+            await ack(response_action="errors", errors={dead_letter_card.REASON: text})
+            return
+        payload, now = DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms()
+        command = payloads.submitted(body, payload, dead_letter_target(payload.reference), payload.cycle, now)
+        await self.surface.submitted(ack, context, command, dead_letter_card.REASON)
+
+    async def on_pending_effect(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Retry, status or Cancel of a quote's pending effect. Viewing records nothing."""
+        action, ledger = body["actions"][0], self.surface.ledger
+        value, now = parse_pending_effect_value(action.get("value") or ""), ledger.clock.now_ms()
+        if value is None:
+            await self.surface.reply(ack, body, messages.unreadable_button())
+        elif action["action_id"] == CHECK:
+            viewer = await viewer_of(context, value.quote_id)
+            operator = viewer.user in self.surface.rules.operators and not viewer.own_only
+            read = partial(standing, quote_id=value.quote_id, effect_id=value.effect_id, viewer=viewer, now=now, operator=operator)
+            await self.surface.reply(ack, body, await ledger.database.read(read))
+        else:
+            payload = ActOnEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)
+            await self.surface.click(ack, context, payloads.clicked(body, payload, value.quote_id, value.version, now))
 
 
 async def ignore_event(body: Body) -> None:
@@ -268,23 +327,12 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(FILL_IN)(quotes.on_fill_in)
     app.action(MORE)(quotes.on_menu)
     app.action(NEW_QUOTE)(quotes.on_new_quote)
-    register_operating(app, surface)
-    register_effects(app, surface)
+    app.action(re.compile(r"^letter\."))(quotes.on_dead_letter)
+    app.view(dead_letter_card.DISCARD_FORM)(quotes.on_discard)
+    app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)
     register_crm_menus(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(quotes.on_button)
     app.view(REJECT_CALLBACK)(quotes.on_rejection)
     app.view(CHANGES_CALLBACK)(quotes.on_rejection)
     app.view(APPROVE_CALLBACK)(quotes.on_rejection)
     app.view(re.compile(r"^quote\."))(quotes.on_form)
-
-
-def named(asked: verbs.Meaning) -> str | None:
-    """Return the quote id of a request, if it has one."""
-    quote_id: str | None = getattr(asked, "quote_id", None)
-    return quote_id
-
-
-def _where_others_see(asked: verbs.Meaning, channel: str) -> verbs.Meaning:
-    """Return the request, or the refusal to create a quote in a direct message."""
-    creates = isinstance(asked, CreateQuote | CloneQuote)
-    return grammar.GrammarProblem(messages.choose_channel()) if creates and payloads.is_direct(channel) else asked

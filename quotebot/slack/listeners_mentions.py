@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from adapters.failures import AdapterError
+from quotebot.commands.extraction import ReadMessage
 from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.registry import CreateQuote, ProposeQuote
 from quotebot.domain.access import Sight, may_see
-from quotebot.slack import delegation, free_text, grammar, payloads, thread_text, verbs
-from quotebot.slack.admission import viewer_of
+from quotebot.execution.channels import is_direct
+from quotebot.handlers import extraction
+from quotebot.slack import delegation, grammar, message_text, payloads, verbs
+from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.store import quotes as store
 from quotebot.views import messages
 from quotebot.views.confirmations import problem_blocks
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from quotebot.domain.rules import Rules
     from quotebot.slack.surface import Surface
 
-ANSWER_SECONDS: Final = 1.0
 _MENTIONS: Final = re.compile(r"(?:<@[UW][A-Z0-9]{1,30}(?:\|[^<>]{0,200})?>[\s,:]*)+")
 
 log = structlog.get_logger(__name__)
@@ -65,27 +65,30 @@ class Mentions:
         rules = await self.surface.rules_now()
         quote = await self._quote_of_thread(body, context)
         if quote is not None:
-            text = thread_text.with_number(text, quote)
-            change = thread_text.proposed(text, quote, rules, self.surface.ledger.clock.now_ms())
+            text = message_text.with_number(text, quote)
+            change = message_text.proposed(text, quote, rules, self.surface.ledger.clock.now_ms())
             if change is not None:
                 await self._tell(event, *change)
                 await ack()
                 return
         asked = verbs.parse(text, event["channel"], rules.catalogue, grammar.MESSAGE_CHARACTERS_MAX)
-        if isinstance(asked, grammar.GrammarProblem) and rules.readings_per_day and free_text.is_for_a_model(text, rules.catalogue):
-            plain = free_text.on_one_line(text)
-            await self._record(ack, body, context, payloads.reading_command(body, plain, self.surface.ledger.clock.now_ms()))
+        if (
+            isinstance(asked, grammar.GrammarProblem)
+            and rules.readings_per_day
+            and message_text.is_for_a_model(text, rules.catalogue)
+        ):
+            reading = ReadMessage(message_text.on_one_line(text), event["channel"], event.get("thread_ts"))
+            await self._record(ack, body, context, payloads.said(body, reading, self.surface.ledger.clock.now_ms()))
             return
-        found = free_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
+        found = message_text.read(text, rules.catalogue) if isinstance(asked, grammar.GrammarProblem) else None
         if found is not None and not found.open_questions:
-            asked = free_text.creation(found, event["channel"])
+            asked = extraction.creation(found, event["channel"])
         if isinstance(asked, CreateQuote):
-            remarks = () if found is None else found.remarks
-            command = payloads.mention_command(body, asked, self.surface.ledger.clock.now_ms(), remarks)
-            await self._record(ack, body, context, command)
+            proposed = ProposeQuote(asked, event.get("thread_ts"), () if found is None else found.remarks)
+            await self._record(ack, body, context, payloads.said(body, proposed, self.surface.ledger.clock.now_ms()))
             return
         viewer = await viewer_of(context, getattr(asked, "quote_id", None))
-        answer = await self._answer(body, text, asked, rules, viewer) if found is None else free_text.asked_back(found)
+        answer = await self._answer(body, text, asked, rules, viewer) if found is None else message_text.asked_back(found)
         await self._tell(event, *answer)
         await ack()
 
@@ -99,12 +102,12 @@ class Mentions:
         """Return the answer to any request except a whole creation."""
         blocks: Blocks = None
         match asked:
-            case grammar.StatusRequest(quote_id):
+            case verbs.StatusRequest(quote_id):
                 card = await self.surface.status(quote_id, viewer)
                 said, blocks = (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
-            case grammar.HelpRequest():
+            case verbs.HelpRequest():
                 said = messages.help_text()
-            case grammar.GrammarProblem(said) if payloads.is_direct(body["event"]["channel"]) and not verbs.begins_with_verb(text):
+            case grammar.GrammarProblem(said) if is_direct(body["event"]["channel"]) and not verbs.begins_with_verb(text):
                 said = f"{said}\n{messages.help_text()}"
             case grammar.GrammarProblem(said):
                 blocks = problem_blocks(said, verbs.typed_creation(text))
@@ -133,22 +136,19 @@ class Mentions:
 
     async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Make it v2" under a proposed change."""
-        change = thread_text.parse_applied(body["actions"][0].get("value") or "")
+        change = message_text.parse_applied(body["actions"][0].get("value") or "")
         if change is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
-            await ack()
+            await self.surface.reply(ack, body, messages.unreadable_button())
             return
-        await self.surface.click(ack, context, payloads.apply_command(body, change, self.surface.ledger.clock.now_ms()))
+        now = self.surface.ledger.clock.now_ms()
+        await self.surface.click(ack, context, payloads.clicked(body, change.payload, change.quote_id, change.version, now))
 
     async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
         """Send the author an ephemeral answer where they wrote: one direct attempt, no pending effect."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self.surface.slack.ephemeral(
-                    channel=event["channel"], user=event["user"], text=text, blocks=blocks or (), thread_ts=event.get("thread_ts")
-                )
-        except (AdapterError, TimeoutError) as error:
-            log.warning("reply.not_sent", code=error.code if isinstance(error, AdapterError) else "timeout")
+        sent = self.surface.slack.ephemeral(
+            channel=event["channel"], user=event["user"], text=text, blocks=blocks or (), thread_ts=event.get("thread_ts")
+        )
+        await attempt(sent, ANSWER_SECONDS, "reply.not_sent")
 
 
 def register_mentions(app: AsyncApp, surface: Surface) -> None:
@@ -156,4 +156,4 @@ def register_mentions(app: AsyncApp, surface: Surface) -> None:
     mentions = Mentions(surface)
     app.event("message")(mentions.on_message)
     app.event("app_mention")(mentions.on_mention)
-    app.action(thread_text.APPLY)(mentions.on_apply)
+    app.action(message_text.APPLY)(mentions.on_apply)

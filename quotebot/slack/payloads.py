@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
-from quotebot.commands.extraction import ReadMessage
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, FinalizeQuote, RefreshCard
+from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, FinalizeQuote
 from quotebot.commands.operations import ShowHome
-from quotebot.commands.registry import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
-from quotebot.effects import dead_letter_target
-from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- exported for the users of payloads
+from quotebot.commands.registry import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.views.button_values import ButtonValue, parse_button_value, parse_menu_value
 from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
@@ -21,11 +18,7 @@ from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_reje
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.commands.operations import ActOnEffect, DiscardDeadLetter, RetryDeadLetter
-    from quotebot.commands.registry import CreateQuote, Payload
-    from quotebot.domain.extraction.remarks import Remark
-    from quotebot.slack.thread_text import Applied
-    from quotebot.views.card import PendingEffectValue
+    from quotebot.commands.registry import Payload
 
 
 _AS_TEXT: Final = json.JSONEncoder(sort_keys=True)
@@ -46,27 +39,23 @@ class Gesture:
     response_url: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """Target of a typed command: a quote and the version named in the text, None for the head. Default: a new quote."""
-
-    quote_id: str = "new"
-    version: int | None = 0
-
-
 def slash_command(
     body: Mapping[str, Any],
     payload: Payload,
     received_at: int,
-    about: About = About(),
+    aggregate_id: str = "new",
+    version: int | None = 0,
 ) -> Command:
-    """Build the command of a typed `/quote ...`. A trigger_id identifies one gesture and is the same in every redelivery."""
+    """Build the command of a typed `/quote ...`, about a new quote or about the `version` named in the text, None for the head.
+
+    A trigger_id identifies one gesture and is the same in every redelivery.
+    """
     team_id = body["team_id"]
     return Command(
         source="slack_slash",
         source_request_id=f"{team_id}:{body['trigger_id']}",
-        aggregate_id=about.quote_id,
-        aggregate_version=about.version,
+        aggregate_id=aggregate_id,
+        aggregate_version=version,
         payload=payload,
         actor=body["user_id"],
         actor_type="user",
@@ -80,13 +69,11 @@ def slash_command(
 def gesture(body: Mapping[str, Any]) -> Gesture:
     """Read the common part of a block_actions or view_submission payload."""
     user = body["user"]
-    channel = (body.get("channel") or {}).get("id")
-    trigger = body.get("trigger_id")
     return Gesture(
         user=user["id"],
         user_name=user.get("username") or user.get("name") or "",
-        channel=channel,
-        request_id=f"{body['team']['id']}:{trigger or _container_request_id(body)}",
+        channel=(body.get("channel") or {}).get("id"),
+        request_id=f"{body['team']['id']}:{body.get('trigger_id') or _container_request_id(body)}",
         response_url=body.get("response_url"),
     )
 
@@ -106,22 +93,43 @@ def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, r
         payload = _CLICKED[action_id]
     else:
         raise ValueError(f"{action_id} is no command")
-    who = gesture(body)
-    return _interactive(who, who.request_id, value.quote_id, value.version, payload, _clicked(body, action_id, who), received_at)
+    return clicked(body, payload, value.quote_id, value.version, received_at)
 
 
-def apply_command(body: Mapping[str, Any], change: Applied, received_at: int) -> Command:
-    """Build the command of the button that applies a change proposed in a thread, for the version that was shown."""
-    who = gesture(body)
-    raw = _clicked(body, body["actions"][0]["action_id"], who)
-    return _interactive(who, who.request_id, change.quote_id, change.version, change.payload, raw, received_at)
+def clicked(
+    body: Mapping[str, Any], payload: Payload, aggregate_id: str, version: int, received_at: int, action_id: str | None = None
+) -> Command:
+    """Build the command of a click on a button or in a menu, for the version that was shown."""
+    who, action = gesture(body), body["actions"][0]
+    raw = [action_id or action["action_id"], (action.get("selected_option") or action).get("value"), who.user]
+    return _interactive(who, who.request_id, aggregate_id, version, payload, raw, received_at)
 
 
-def refresh_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command:
-    """Build the command of "Refresh this card"."""
-    who = gesture(body)
-    raw = [body["actions"][0]["action_id"], body["actions"][0]["selected_option"]["value"], who.user]
-    return _interactive(who, who.request_id, value.quote_id, value.version, RefreshCard(), raw, received_at)
+def submitted(body: Mapping[str, Any], payload: Payload, aggregate_id: str, version: int, received_at: int) -> Command:
+    """Build the command of a submitted form. The same form with the same values, sent twice, is one request."""
+    request_id, raw = submission(body)
+    return _interactive(gesture(body), request_id, aggregate_id, version, payload, raw, received_at)
+
+
+def raised(body: Mapping[str, Any], payload: Payload, aggregate_id: str, fields: tuple[str, ...], received_at: int) -> Command:
+    """Build the command of an event, which Slack may deliver again under the same id; `fields` of it are its raw input."""
+    event = body["event"]
+    return Command(
+        source="slack_event",
+        source_request_id=f"{body['team_id']}:{body['event_id']}",
+        aggregate_id=aggregate_id,
+        aggregate_version=0,
+        payload=payload,
+        actor=event["user"],
+        actor_type="user",
+        fingerprint=_fingerprint([event.get(name) for name in fields]),
+        received_at=received_at,
+    )
+
+
+def said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Command:
+    """Build the command of a message that asks the bot for a quote."""
+    return raised(body, payload, "new", ("type", "user", "channel", "ts", "text"), received_at)
 
 
 def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
@@ -131,54 +139,15 @@ def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
 
 
 def home_command(body: Mapping[str, Any], received_at: int) -> Command:
-    """Build the command for the opening of a Home tab: an event, which Slack may deliver again under the same id."""
-    event = body["event"]
-    payload = ShowHome(event["user"])
-    return Command(
-        source="slack_event",
-        source_request_id=f"{body['team_id']}:{body['event_id']}",
-        aggregate_id=payload.aggregate_id,
-        aggregate_version=0,
-        payload=payload,
-        actor=event["user"],
-        actor_type="user",
-        fingerprint=_fingerprint([event["type"], event["user"], event.get("tab")]),
-        received_at=received_at,
-    )
-
-
-def mention_command(body: Mapping[str, Any], quote: CreateQuote, received_at: int, remarks: tuple[Remark, ...] = ()) -> Command:
-    """Build the command of a message that asks the bot for a quote."""
-    return _said(body, ProposeQuote(quote, body["event"].get("thread_ts"), remarks), received_at)
-
-
-def reading_command(body: Mapping[str, Any], text: str, received_at: int) -> Command:
-    """Build the command to extract a message with the model; `text` is the message on one line, without the mention."""
-    event = body["event"]
-    return _said(body, ReadMessage(text, event["channel"], event.get("thread_ts")), received_at)
-
-
-def _said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Command:
-    """Build the command of a message: an event, which Slack may deliver again under the same id."""
-    event = body["event"]
-    return Command(
-        source="slack_event",
-        source_request_id=f"{body['team_id']}:{body['event_id']}",
-        aggregate_id="new",
-        aggregate_version=0,
-        payload=payload,
-        actor=event["user"],
-        actor_type="user",
-        fingerprint=_fingerprint([event["type"], event["user"], event["channel"], event["ts"], event["text"]]),
-        received_at=received_at,
-    )
+    """Build the command for the opening of a Home tab."""
+    payload = ShowHome(body["event"]["user"])
+    return raised(body, payload, payload.aggregate_id, ("type", "user", "tab"), received_at)
 
 
 def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
     """Build the command that redraws a Home tab after a click on it."""
-    who = gesture(body)
-    payload = ShowHome(who.user, HOME_AFTER_MS)
-    return _interactive(who, who.request_id, payload.aggregate_id, 0, payload, _clicked(body, "home", who), received_at)
+    payload = ShowHome(body["user"]["id"], HOME_AFTER_MS)
+    return clicked(body, payload, payload.aggregate_id, 0, received_at, "home")
 
 
 def is_home(body: Mapping[str, Any]) -> bool:
@@ -186,38 +155,15 @@ def is_home(body: Mapping[str, Any]) -> bool:
     return (body.get("view") or {}).get("type") == "home"
 
 
-def dead_letter_command(body: Mapping[str, Any], payload: RetryDeadLetter, received_at: int) -> Command:
-    """Build the command of Retry on a dead letter's card, for the cycle that the operator saw."""
-    who = gesture(body)
-    raw = _clicked(body, body["actions"][0]["action_id"], who)
-    return _interactive(who, who.request_id, dead_letter_target(payload.reference), payload.cycle, payload, raw, received_at)
-
-
-def effect_action_command(body: Mapping[str, Any], payload: ActOnEffect, value: PendingEffectValue, received_at: int) -> Command:
-    """Build the command of Retry or Cancel of a pending effect, for the version that the card showed."""
-    who = gesture(body)
-    raw = _clicked(body, body["actions"][0]["action_id"], who)
-    return _interactive(who, who.request_id, value.quote_id, value.version, payload, raw, received_at)
-
-
-def dead_letter_form_command(body: Mapping[str, Any], payload: DiscardDeadLetter, received_at: int) -> Command:
-    """Build the command of a submitted discard form."""
-    request_id, raw = submission(body)
-    return _interactive(gesture(body), request_id, dead_letter_target(payload.reference), payload.cycle, payload, raw, received_at)
-
-
 def create_another_command(body: Mapping[str, Any], received_at: int) -> Command | None:
     """Build the command of a "Create another" click, or None if another build wrote the button.
 
     Two clicks are two requests; the one-time token ensures that they create one quote.
     """
-    action = body["actions"][0]
-    token = parse_token(action.get("value") or "")
+    token = parse_token(body["actions"][0].get("value") or "")
     if token is None:
         return None
-    who = gesture(body)
-    payload = CreateAnother(token=token)
-    return _interactive(who, who.request_id, "new", 0, payload, _clicked(body, action["action_id"], who), received_at)
+    return clicked(body, CreateAnother(token=token), "new", 0, received_at)
 
 
 def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: int) -> Command | None:
@@ -229,11 +175,9 @@ def rejection_command(body: Mapping[str, Any], value: ButtonValue, received_at: 
     reason = parse_rejection(view["state"]["values"])
     if reason is None:
         return None
-    who = gesture(body)
-    request_id, fingerprint = submission(body)
-    decision = _FORMS.get(body["view"]["callback_id"], "reject")
+    decision = _FORMS.get(view["callback_id"], "reject")
     payload = DecideApproval(approval_id=value.approval_id or "", decision=decision, reason=reason)
-    return _interactive(who, request_id, value.quote_id, value.version, payload, fingerprint, received_at)
+    return submitted(body, payload, value.quote_id, value.version, received_at)
 
 
 _FORMS: Final[Mapping[str, Literal["approve", "reject", "request_changes"]]] = {
@@ -247,11 +191,6 @@ def submission(body: Mapping[str, Any]) -> tuple[str, list[Any]]:
     view = body["view"]
     fingerprint = [view["callback_id"], view["private_metadata"], view["state"]["values"], body["user"]["id"]]
     return f"{body['team']['id']}:{view['id']}:{view['hash']}:{_fingerprint(fingerprint)[:16]}", fingerprint
-
-
-def _clicked(body: Mapping[str, Any], action_id: str, who: Gesture) -> list[Any]:
-    """Return the raw input of a click for the fingerprint: action id, button value and user."""
-    return [action_id, body["actions"][0].get("value"), who.user]
 
 
 def _interactive(

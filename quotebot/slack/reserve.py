@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -16,18 +17,20 @@ from ledger.machine import OperationState
 from ledger.records import DedupeResult, Operation, Request, Reservation
 from ledger.settlement import QUOTEBOT
 from quotebot.commands.registry import PAYLOAD_BYTES_MAX
-from quotebot.slack.budgets import Budgets
 from quotebot.views import messages
 from quotebot.views.confirmations import offer_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ledger.clock import Clock
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from quotebot.commands.registry import Command
 
 log = structlog.get_logger(__name__)
+PEOPLE_MAX: Final = 10_000  # budgets in memory; the least recently used is dropped first
+ROUNDING_SECONDS: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ class Reserver:
     async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
         """Record the command and return its answer (SPEC 3.3), for a first delivery or a duplicate."""
         payload = command.payload.canonical()
-        if _too_large(payload):
+        # The canonical form has the same length as the ledger's JSON, which is faster to make.
+        if len(dumps(payload).encode()) > PAYLOAD_BYTES_MAX:
             log.warning("command.too_large", action_kind=command.payload.kind)
             return Answer(recorded=False, text=messages.command_too_large(PAYLOAD_BYTES_MAX))
         request = Request(
@@ -163,13 +167,8 @@ def answer_for(reservation: Reservation) -> Answer:
     if reservation.sighting is DedupeResult.TOMBSTONE:
         finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
         return Answer(recorded=True, text=messages.finished_long_ago(operation.outcome, finished_at))
-    text, offer = _duplicate(operation), (operation.response or {}).get("offer")
+    text, offer = present_answer(operation), (operation.response or {}).get("offer")
     return Answer(recorded=True, text=text, blocks=() if offer is None else tuple(offer_blocks(text, offer)))
-
-
-def _too_large(payload: Mapping[str, Any]) -> bool:
-    """Return whether the canonical form exceeds the limit. The ledger's JSON has the same length and is faster to make."""
-    return len(dumps(payload).encode()) > PAYLOAD_BYTES_MAX
 
 
 def _working(operation: Operation) -> str:
@@ -180,7 +179,8 @@ def _working(operation: Operation) -> str:
     return messages.changing(operation.aggregate_id, operation.correlation_id)
 
 
-def _duplicate(operation: Operation) -> str:
+def present_answer(operation: Operation) -> str:
+    """Return the answer to a recorded command by its present state."""
     ref = operation.correlation_id
     match operation.state:
         case OperationState.COMPLETED | OperationState.FAILED_TERMINAL:
@@ -192,3 +192,24 @@ def _duplicate(operation: Operation) -> str:
             return messages.discarded(ref)
         case _:
             return messages.operation_pending(ref)
+
+
+class Budgets:
+    """Token buckets, one per person."""
+
+    def __init__(self, clock: Clock, per_minute: int) -> None:
+        self.per_minute = per_minute
+        self._clock = clock
+        self._seconds = 60.0 / per_minute  # time to refill one command
+        self._full_at: dict[str, float] = {}  # person -> time when their budget is full again (monotonic seconds)
+
+    def spend(self, person: str) -> int:
+        """Spend one command of a person and return 0; if none is left, spend nothing and return the seconds until the next."""
+        now = self._clock.monotonic()
+        full_at = max(self._full_at.pop(person, now), now)
+        wait_seconds = full_at + self._seconds - now - 60.0
+        within = wait_seconds <= ROUNDING_SECONDS
+        self._full_at[person] = full_at + self._seconds if within else full_at
+        while len(self._full_at) > PEOPLE_MAX:
+            del self._full_at[next(iter(self._full_at))]
+        return 0 if within else math.ceil(wait_seconds)

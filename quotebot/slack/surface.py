@@ -1,4 +1,7 @@
-"""The dependencies that every Slack listener shares, and the steps that several listeners take."""
+"""The dependencies that every Slack listener shares, and the steps that several listeners take.
+
+Forms are opened and private replies are sent in one direct attempt each, without a record or a pending effect.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +13,63 @@ import structlog
 
 from quotebot.commands.lifecycle import CloneQuote
 from quotebot.commands.registry import CreateQuote
-from quotebot.domain.access import may_look_up
+from quotebot.domain.access import Sight, may_look_up, may_see
+from quotebot.domain.approvals.decisions import Mandate, may_decide
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.execution.channels import is_direct
 from quotebot.slack import delegation, grammar, payloads, verbs
-from quotebot.slack.dialogs import Dialogs
+from quotebot.slack.gate import attempt
 from quotebot.slack.queries import Reads
-from quotebot.views import forms, messages
+from quotebot.store import approvals as approval_store
+from quotebot.store import quotes as store
+from quotebot.views import forms, lifecycle_messages, messages
+from quotebot.views.blocks import section
+from quotebot.views.buttons import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
+from quotebot.views.modals import approve_modal, changes_modal, reject_modal, window
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from adapters.salesforce.records import OpenOpportunity
     from adapters.slack.api import SlackApi
     from ledger.ledger import Ledger
     from quotebot.commands.registry import Command
     from quotebot.domain.access import Viewer
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.quotes.quote import Approval, Quote
     from quotebot.domain.rules import Rules
-    from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
     from quotebot.slack.gate import AccessGate
     from quotebot.slack.reserve import Reserver
     from quotebot.store.crm_mirror import Found
     from quotebot.store.rulesets import ActiveRuleset
+    from quotebot.views.button_values import ButtonValue
     from quotebot.views.card import Card
 
 LOOK_SECONDS: Final = 0.01  # TTL of the cached active ruleset
 LOOK_AGAIN_SECONDS: Final = 0.25  # age after which a recorded command starts a background read of it
 WORDS_SECONDS: Final = 5.0  # maximum age of the catalogue by which a command is parsed without a new read
+OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
+WHISPER_SECONDS: Final = 0.8
 RULES_SECONDS: Final = 0.5  # longest wait for a read; a large ruleset that was just activated may take longer
 
 RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.DelegationRequest)
 
 Body = dict[str, Any]
 log = structlog.get_logger(__name__)
+_REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
+    REJECT: reject_modal,
+    REQUEST_CHANGES: changes_modal,
+    APPROVE_WITH_REASON: approve_modal,
+}
+# action id -> verb, test of the state, form
+_ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
+    REVISE: ("edit", may_be_changed, forms.revise_form),
+    DISCOUNT: ("edit", may_be_changed, forms.discount_form),
+    SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
+    LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
+}
+FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # action ids that open a form
 
 
 class NotAcknowledgedError(Exception):
@@ -69,14 +99,9 @@ class Surface:
     status: Callable[[str, Viewer], Awaitable[Card | None]]
     gate: AccessGate
     looked: Looked = field(default_factory=Looked)
-    lookup: AccountLookup | None = None  # account names in the CRM, if enabled
-    opportunities: OpportunityLookup | None = None  # open opportunities of an account
+    lookup: Callable[[str], Awaitable[Found[str]]] | None = None  # account names in the CRM, if enabled
+    opportunities: Callable[[str, str], Awaitable[Found[OpenOpportunity]]] | None = None  # open ones of an account
     contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, if the CRM mirror is kept
-
-    @property
-    def dialogs(self) -> Dialogs:
-        """Return the forms and ephemeral replies of this surface."""
-        return Dialogs(self.ledger, self.slack, self.rules, contacts=self.contacts is not None)
 
     def reads(self, rules: Rules) -> Reads:
         """Return the queries that use these rules."""
@@ -118,11 +143,22 @@ class Surface:
         reading.add_done_callback(_noticed)
         return reading
 
+    async def reply(self, ack: Any, body: Body, text: str, blocks: Sequence[Body] = ()) -> None:
+        """Send one person a private reply that changes nothing, then acknowledge."""
+        await self.reply_privately(body, text, blocks)
+        await ack()
+
+    async def offer_creation(self, ack: Any, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> None:
+        """Open the form of a new quote, or reply that Slack did not open it; then acknowledge."""
+        if not await self.open_creation(body, channel, draft, viewer):
+            await self.reply_privately(body, messages.form_not_opened())
+        await ack()
+
     async def open_creation(self, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> bool:
         """Open the form of a new quote; return false if Slack did not open it. Without a channel the form asks for one."""
-        channel = None if payloads.is_direct(channel) else channel  # the form asks for one
+        channel = None if is_direct(channel) else channel  # the form asks for one
         looks_up = self.lookup is not None and may_look_up(viewer)
-        return await self.dialogs.open(
+        return await self.open_form(
             body,
             forms.create_form(
                 channel,
@@ -137,7 +173,7 @@ class Surface:
         """Record the command of a click, then acknowledge it. A click over the person's budget is answered privately."""
         refused = await self.recorded(context, command)
         if refused is not None and command.response_url is not None:
-            await self.dialogs.respond(command.response_url, refused)
+            await self.respond(command.response_url, refused)
         await ack()
 
     async def recorded(self, context: Any, command: Command) -> str | None:
@@ -160,6 +196,64 @@ class Surface:
             await ack()
         else:
             await ack(response_action="errors", errors={block_id: answer.text})
+
+    async def open_about(self, body: Body, asked: str, value: ButtonValue, viewer: Viewer) -> None:
+        """Open the form of a button if the card's version is current and the state allows it; else reply with the reason."""
+        now = self.ledger.clock.now_ms()
+        quote, away = await self.ledger.database.read(
+            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, viewer.team_id, now))
+        )
+        sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
+        if quote is None or sight is not Sight.FULL:
+            await self.reply_privately(body, messages.not_seen(value.quote_id, quote, sight))
+            return
+        if value.version != quote.version:
+            await self.reply_privately(body, messages.stale(value.version, quote))
+            return
+        view = self._view(asked, quote, viewer, away)
+        if isinstance(view, str):
+            await self.reply_privately(body, view)
+        elif not await self.open_form(body, view):
+            await self.reply_privately(body, messages.form_not_opened())
+
+    def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
+        """Return the form, or the reason why it cannot be opened now."""
+        if asked in _REASONS:
+            if quote.approval is None:
+                return messages.wrong_state(quote, "decide about")
+            verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
+            return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else messages.refusal(verdict)
+        verb, legal, form = _ABOUT_QUOTE[asked]
+        if asked == SEND and self.contacts is not None and legal(quote.state):
+            return forms.send_form(quote, contacts=True)
+        return form(quote) if legal(quote.state) else lifecycle_messages.wrong_state(quote, verb)
+
+    async def open_form(self, body: Mapping[str, Any], view: Body) -> bool:
+        """Open a form with the trigger of `body`; return false if Slack did not open it within OPEN_SECONDS."""
+        return await attempt(self.slack.open_view(trigger_id=body["trigger_id"], view=view), OPEN_SECONDS, "form.not_opened")
+
+    async def redraw(self, view: Mapping[str, Any], anew: Body) -> bool:
+        """Redraw an open form that did not change meanwhile; input in remaining fields is kept. Return false if Slack did not."""
+        return await attempt(
+            self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=anew), OPEN_SECONDS, "form.not_redrawn"
+        )
+
+    async def reply_privately(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
+        """Send one person a reply that changes nothing: ephemeral under their message or, on a Home tab, in a modal.
+
+        `replace` puts it in place of the ephemeral reply that they clicked on.
+        """
+        who = payloads.gesture(body)
+        if who.response_url is None:
+            await self.open_form(body, window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
+            return
+        await self.respond(who.response_url, text, blocks, replace=replace)
+
+    async def respond(self, response_url: str, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
+        """Send one person a reply through the `response_url` of their request: one attempt, no pending effect."""
+        await attempt(
+            self.slack.respond(response_url, text=text, blocks=blocks, replace=replace), WHISPER_SECONDS, "reply.not_sent"
+        )
 
 
 def _noticed(reading: asyncio.Future[Any]) -> None:

@@ -21,7 +21,6 @@ A version states what the person saw: the command is refused if the quote has a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,22 +34,25 @@ from quotebot.commands.lifecycle import (
     LoseQuote,
     MarkSent,
 )
-from quotebot.commands.queries import ListRequest
+from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
 from quotebot.commands.registry import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
 from quotebot.domain.quotes.changes import Changes
-from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.slack import grammar
-from quotebot.slack.audit_queries import AuditRequest, OpsRequest
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, read_delegation
-from quotebot.slack.grammar import GrammarProblem, HelpRequest, StatusRequest, shown
-from quotebot.slack.list_query import read_list
+from quotebot.slack.grammar import ACCOUNT_CHARACTERS_MAX, GrammarProblem, shown
 from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.pricing.engine import PriceRequest
 
 _ALIASES: Final = {
+    "help": (),
+    "new": ("start", "create"),
+    "status": ("show", "approve", "reject"),  # approvers decide by a click on the card, which shows what is decided
     "list": ("ls",),
     "submit": (),
     "revise": ("edit",),
@@ -68,15 +70,30 @@ _ALIASES: Final = {
     "lost": ("lose",),
     "explain": (),
     "delegate": ("ooo",),
-    "status": ("approve", "reject"),  # a decision is made by a click on the card, which shows what is decided
 }
-VERBS: Final = {
-    **grammar.VERBS,
-    **{name: verb for verb, aliases in _ALIASES.items() for name in (verb, *aliases)},
-}
+VERBS: Final = {name: verb for verb, aliases in _ALIASES.items() for name in (verb, *aliases)}
 _REF = re.compile(r"c-[0-9a-f]{8}", re.IGNORECASE)
 _VERSION = re.compile(r"v([0-9]{1,6})", re.IGNORECASE)
+_PAGE = re.compile(r"\bpage ([0-9]{1,5})\b", re.IGNORECASE)
+_OWNER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _LINE = re.compile(r"line ([0-9]{1,4})", re.IGNORECASE)
+_BARE: Final[Mapping[str, SubmitQuote | FinalizeQuote | AcceptQuote]] = {
+    "submit": SubmitQuote(),
+    "finalize": FinalizeQuote(),
+    "accept": AcceptQuote(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HelpRequest:
+    """Request for the help text."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Request to show one quote."""
+
+    quote_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,18 @@ class SimulateRequest:
     request: PriceRequest | None
 
 
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """Request for a quote's history: events and actors."""
+
+    quote_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpsRequest:
+    """Request of an operator for dead letters and held classes."""
+
+
 Read = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
 Delegating = DelegationRequest | DelegationsRequest
 Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
@@ -134,17 +163,12 @@ Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote |
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """The quote that a verb is about, the version if one was named, and the text that follows."""
+    """A typed verb about a quote: the version if one was named, the text that follows, the channel, and the catalogue."""
 
+    verb: str
     quote_id: str
     version: int | None
     rest: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Where:
-    """The channel that the command was typed in, and the catalogue."""
-
     channel: str
     catalogue: Catalogue
 
@@ -167,7 +191,7 @@ def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEX
     about_no_quote = _ABOUT_NO_QUOTE.get(meaning)
     if about_no_quote is not None:
         return about_no_quote(rest)
-    return _of_quote(meaning, verb, rest, _Where(channel, catalogue))
+    return _of_quote(meaning, verb, rest, channel, catalogue)
 
 
 def typed_creation(text: str) -> str | None:
@@ -183,25 +207,55 @@ def begins_with_verb(text: str) -> bool:
     return grammar.normalised(text[: grammar.MESSAGE_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
 
 
+def _list(rest: str) -> ListRequest | GrammarProblem:
+    """Parse the text after `list`: the owner, the states and the page; the rest is a part of the customer's name."""
+    page = _PAGE.search(rest)
+    number = 1 if page is None else int(page[1])
+    if not 1 <= number <= PAGE_MAX:
+        return GrammarProblem(f"Pages are 1 to {PAGE_MAX:,}. Nothing was recorded. Type `/quote list page 2`.")
+    text = f" {rest if page is None else rest[: page.start()] + rest[page.end() :]} "
+    mine, owner, states = True, None, frozenset[QuoteState]()
+    for state in QuoteState:
+        for name in {state.value, state_words(state)}:
+            text, found = _taken(text, name)
+            states |= {state} if found else frozenset()
+    text, pending = _taken(text, "pending")
+    text, is_open = _taken(text, "open")
+    states |= {QuoteState.PENDING_APPROVAL} if pending else frozenset()
+    states |= OPEN if is_open else frozenset()
+    text, everybody = _taken(text, "all")
+    text, own = _taken(text, "mine")
+    if named := _OWNER.search(text):
+        owner, text = named[1], text[: named.start()] + text[named.end() :]
+    mine = own or not (everybody or owner)
+    account = text.strip().removeprefix("for ").strip()
+    if len(account) > ACCOUNT_CHARACTERS_MAX:
+        return GrammarProblem(f"No customer's name is longer than {ACCOUNT_CHARACTERS_MAX} characters.")
+    return ListRequest(mine, owner, states, account or None, number)
+
+
+def _taken(text: str, name: str) -> tuple[str, bool]:
+    """Return the text without the word `name`, and whether it was found."""
+    found = re.search(rf"(?<= ){re.escape(name)}(?= )", text, re.IGNORECASE)
+    return (text, False) if found is None else (text[: found.start()].rstrip() + text[found.end() :], True)
+
+
 def _ops(rest: str) -> Meaning:
     if rest:
         return GrammarProblem(f"I do not understand {shown(rest)} after ops. Nothing was recorded. Type `/quote ops`.")
     return OpsRequest()
 
 
-_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": read_list, "delegate": read_delegation, "ops": _ops}
+_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": _list, "delegate": read_delegation, "ops": _ops}
 
 
-def _of_quote(meaning: str, verb: str, rest: str, where: _Where) -> Meaning:
+def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catalogue) -> Meaning:
     if meaning == "simulate" and (rest.startswith(":") or rest.casefold().startswith("for ")):
-        return _simulate_new(rest.partition(":")[2], where)
+        request = grammar.read_request(rest.partition(":")[2], catalogue)
+        example = "/quote simulate: 150 pro; discount 15%"
+        return _problems(request, example) if isinstance(request, tuple) else SimulateRequest(None, None, request)
     if meaning == "status" and _REF.fullmatch(rest):
         return RefRequest(rest.casefold())
-    about = _about(verb, rest)
-    return about if isinstance(about, GrammarProblem) else _READERS[meaning](about, where)
-
-
-def _about(verb: str, rest: str) -> _About | GrammarProblem:
     first, _, after = rest.partition(" ")
     name, colon, glued = first.partition(":")
     quote_id = parse_quote_id(name)
@@ -213,31 +267,27 @@ def _about(verb: str, rest: str) -> _About | GrammarProblem:
         )
     after = f"{colon}{glued} {after}".strip() if colon else after.strip()
     version = _VERSION.match(after)
-    if version is None:
-        return _About(quote_id, None, after)
-    return _About(quote_id, int(version[1]), after[version.end() :].strip())
+    named = None if version is None else int(version[1])
+    left = after if version is None else after[version.end() :].strip()
+    return _READERS[meaning](_About(meaning, quote_id, named, left, channel, catalogue))
 
 
-def _bare(verb: str, payload: SubmitQuote | FinalizeQuote | AcceptQuote) -> _Reader:
-    def read(about: _About, where: _Where) -> Meaning:
-        del where
-        return _left_over(about, verb) if about.rest else ChangeRequest(about.quote_id, about.version, payload)
-
-    return read
+def _bare(about: _About) -> Meaning:
+    return _left_over(about) if about.rest else ChangeRequest(about.quote_id, about.version, _BARE[about.verb])
 
 
-def _status(about: _About, where: _Where) -> Meaning:
-    del where
-    return _left_over(about, "status") if about.rest else StatusRequest(about.quote_id)
+def _status(about: _About) -> Meaning:
+    return _left_over(about) if about.rest else StatusRequest(about.quote_id)
 
 
-def _left_over(about: _About, verb: str) -> GrammarProblem:
+def _left_over(about: _About) -> GrammarProblem:
     return GrammarProblem(
-        f"I do not understand {shown(about.rest)} after the quote. Nothing was recorded. Type `/quote {verb} {about.quote_id}`."
+        f"I do not understand {shown(about.rest)} after the quote. Nothing was recorded. "
+        f"Type `/quote {about.verb} {about.quote_id}`."
     )
 
 
-def _revise(about: _About, where: _Where) -> Meaning:
+def _revise(about: _About) -> Meaning:
     head, colon, body = about.rest.partition(":")
     example = lifecycle_messages.revision_example(about.quote_id)
     whole = head.strip().casefold()
@@ -245,22 +295,22 @@ def _revise(about: _About, where: _Where) -> Meaning:
         return GrammarProblem(f"Say after a colon what is to change. Nothing was recorded. E.g. `{example}`")
     payload: ReviseQuote
     if whole == "to":
-        request = grammar.read_request(body, where.catalogue)
+        request = grammar.read_request(body, about.catalogue)
         if isinstance(request, tuple):
             return _problems(request, example)
         payload = ReviseQuote(request=request)
     else:
-        changes = grammar.read_changes(body, where.catalogue)
+        changes = grammar.read_changes(body, about.catalogue)
         if isinstance(changes, tuple):
             return _problems(changes, example)
         payload = ReviseQuote(changes=changes)
     return ChangeRequest(about.quote_id, about.version, payload)
 
 
-def _add_line(about: _About, where: _Where) -> Meaning:
+def _add_line(about: _About) -> Meaning:
     """Read "10 sso, 5 pro": each is added to the existing lines."""
     example = f"/quote add-line {about.quote_id}: 10 sso"
-    read = grammar.read_changes(about.rest.removeprefix(":").strip(), where.catalogue)
+    read = grammar.read_changes(about.rest.removeprefix(":").strip(), about.catalogue)
     if isinstance(read, tuple):
         return _problems(read, example)
     if read != Changes(read.lines) or any(line.deed == "remove" for line in read.lines):
@@ -269,62 +319,51 @@ def _add_line(about: _About, where: _Where) -> Meaning:
     return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(added)))
 
 
-def _discount(about: _About, where: _Where) -> Meaning:
-    del where
+def _discount(about: _About) -> Meaning:
     percent = grammar.read_discount(about.rest.removeprefix(":").strip())
     if isinstance(percent, str):
         return _problems((percent,), f"/quote discount {about.quote_id}: 12%")
     return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(discount_percent=percent)))
 
 
-def _audit(about: _About, where: _Where) -> Meaning:
-    del where
-    return _left_over(about, "audit") if about.rest or about.version is not None else AuditRequest(about.quote_id)
+def _audit(about: _About) -> Meaning:
+    return _left_over(about) if about.rest or about.version is not None else AuditRequest(about.quote_id)
 
 
 def _problems(problems: tuple[str, ...], example: str) -> GrammarProblem:
     return GrammarProblem(lifecycle_messages.unreadable_changes(problems, example))
 
 
-def _simulate(about: _About, where: _Where) -> Meaning:
+def _simulate(about: _About) -> Meaning:
     body = about.rest.removeprefix(":").strip()
-    changes = grammar.read_changes(body, where.catalogue) if body else None
+    changes = grammar.read_changes(body, about.catalogue) if body else None
     if isinstance(changes, tuple):
         return _problems(changes, f"/quote simulate {about.quote_id}: 200 pro; term 24m")
     return SimulateRequest(about.quote_id, changes, None)
 
 
-def _simulate_new(body: str, where: _Where) -> Meaning:
-    request = grammar.read_request(body, where.catalogue)
-    if isinstance(request, tuple):
-        return _problems(request, "/quote simulate: 150 pro; discount 15%")
-    return SimulateRequest(None, None, request)
-
-
-def _clone(about: _About, where: _Where) -> Meaning:
+def _clone(about: _About) -> Meaning:
     if not about.rest:
-        return CloneQuote(about.quote_id, where.channel, about.version)
+        return CloneQuote(about.quote_id, about.channel, about.version)
     preposition, _, account = about.rest.partition(" ")
     account = account.strip()
     if preposition.casefold() != "for" or not account:
-        return _left_over(about, "clone")
+        return _left_over(about)
     if len(account) > grammar.ACCOUNT_CHARACTERS_MAX:
         limit = grammar.ACCOUNT_CHARACTERS_MAX
         return GrammarProblem(f"The customer's name is longer than {limit} characters. Nothing was recorded. Shorten it.")
-    return CloneQuote(about.quote_id, where.channel, about.version, account)
+    return CloneQuote(about.quote_id, about.channel, about.version, account)
 
 
-def _cancel(about: _About, where: _Where) -> Meaning:
-    del where
-    reason = _reason("cancel", about)
+def _cancel(about: _About) -> Meaning:
+    reason = _reason(about)
     if isinstance(reason, GrammarProblem):
         return reason
     return ChangeRequest(about.quote_id, about.version, CancelQuote(reason or None))
 
 
-def _lost(about: _About, where: _Where) -> Meaning:
-    del where
-    reason = _reason("lost", about)
+def _lost(about: _About) -> Meaning:
+    reason = _reason(about)
     if isinstance(reason, GrammarProblem):
         return reason
     if not reason:
@@ -332,17 +371,18 @@ def _lost(about: _About, where: _Where) -> Meaning:
     return ChangeRequest(about.quote_id, about.version, LoseQuote(reason))
 
 
-def _reason(verb: str, about: _About) -> str | GrammarProblem:
+def _reason(about: _About) -> str | GrammarProblem:
     reason = about.rest.removeprefix(":").strip()
     if reason and not about.rest.startswith(":"):
-        return GrammarProblem(f"Put a colon before the reason. Nothing was recorded. `/quote {verb} {about.quote_id}: reason`")
+        return GrammarProblem(
+            f"Put a colon before the reason. Nothing was recorded. `/quote {about.verb} {about.quote_id}: reason`"
+        )
     if len(reason) > REASON_CHARACTERS_MAX:
         return GrammarProblem(lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
     return reason
 
 
-def _sent(about: _About, where: _Where) -> Meaning:
-    del where
+def _sent(about: _About) -> Meaning:
     preposition, _, recipient = about.rest.partition(" ")
     recipient = recipient.strip()
     if preposition.casefold() != "to" or not recipient:
@@ -352,30 +392,25 @@ def _sent(about: _About, where: _Where) -> Meaning:
     return ChangeRequest(about.quote_id, about.version, MarkSent(recipient))
 
 
-def _compare(about: _About, where: _Where) -> Meaning:
-    del where
+def _compare(about: _About) -> Meaning:
     if not about.rest:
         return CompareRequest(about.quote_id, about.version)
     after = _VERSION.fullmatch(about.rest)
     if about.version is None or after is None:
-        return _left_over(about, "compare")
+        return _left_over(about)
     return CompareRequest(about.quote_id, about.version, int(after[1]))
 
 
-def _explain(about: _About, where: _Where) -> Meaning:
-    del where
+def _explain(about: _About) -> Meaning:
     if not about.rest:
         return ExplainRequest(about.quote_id, about.version)
     line = _LINE.fullmatch(about.rest)
-    return _left_over(about, "explain") if line is None else ExplainRequest(about.quote_id, about.version, int(line[1]))
+    return _left_over(about) if line is None else ExplainRequest(about.quote_id, about.version, int(line[1]))
 
 
-_Reader = Callable[[_About, _Where], Meaning]
-_READERS: Final[Mapping[str, _Reader]] = {
+_READERS: Final[Mapping[str, Callable[[_About], Meaning]]] = {
     "status": _status,
-    "submit": _bare("submit", SubmitQuote()),
-    "finalize": _bare("finalize", FinalizeQuote()),
-    "accept": _bare("accept", AcceptQuote()),
+    **dict.fromkeys(_BARE, _bare),
     "revise": _revise,
     "add-line": _add_line,
     "discount": _discount,

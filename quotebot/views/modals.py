@@ -9,7 +9,7 @@ from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import title
 from quotebot.views import messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
-from quotebot.views.blocks import modal, section, text_input
+from quotebot.views.blocks import modal, plain, section, text_input
 from quotebot.views.buttons import button_value
 
 if TYPE_CHECKING:
@@ -60,3 +60,8 @@ def parse_rejection(view_state_values: Any) -> str | None:
     lines = (messages.one_line(line) for line in whole.splitlines())
     reason = "\n".join(line for line in lines if line)
     return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None
+
+
+def window(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a modal that only shows blocks."""
+    return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from quotebot.domain.access import INSIDER, Refusal, Viewer, admit
-from quotebot.slack.admission import Admission, approach_of
+from quotebot.slack.gate import Admission, approach_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,7 +29,7 @@ class OpenGate:
     def approached(self, body: dict[str, Any]) -> Admission | None:
         """Admit every person."""
         approach = approach_of(body)
-        return None if approach is None else Admission(self, approach, viewer(approach.user, self.team_id))
+        return None if approach is None else Admission(cast("Any", self), approach, viewer(approach.user, self.team_id))
 
     async def learned(self, user: str) -> Viewer | Refusal:
         """Admit every person."""

@@ -21,7 +21,7 @@ from quotebot.dispatch.services import Adapters, CallLog, Model
 from quotebot.execution.executor import Executor
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.table import reading_answer
-from quotebot.slack import free_text
+from quotebot.slack import message_text
 from quotebot.views.document import Seller
 from tests.quotebot.parts import RULES, request_for
 
@@ -110,7 +110,7 @@ class Desk:
     async def write(self, text: str = TEXT, *, user: str = "U0REP") -> str:
         """Write a message as a person; return the key of its operation."""
         self.written += 1
-        payload = ReadMessage(free_text.on_one_line(text), "C0DEALS", "17.5")
+        payload = ReadMessage(message_text.on_one_line(text), "C0DEALS", "17.5")
         now = self.bench.clock.now_ms()
         request = request_for(payload, f"m{self.written}", source="slack_event", transport={}, actor=user, received_at=now)
         reserved = await self.bench.ledger.reserve(request)

@@ -16,7 +16,7 @@ from quotebot.commands.queries import ListRequest
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
-from quotebot.slack import thread_text, verbs
+from quotebot.slack import message_text, verbs
 from quotebot.views import (
     buttons,
     card,
@@ -259,7 +259,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "mention in a channel", partial(hand.wrote, f"<@U0QUOTEBOT> new for Mention {hand.user} {quote}: 2 pro")
     yield "mention in a channel", partial(hand.wrote, "<@U0QUOTEBOT> list")
     yield "mention in a quote's thread", partial(in_thread, hand)
-    yield "mention in a quote's thread", partial(hand.pressed, thread_text.APPLY, "x")
+    yield "mention in a quote's thread", partial(hand.pressed, message_text.APPLY, "x")
     yield "direct message", partial(hand.wrote, "help", channel="im")
     yield "`/quote status`", partial(hand.wrote, f"status {quote}", channel="im")
     yield "`/quote status`", partial(hand.wrote, f"<@U0QUOTEBOT> status {quote}")

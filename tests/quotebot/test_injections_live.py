@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.domain.extraction.remarks import PERCENT, Remark
 from quotebot.handlers import extraction
-from quotebot.slack import free_text
+from quotebot.slack import message_text
 from tests.quotebot.parts import RULES
 from tests.quotebot.reading_parts import completion, desk_at, scripted
 from tests.quotebot.test_injections import HOSTILE_ANSWERS, INJECTIONS, assert_harmless
@@ -44,7 +44,7 @@ def misleading(text: str) -> dict[str, Any]:
 def test_no_hostile_text_makes_an_obedient_model_exceed_a_harmless_proposal() -> None:
     proposed = 0
     for text in INJECTIONS:
-        plain = free_text.on_one_line(text)
+        plain = message_text.on_one_line(text)
         for said in (obedient(plain), misleading(plain)):
             found = extraction.by_model(plain, said, RULES.catalogue)
             if found.extraction.open_questions:

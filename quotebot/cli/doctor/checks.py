@@ -38,17 +38,13 @@ class State(StrEnum):
 TROUBLES: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
 
 
-def _free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
 @dataclass(frozen=True, slots=True)
 class Site:
     """The installation to check, with facts of the machine. `now_seconds` returns Unix time."""
 
     settings: Settings
     now_seconds: Callable[[], float] = time.time
-    free_bytes: Callable[[Path], int] = _free_bytes
+    free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
     sqlite_version: tuple[int, ...] = sqlite3.sqlite_version_info
 
 

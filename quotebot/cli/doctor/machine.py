@@ -14,7 +14,7 @@ from adapters.pdf.document import QuoteDocument
 from adapters.pdf.renderer import PdfRenderer
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.locks import instance_holder
-from quotebot.app.branding import load_seller
+from quotebot.app.clients import load_seller
 from quotebot.app.installation import load_rules
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles

@@ -79,26 +79,29 @@ async def bot_token(site: Site) -> Seen:
 async def scopes(site: Site) -> Seen:
     """Compare the token's scopes, by Slack's answer, with those of the manifest."""
 
-    def read(answer: Any) -> Seen:
-        given = _header(answer, "x-oauth-scopes")
-        if given is None:
-            return nothing("Slack did not say which scopes the token has")
-        missing = sorted(SCOPES - {scope.strip() for scope in given.split(",")})
+    def judge(given: set[str]) -> Seen:
+        missing = sorted(SCOPES - given)
         return bad(f"{', '.join(missing)} missing") if missing else fine("all of the manifest's")
 
-    return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
+    return await _judged_scopes(site, judge)
 
 
 async def channel_scopes(site: Site) -> Seen:
     """Compare the token's scopes with those needed to find out who can read a channel."""
 
+    def judge(given: set[str]) -> Seen:
+        missing = [f"{scope} missing: {what}" for scope, what in CHANNEL_SCOPES.items() if scope not in given]
+        return bad("; ".join(missing)) if missing else fine("Slack says who reads a channel")
+
+    return await _judged_scopes(site, judge)
+
+
+async def _judged_scopes(site: Site, judge: Callable[[set[str]], Seen]) -> Seen:
     def read(answer: Any) -> Seen:
         given = _header(answer, "x-oauth-scopes")
         if given is None:
             return nothing("Slack did not say which scopes the token has")
-        had = {scope.strip() for scope in given.split(",")}
-        missing = [f"{scope} missing: {what}" for scope, what in CHANNEL_SCOPES.items() if scope not in had]
-        return bad("; ".join(missing)) if missing else fine("Slack says who reads a channel")
+        return judge({scope.strip() for scope in given.split(",")})
 
     return await _ask(site, site.settings.slack_bot_token, _auth_test, read, refused=nothing)
 

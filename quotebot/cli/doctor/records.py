@@ -20,8 +20,7 @@ from ledger.sqlite.migrations import pending
 from ledger.sqlite.schema_comparison import SchemaChangedError, schema_differences
 from ledger.sqlite.transaction import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
-from quotebot.app.first_start import LedgerLostError, require_ledger
-from quotebot.app.installation import schema_and_statements
+from quotebot.app.installation import LedgerLostError, require_ledger, schema_and_statements
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.domain.quotes.quote import utc_text
@@ -29,7 +28,7 @@ from quotebot.observability.clock_guard import read_suspension
 from quotebot.store import artefacts, crm_mirror, history
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from ledger.database import Tx
@@ -59,7 +58,7 @@ async def schema(site: Site) -> Seen:
 def _schema(site: Site) -> Seen:
     migrations, _ = schema_and_statements()
     try:
-        with _connection(site) as connection:
+        with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if application_id != APPLICATION_ID:
@@ -238,16 +237,10 @@ async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
 
     def read() -> Seen:
         migrations, statements = schema_and_statements()
-        with _connection(site) as connection:
+        with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
             if pending(connection, migrations):
                 return nothing("the ledger is of an older build")
             connection.execute("BEGIN")
             return look(SqliteTx(connection, statements, None))
 
     return await asyncio.to_thread(read)
-
-
-@contextlib.contextmanager
-def _connection(site: Site) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
-        yield connection

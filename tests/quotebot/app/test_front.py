@@ -27,9 +27,9 @@ from quotebot.ack_priority import (
     Precedence,
     shared_board,
 )
-from quotebot.app.front import process as ingress
-from quotebot.app.front.messages import LINE_BYTES_MAX, IngressEndedError, Wire
-from quotebot.app.front.process import Ingress
+from quotebot.app import front as ingress
+from quotebot.app.front import LINE_BYTES_MAX, Ingress, Wire
+from quotebot.app.installation import IngressEndedError
 from quotebot.cli import exits
 from quotebot.observability.metrics import Metrics
 from quotebot.sandbox.world import World

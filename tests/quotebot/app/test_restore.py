@@ -23,9 +23,8 @@ from ledger.operator.switch import ready
 from ledger.records import Delivered, EffectIntent, Outcome
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.locks import hold_instance_lock
-from quotebot.app.backups import make_backup
+from quotebot.app.backups import Restored, make_backup, restore
 from quotebot.app.installation import LedgerInUseError
-from quotebot.app.restore import Restored, restore
 from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.execution.executor import Executor
 from quotebot.sandbox.world import World

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app.first_start import MARKER, LedgerLostError
-from quotebot.app.installation import open_audit, open_ledger
+from quotebot.app.installation import MARKER, LedgerLostError, open_audit, open_ledger
 from quotebot.settings import Settings
 from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import eventually, read_ledger

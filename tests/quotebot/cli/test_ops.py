@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import recovery
-from quotebot.cli import dead_letter_tables
+from quotebot.cli import tables
 from quotebot.commands.registry import SubmitQuote
 from tests.quotebot.parts import bench_at, request_for
 from tests.rig import read_ledger
@@ -35,7 +35,7 @@ def reserved(dead: Path) -> str:
 
 async def reserve(ledger: Path) -> str:
     async with bench_at(ledger) as bench:
-        bench.clock.advance(-365 * dead_letter_tables.UNITS_MS["d"])  # so that it is due on any date of the test run
+        bench.clock.advance(-365 * tables.UNITS_MS["d"])  # so that it is due on any date of the test run
         made = await bench.ledger.reserve(request_for(SubmitQuote(), "waiting", quote_id="Q-2026-0001", version=None))
         await recovery.give_back(bench.ledger)  # the bot stops: none is running now
         return f"op{made.operation.id}"

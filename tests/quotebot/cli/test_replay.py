@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.cli.dead_letter_tables import checked_actor, interval_ms
+from quotebot.cli.replay import interval_ms
+from quotebot.cli.terminal import checked_actor
 from tests.quotebot.cli.conftest import clean_environment
 from tests.quotebot.cli.test_dead import STATES, ids, listed, with_a_card_in_doubt
 from tests.quotebot.parts import tampered

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from quotebot.cli.watching import changes, picture
+from quotebot.cli.ops import changes, picture
 from tests.quotebot.cli.conftest import SECONDS, clean_environment
 from tests.quotebot.parts import bench_at
 

@@ -13,7 +13,7 @@ from adapters.salesforce.records import Mirrored, MirrorPage, Position
 from quotebot.commands.crm import SyncCrm
 from quotebot.dispatch.crm_mirror import MirrorLookup
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.slack.crm_lookup import AccountLookup, OpportunityLookup
+from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
 from quotebot.store import crm_mirror as store
 from quotebot.store.crm_mirror import Found
 from tests.quotebot.crm_parts import Crm, crm_at

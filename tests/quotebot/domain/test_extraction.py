@@ -17,7 +17,7 @@ from quotebot.commands.registry import CreateQuote
 from quotebot.domain.catalogue.catalogue import Catalogue
 from quotebot.domain.extraction.extractor import REMARKS_MAX, Extraction, extract
 from quotebot.domain.extraction.remarks import DOUBTS, Remark
-from quotebot.slack import grammar
+from quotebot.slack import verbs
 from quotebot.views import extraction_messages
 from tests.quotebot.views.quote_examples import RULESET
 
@@ -161,7 +161,7 @@ def test_what_was_read_is_written_as_the_command_that_means_it(
 ) -> None:
     lines = ", ".join(f"{data.draw(QUANTITIES)} {sku}" for sku in skus)
     found = extract(f"{lines} for {account}, {term} months" + (f", {discount}% off" if discount is not None else ""), CATALOGUE)
-    command = grammar.parse(f"new {extraction_messages.written(found)}", "C0SALES", CATALOGUE)
+    command = verbs.parse(f"new {extraction_messages.written(found)}", "C0SALES", CATALOGUE)
     assert isinstance(command, CreateQuote)
     request = command.request
     read = tuple((line.quantity, line.sku) for line in request.lines)

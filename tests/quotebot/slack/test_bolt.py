@@ -6,7 +6,7 @@ import pytest
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from quotebot.slack.bolt import Envelopes, PromptApp
+from quotebot.slack.receiver import Envelopes, PromptApp
 from tests.quotebot.access_parts import OpenGate
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from quotebot.commands.registry import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
-from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest, parse
+from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, creation
+from quotebot.slack.verbs import HelpRequest, Meaning, StatusRequest, parse
 from tests.quotebot.views.quote_examples import CATALOGUE
 
-Parsed = HelpRequest | StatusRequest | CreateQuote | GrammarProblem
 GOLDEN = CreateQuote(
     account="Acme",
     request=PriceRequest((LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1)), 12, Decimal(15)),
@@ -21,7 +21,7 @@ GOLDEN = CreateQuote(
 )
 
 
-def read(text: str) -> Parsed:
+def read(text: str) -> Meaning:
     return parse(text, "C0SALES", CATALOGUE)
 
 
@@ -49,7 +49,7 @@ def test_status_and_show_ask_for_one_quote(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["status", "show 42", "status Q-2026-0042 now", "status Q-2026-42"])
 def test_status_without_a_quote_number_says_what_one_looks_like(text: str) -> None:
-    assert "`/quote status Q-2026-0042`" in problem(text)
+    assert f"`/quote {text.split(maxsplit=1)[0]} Q-2026-0042`" in problem(text)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,6 @@ def test_all_problems_are_told_at_once_and_the_message_ends_in_what_to_do() -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("new", "the customer is missing"),
         ("new Acme: 10 pro", "the customer is missing"),
         ("new for: 10 pro", "the customer has no name"),
         ("new for  : 10 pro", "the customer has no name"),
@@ -193,6 +192,12 @@ def test_all_problems_are_told_at_once_and_the_message_ends_in_what_to_do() -> N
 )
 def test_a_request_without_a_clear_customer_is_refused(text: str, said: str) -> None:
     assert said in problem(text)
+
+
+def test_creation_without_text_misses_the_customer() -> None:
+    result = creation("", "C0SALES", CATALOGUE)
+    assert isinstance(result, GrammarProblem)
+    assert "the customer is missing" in result.message
 
 
 def test_hundreds_of_problems_make_one_short_message() -> None:

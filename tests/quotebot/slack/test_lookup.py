@@ -13,9 +13,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import AdapterError, Failure
 from adapters.slack.api import Identity
-from quotebot.slack.bolt import Envelopes, bolt_app
-from quotebot.slack.crm_lookup import LOOK_SECONDS, AccountLookup
+from quotebot.slack.crm_menus import LOOK_SECONDS, AccountLookup
 from quotebot.slack.form_input import Filled, Form, read_form
+from quotebot.slack.receiver import Envelopes, bolt_app
 from quotebot.slack.surface import Surface
 from quotebot.store.crm_mirror import Found
 from quotebot.views import crm_fields, forms

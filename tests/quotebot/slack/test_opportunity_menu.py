@@ -15,9 +15,9 @@ from adapters.slack.api import Identity
 from adapters.slack.block_kit import view_problems
 from quotebot.commands.registry import CreateByForm
 from quotebot.domain.quotes.quote import ChosenOpportunity
-from quotebot.slack.bolt import Envelopes, bolt_app
-from quotebot.slack.crm_lookup import AWAY_SECONDS, AccountLookup, OpportunityLookup
+from quotebot.slack.crm_menus import AWAY_SECONDS, AccountLookup, OpportunityLookup
 from quotebot.slack.form_input import Filled, Form, read_form
+from quotebot.slack.receiver import Envelopes, bolt_app
 from quotebot.slack.surface import Surface
 from quotebot.store.crm_mirror import Found
 from quotebot.views import crm_fields, forms

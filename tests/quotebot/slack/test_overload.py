@@ -12,8 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.slack.api import Identity, SlackApi
 from quotebot.ack_priority import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
-from quotebot.slack.bolt import Envelopes, bolt_app, refusal
-from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, SocketReceiver
+from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, Envelopes, SocketReceiver, bolt_app, refusal
 from quotebot.slack.reserve import Reserver
 from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
 from quotebot.store.rulesets import ActiveRuleset

@@ -10,9 +10,17 @@ from adapters.failures import AdapterError, Failure
 from quotebot.commands.queries import ListRequest
 from quotebot.execution.executor import Executor
 from quotebot.slack import queries
-from quotebot.slack.audit_queries import AuditRequest, OpsRequest, for_operators
-from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads
-from quotebot.slack.verbs import ChangeRequest, CompareRequest, ExplainRequest, RefRequest, SimulateRequest, parse
+from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads, for_operators
+from quotebot.slack.verbs import (
+    AuditRequest,
+    ChangeRequest,
+    CompareRequest,
+    ExplainRequest,
+    OpsRequest,
+    RefRequest,
+    SimulateRequest,
+    parse,
+)
 from quotebot.views import messages, operator_messages
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.deeds import Round

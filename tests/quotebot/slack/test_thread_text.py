@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.thread_text import APPLY, parse_applied, proposed, with_number
+from quotebot.slack.message_text import APPLY, parse_applied, proposed, with_number
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, example_quote, quote_in

@@ -25,15 +25,18 @@ from quotebot.commands.registry import CreateQuote, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.audit_queries import AuditRequest, OpsRequest
-from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, HelpRequest, StatusRequest
+from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem
 from quotebot.slack.verbs import (
     VERBS,
+    AuditRequest,
     ChangeRequest,
     CompareRequest,
     ExplainRequest,
     FormRequest,
+    HelpRequest,
+    OpsRequest,
     SimulateRequest,
+    StatusRequest,
     parse,
     typed_creation,
 )

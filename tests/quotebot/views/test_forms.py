@@ -13,8 +13,7 @@ from quotebot.commands.registry import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 from quotebot.domain.quotes.changes import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.form_drafts import draft_of, draft_of_message
-from quotebot.slack.form_input import Filled, Form, last_block, read_form
+from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_message, last_block, read_form
 from quotebot.views import messages
 from quotebot.views.forms import Draft, create_form, discount_form, lose_form, revise_form, send_form
 from tests.quotebot.views.block_kit import view_problems

@@ -10,7 +10,7 @@ from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.pricing.engine import PricingProblem
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
-from quotebot.slack.grammar import parse
+from quotebot.slack.verbs import parse
 from quotebot.views import messages
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, decided, example_approval, example_quote, quote_in
 

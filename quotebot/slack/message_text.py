@@ -1,10 +1,13 @@
-"""Messages to the bot in a quote's own thread are about that quote. A click confirms each proposed change. No side effects.
+"""Interpretation of messages to the bot. No side effects: a click confirms each proposed quote or change.
+
+A message in a quote's own thread is about that quote:
 
     @Quotebot status                          a verb without a number means the thread's quote
     @Quotebot revise: 200 pro                 shown as a simulation, with a button that applies it
     @Quotebot make it 200 pro, 12% discount   parsed by the fixed rules of domain/extraction, likewise
 
-Words that qualify a number ("20 more", "without") are never interpreted: the bot asks what is meant.
+Words that qualify a number ("20 more", "without") are never interpreted: the bot asks what is meant. Elsewhere a message that is no
+command is a request for a new quote: a proposal if it is clear, otherwise a question.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from decimal import InvalidOperation
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.extraction.extractor import Extraction, extract
 from quotebot.domain.extraction.remarks import ACCOUNT, EXISTING, NO_ACCOUNT, NO_LINES, TERM
+from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.quotes.changes import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
@@ -26,8 +30,10 @@ from quotebot.slack import grammar, verbs
 from quotebot.slack.queries import preview
 from quotebot.views import extraction_messages, lifecycle_messages
 from quotebot.views.blocks import Json, button, section
-from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, named_version, read, written
+from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, named_version, written
+from quotebot.views.button_values import read as read_value
 from quotebot.views.buttons import REVISE, button_value
+from quotebot.views.confirmations import problem_blocks
 
 if TYPE_CHECKING:
     from quotebot.domain.catalogue.catalogue import Catalogue
@@ -106,7 +112,7 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
 
 def parse_applied(text: str) -> Applied | None:
     """Return the value of a button, or None if this build did not write it."""
-    fields = read(text, {"q", "n", "c"})
+    fields = read_value(text, {"q", "n", "c"})
     about = None if fields is None else named_version(fields["q"], fields["n"])
     if fields is None or about is None or not isinstance(fields["c"], dict):
         return None
@@ -164,3 +170,47 @@ def _cut(differences: str) -> str:
             return "\n".join((*kept, f"• and {len(lines) - len(kept)} more", last))
         kept.append(line)
     return differences
+
+
+def read(text: str, catalogue: Catalogue) -> Extraction | None:
+    """Extract a request from a message that the grammar refused; None if the grammar's own answer is better.
+
+    That is the case if the message is too long, yields no line, is about an existing quote, or is written as a command that was
+    not fully understood.
+    """
+    if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
+        return None
+    found = extract(on_one_line(text), catalogue)
+    if not found.lines or any(remark.code == EXISTING for remark in found.remarks) or _is_a_command(text):
+        return None
+    return found
+
+
+def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
+    """Return whether a model might understand a message that the grammar refused better than fixed rules do.
+
+    False for a message that fixed rules understand fully, that is too long or written as a command, that is about an existing
+    quote, or that contains no number: without a number no line could be proposed, whatever a model returns.
+    """
+    if len(text) > grammar.MESSAGE_CHARACTERS_MAX or _is_a_command(text):
+        return False
+    plain = on_one_line(text)
+    found = extract(plain, catalogue)
+    codes = {remark.code for remark in found.remarks}
+    return EXISTING not in codes and not codes <= {TERM} and any(token.value is not None for token in tokens(plain))
+
+
+def on_one_line(text: str) -> str:
+    """Return a message in normal form on one line; a line break becomes a semicolon, because both separate clauses."""
+    return grammar.normalised(text.replace("\n", " ; "))
+
+
+def _is_a_command(text: str) -> bool:
+    typed = verbs.typed_creation(text)
+    return typed is not None and typed.casefold().startswith("for ") and ":" in typed
+
+
+def asked_back(found: Extraction) -> tuple[str, list[dict[str, Any]] | None]:
+    """Return the question, as text and as blocks with a button to a form that holds the extracted values."""
+    said = extraction_messages.question(found)
+    return said, problem_blocks(said, extraction_messages.written(found))

@@ -5,6 +5,9 @@
 
 Python runs one thread at a time, so in a bot of one process an acknowledgement waits for the work on earlier commands. With two
 processes they compete only for the ledger's write gate. Neither runs without the other: the ingress ends when its connection does.
+
+The two processes exchange one JSON array per line over a private socket pair. A lost message loses no command, because commands are
+in the ledger: messages start and stop the acknowledging process, wake the bot for new commands, and carry counters.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import os
 import signal
 import socket
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
@@ -25,8 +29,7 @@ from adapters.slack.api import Identity
 from ledger.ledger import Ledger
 from quotebot.ack_priority import Precedence, shared_board
 from quotebot.app.clients import build_performer, connect_outside
-from quotebot.app.front.messages import IngressEndedError, Wire
-from quotebot.app.installation import load_rules, open_audit, open_database
+from quotebot.app.installation import IngressEndedError, load_rules, open_audit, open_database
 from quotebot.app.slack_surface import Front, receiver_of
 from quotebot.app.workers import Ports
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
     from quotebot.slack.receiver import SocketReceiver
 
+LINE_BYTES_MAX: Final = 64 * 1024  # the peer takes a longer line for the end of the connection
 BEAT_SECONDS: Final = 0.25  # interval of its status messages
 SILENT_SECONDS: Final = 7.0  # an interval without a message is a silence...
 SILENCES: Final = 2  # ...and after so many in a row the process counts as hung
@@ -48,7 +52,6 @@ NUDGE_SECONDS: Final = 0.010  # between two RESERVED messages: each wakes the ot
 COUNTS: Final = 256  # observations per message, which must fit on a line
 SWITCH_SECONDS: Final = 0.00005  # Python's thread switch interval: the ledger's thread works when a write waits for a slow disk
 END_SECONDS: Final = 2.0  # allowed beyond the time for its last acknowledgements
-
 # Messages to the ingress:
 OPEN: Final = "open"  # the bot's identity; the ingress connects now
 CLOSE: Final = "close"  # accept nothing more; the value is the time for envelopes in progress, in seconds
@@ -58,8 +61,58 @@ ALIVE: Final = "alive"  # true if a connection to Slack is alive; also the keep-
 COUNTED: Final = "counted"  # observations since the last such message: ["acked", kind of the envelope, seconds], ...
 REFUSED: Final = "refused"  # Slack refused the app-level token; the value is its code
 DISABLED: Final = "disabled"  # Slack has switched Socket Mode off
-
 log = structlog.get_logger(__name__)
+
+
+class Wire:
+    """One end of the connection. Any error of the peer counts as its end, because neither process runs without the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._unsaid: list[bytes] = []
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Self:
+        """Return a connection over one end of a connected socket pair; `close` closes that end."""
+        return cls(*await asyncio.open_connection(sock=end, limit=LINE_BYTES_MAX))
+
+    def tell(self, word: str, value: Any = None) -> None:
+        """Send a message to the peer, which may have ended. Never blocks; the messages of one turn of the loop are sent together.
+
+        Raises ValueError for a message longer than LINE_BYTES_MAX, which the peer would not read.
+        """
+        line = json.dumps([word, value]).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            raise ValueError(f"{word}: {len(line)} bytes are more than a line holds ({LINE_BYTES_MAX})")
+        if not self._unsaid:
+            asyncio.get_running_loop().call_soon(self._say)
+        self._unsaid.append(line)
+
+    async def receive(self) -> tuple[str, Any] | None:
+        """Return the next message of the peer; None once it has ended."""
+        try:
+            line = await self._reader.readline()
+        except (OSError, ValueError):
+            return None
+        if not line.endswith(b"\n"):  # the end, or an incomplete line of a killed process
+            return None
+        word, value = json.loads(line)
+        return word, value
+
+    async def close(self) -> None:
+        """Send the pending messages, then close the connection."""
+        self._say()
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return
+
+    def _say(self) -> None:
+        if self._unsaid:
+            self._writer.write(b"".join(self._unsaid))
+            self._unsaid.clear()
 
 
 class Ingress:
@@ -112,7 +165,8 @@ class Ingress:
                 self._kill()
             await self._wire.close()
         self._end.close()
-        await asyncio.to_thread(_reap, self._pid)
+        with contextlib.suppress(ChildProcessError):
+            await asyncio.to_thread(os.waitpid, self._pid, 0)
 
     async def _listen(self, wire: Wire, words: dict[str, Callable[[Any], object]]) -> None:
         """Serve messages until the process ends. A silent one is killed, so that the bot does not run without its input."""
@@ -165,11 +219,6 @@ def _refused(code: str) -> None:
 
 def _disabled(_: Any) -> None:
     raise LinkDisabledError
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
 
 
 def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.AbstractContextManager[None]]) -> Ingress:

@@ -1,1 +1,0 @@
-"""The acknowledging process and its messages to the workers."""
