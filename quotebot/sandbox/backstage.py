@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from aiohttp import web
 
 from quotebot.sandbox.answering import Body, answered, posted
-from quotebot.sandbox.fault_catalogue import known
+from quotebot.sandbox.faults import known
 from quotebot.sandbox.slack.errors import GestureError, Json
 
 if TYPE_CHECKING:

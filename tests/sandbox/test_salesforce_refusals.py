@@ -15,10 +15,9 @@ from simple_salesforce.exceptions import SalesforceError
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService, refusals
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
 from quotebot.sandbox.salesforce.org import Org
-from quotebot.sandbox.salesforce.rules import ValidationRule
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError, ValidationRule
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
 if TYPE_CHECKING:
