@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from quotebot.sandbox.bot_process import BotProcess
+    from quotebot.sandbox.chance import Changes
     from quotebot.sandbox.console import Console, Ran
     from quotebot.sandbox.faults import ArmedFaults
     from quotebot.sandbox.ledger_feed import LedgerFeed
-    from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.courier import Courier, Delivery
 
 LOOK_SECONDS: Final = 0.25

@@ -13,15 +13,14 @@ from quotebot.sandbox.faults import SOCKET_EFFECTS, ArmedFaults
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.listing import listing
-from quotebot.sandbox.slack.state import describe
-from quotebot.sandbox.slack.suggestions import Suggestions
+from quotebot.sandbox.slack.workspace import describe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from quotebot.sandbox.backstage import Backstage
+    from quotebot.sandbox.chance import VirtualClock
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.slack.clock import VirtualClock
     from quotebot.sandbox.slack.gestures import Gestures
     from quotebot.sandbox.slack.socket_mode import SocketMode
     from quotebot.sandbox.slack.workspace import Workspace
@@ -54,7 +53,6 @@ class Control:
     ) -> None:
         self._workspace = workspace
         self._gestures = gestures
-        self._suggestions = Suggestions(workspace, gestures, courier)
         self._courier = courier
         self._socket = socket
         self._weather = weather
@@ -139,7 +137,7 @@ class Control:
 
     async def _suggest(self, body: Body) -> Json:
         place = {name: body.optional_text(name) for name in ("view_id", "channel", "message_ts")}
-        return await self._suggestions.ask(body.text("user"), place, body.text("action_id"), body.text("value", ""))
+        return await self._gestures.suggest(body.text("user"), place, body.text("action_id"), body.text("value", ""))
 
     async def _redeliver(self, body: Body) -> Json:
         request_id, kind = body.text("request_id"), body.text("kind", "resend")

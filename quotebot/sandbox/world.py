@@ -14,30 +14,28 @@ from aiohttp import web
 from quotebot.observability.loopback import only_local
 from quotebot.sandbox import web as page
 from quotebot.sandbox.backstage import Backstage
-from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.chance import Tokens, VirtualClock
 from quotebot.sandbox.control import Control
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.slack.clock import VirtualClock
 from quotebot.sandbox.slack.courier import Courier
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
 from quotebot.sandbox.slack.gestures import Gestures
-from quotebot.sandbox.slack.rates import Rates
+from quotebot.sandbox.slack.limits import Rates
 from quotebot.sandbox.slack.socket_mode import SocketMode
-from quotebot.sandbox.slack.state import shown_files, shown_messages
 from quotebot.sandbox.slack.web_api import WebApi
-from quotebot.sandbox.slack.workspace import Workspace
+from quotebot.sandbox.slack.workspace import Workspace, shown_files, shown_messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from quotebot.sandbox.request_log import LoggedRequest
+    from quotebot.sandbox.slack.courier import Line
     from quotebot.sandbox.slack.errors import Json
-    from quotebot.sandbox.slack.line import Line
     from quotebot.sandbox.wire import Answer, Received, StandIn
 
 REQUEST_BYTES_MAX = 40 * 2**20

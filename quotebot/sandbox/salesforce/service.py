@@ -25,8 +25,7 @@ from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.salesforce.tls import make_server_context
 from quotebot.sandbox.salesforce.tunnel import Tunnel
 from quotebot.sandbox.serving import serving
-from quotebot.sandbox.slack.forms import multipart
-from quotebot.sandbox.wire import Answer
+from quotebot.sandbox.wire import Answer, multipart
 
 if TYPE_CHECKING:
     from collections.abc import Callable

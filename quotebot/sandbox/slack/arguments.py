@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.errors import SlackError
-from quotebot.sandbox.slack.forms import multipart
-from quotebot.sandbox.wire import first_values
+from quotebot.sandbox.wire import first_values, multipart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quotebot.sandbox.slack.directory import APP_ID, BOT_ID, BOT_NAME, TEAM_ID
-from quotebot.sandbox.slack.ids import Timestamps
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.slack.changes import Changes
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.chance import Changes, VirtualClock
     from quotebot.sandbox.slack.errors import Json
 
 
@@ -50,14 +48,16 @@ class Messages:
 
     def __init__(self, changes: Changes, clock: VirtualClock) -> None:
         self._changes = changes
-        self._timestamps = Timestamps(clock)
+        self._clock = clock
+        self._last = 0  # microseconds of the last timestamp
         self._by_key: dict[tuple[str, str], Message] = {}  # in the order of their timestamps
         self._threads: dict[tuple[str, str], list[Message]] = {}
         self._readable: dict[str, list[Message]] = {}  # channel -> the messages that all can read outside threads, oldest first
 
     def timestamp(self) -> str:
-        """Return the next message timestamp."""
-        return self._timestamps.next()
+        """Return the next message timestamp, which is also an id: now, or one microsecond after the last one if that is later."""
+        self._last = max(self._last + 1, self._clock.microseconds())
+        return f"{self._last // 1_000_000}.{self._last % 1_000_000:06d}"
 
     def add(self, message: Message) -> Message:
         """Store a message."""

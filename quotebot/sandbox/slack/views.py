@@ -11,9 +11,7 @@ from quotebot.sandbox.slack.elements import initial_state
 from quotebot.sandbox.slack.errors import Json, SlackError
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.slack.changes import Changes
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.chance import Changes, Tokens, VirtualClock
 
 STACK_LIMIT = 3
 
