@@ -15,9 +15,7 @@ from quotebot.cli import exits, terminal
 from quotebot.cli.children import OURSELVES, our_name, with_our_code, without_settings
 from quotebot.cli.signals import stop_on_signals
 from quotebot.sandbox.backstage import Staff
-from quotebot.sandbox.bot_process import BotProcess
-from quotebot.sandbox.console import Console
-from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.bot_process import BotProcess, Console, LedgerFeed
 from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES

@@ -26,12 +26,10 @@ from quotebot.sandbox.slack.errors import GestureError, Json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from quotebot.sandbox.bot_process import BotProcess
+    from quotebot.sandbox.bot_process import BotProcess, Console, LedgerFeed, Ran
     from quotebot.sandbox.chance import Changes
-    from quotebot.sandbox.console import Console, Ran
     from quotebot.sandbox.faults import ArmedFaults
-    from quotebot.sandbox.ledger_feed import LedgerFeed
-    from quotebot.sandbox.slack.courier import Courier, Delivery
+    from quotebot.sandbox.slack.courier import Courier
 
 LOOK_SECONDS: Final = 0.25
 HEARTBEAT_LOOKS: Final = 40
@@ -78,8 +76,7 @@ class Backstage:
         if self.staff is not None:
             await self.staff.feed.close()
 
-    async def _known(self, request: web.Request) -> Json:
-        del request
+    async def _known(self, _request: web.Request) -> Json:
         return known()
 
     async def _disarm(self, request: web.Request) -> Json:
@@ -145,11 +142,8 @@ class Backstage:
 
     def _conditions(self) -> Json:
         last = self._courier.last
-        return {"faults": self._weather.standing(), "last": None if last is None else _delivery(last)}
-
-
-def _delivery(delivery: Delivery) -> Json:
-    return {"request_id": delivery.request_id, "kind": delivery.kind, "about": _about(delivery.payload)}
+        about = last and {"request_id": last.request_id, "kind": last.kind, "about": _about(last.payload)}
+        return {"faults": self._weather.standing(), "last": about}
 
 
 def _about(payload: Json) -> str:

@@ -42,7 +42,9 @@ def serving(
             answer = stand_in.receive(received, waited=seconds > 0)
         except Cut:
             return cut(request, reset=reset)
-        return await _dripped(request, answer, hold) if answer.drip_seconds > 0 else _response(answer)
+        if answer.drip_seconds > 0:
+            return await _dripped(request, answer, hold)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body or None)
 
     return handle
 
@@ -52,10 +54,6 @@ async def read(request: web.Request) -> Received:
     target = request.raw_path
     url = f"{request.scheme}://{request.host}{target}" if target.startswith("/") else target
     return Received(request.method, url, request.headers, await request.read())
-
-
-def _response(answer: Answer) -> web.Response:
-    return web.Response(status=answer.status, headers=answer.headers, body=answer.body or None)
 
 
 async def _dripped(request: web.Request, answer: Answer, hold: Callable[[float], Awaitable[bool]]) -> web.StreamResponse:

@@ -175,7 +175,7 @@ class World:
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()
-            self.slack.url = f"http://{_netloc(host, runner.addresses[0][1])}"
+            self.slack.url = f"http://{f'[{host}]' if ':' in host else host}:{runner.addresses[0][1]}"
             await self.salesforce.start()
         except BaseException:
             await self.stop()
@@ -204,13 +204,8 @@ class World:
             return self.salesforce
         return self.llm if received.path.startswith("/v1/") else self._web_api
 
-    async def _hang_up(self, app: web.Application) -> None:
+    async def _hang_up(self, _app: web.Application) -> None:
         """Close event streams and sockets, which would otherwise delay the shutdown."""
-        del app
         self.slack.changes.close()
         await self.backstage.close()
         await self.socket.close()
-
-
-def _netloc(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
