@@ -13,7 +13,7 @@ from quotebot.sandbox.faults import SOCKET_EFFECTS, ArmedFaults
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.listing import listing
-from quotebot.sandbox.slack.workspace import describe
+from quotebot.sandbox.slack.workspace import Workspace, describe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from quotebot.sandbox.salesforce import SalesforceService
     from quotebot.sandbox.slack.gestures import Gestures
     from quotebot.sandbox.slack.socket_mode import SocketMode
-    from quotebot.sandbox.slack.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
 

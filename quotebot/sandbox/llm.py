@@ -10,22 +10,18 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from quotebot.sandbox.faults import Outages, Served
+from quotebot.sandbox.faults import ArmedFaults, Fault, Outages, Served
 from quotebot.sandbox.serving import serving
-from quotebot.sandbox.wire import Answer, json_answer, text_answer
+from quotebot.sandbox.wire import Answer, Received, json_answer, text_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.wire import Received
 
 API_KEY = "sk-sandbox"
 MODEL = "sandbox-rules-1"
@@ -285,16 +281,15 @@ class _Shaper:
             return None
         kind = schema.get("type")
         if kind == "object" or "properties" in schema:
-            return self._object(schema, known if isinstance(known, dict) else {}, depth)
+            inner = known if isinstance(known, dict) else {}
+            parts = schema.get("properties", {})
+            return {name: self.value(part, _look_up(inner, name), depth + 1) for name, part in parts.items()}
         if kind == "array":
             items = known if isinstance(known, list) else []
             return [self.value(schema.get("items", {}), item, depth + 1) for item in items]
         if isinstance(known, list | dict) or known is None:
             return None if nullable else _empty(schema)
         return _scalar(schema, known)
-
-    def _object(self, schema: Schema, known: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        return {name: self.value(part, _look_up(known, name), depth + 1) for name, part in schema.get("properties", {}).items()}
 
     def _resolved(self, schema: Schema) -> tuple[Schema, bool]:
         """Resolve references and unions to one plain schema; tell whether null is allowed on the way."""
@@ -306,7 +301,9 @@ class _Shaper:
             options = schema.get("anyOf") or schema.get("oneOf")
             if options:
                 nullable = nullable or any(option.get("type") == "null" for option in options)
-                schema = _preferred([option for option in options if option.get("type") != "null"])
+                plain = [option for option in options if option.get("type") != "null"]
+                # An amount that may be a number or text becomes text.
+                schema = next((option for option in plain if option.get("type") == "string"), plain[0] if plain else {})
                 continue
             break
         kind = schema.get("type")
@@ -314,11 +311,6 @@ class _Shaper:
             plain = [name for name in kind if name != "null"]
             return {**schema, "type": plain[0] if plain else "null"}, nullable or "null" in kind
         return schema, nullable or kind == "null"
-
-
-def _preferred(options: list[Schema]) -> Schema:
-    """Prefer text: an amount that may be a number or text becomes text."""
-    return next((option for option in options if option.get("type") == "string"), options[0] if options else {})
 
 
 def _look_up(known: Mapping[str, Any], name: str) -> Any:

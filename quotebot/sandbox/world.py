@@ -18,10 +18,10 @@ from quotebot.sandbox.chance import Tokens, VirtualClock
 from quotebot.sandbox.control import Control
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
-from quotebot.sandbox.request_log import Witness
+from quotebot.sandbox.request_log import LoggedRequest, Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.slack.courier import Courier
+from quotebot.sandbox.slack.courier import Courier, Line
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
 from quotebot.sandbox.slack.gestures import Gestures
 from quotebot.sandbox.slack.limits import Rates
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from quotebot.sandbox.request_log import LoggedRequest
-    from quotebot.sandbox.slack.courier import Line
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.wire import Answer, Received, StandIn
 

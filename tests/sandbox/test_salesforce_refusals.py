@@ -156,12 +156,12 @@ async def test_a_login_can_be_refused_in_every_way_of_oauth(world: World, sessio
 async def test_a_spent_day_is_refused_until_there_is_more(world: World, session: requests.Session) -> None:
     def story() -> None:
         client = world.client(session)
-        world.service.limit_requests(2)
+        world.service._rest.allowance = 2
         for used in (1, 2):
             client.limits()
             assert (client.api_usage["api-usage"].used, client.api_usage["api-usage"].total) == (used, 2)
         assert refused_with(client.limits) == (403, "REQUEST_LIMIT_EXCEEDED")
-        world.service.limit_requests(10)
+        world.service._rest.allowance = 10
         assert client.limits()["DailyApiRequests"] == {"Max": 10, "Remaining": 7}
 
     await asyncio.to_thread(story)

@@ -77,7 +77,8 @@ class CompositeApi:
             method, place, body = as_call(record)
             return self._rest.serve(Call.parse(method, f"/services/data/{call.version}/sobjects/{place}", body))
 
-        ids = [_given_id(record) for record in records]
+        given = [record.get("id", record.get("Id")) for record in records]
+        ids = [found if isinstance(found, str) else None for found in given]
         return self._run(ids, [partial(write, record) for record in records], all_or_none=all_or_none)
 
     def _deleted(self, call: Call) -> Reply:
@@ -104,7 +105,9 @@ class CompositeApi:
                         results.append({**({"id": given} if given else {}), "success": False, "errors": [_error_of(error)]})
                     else:
                         applied = applied or reply.applied
-                        results.append(_success(given, reply))
+                        body = reply.body if isinstance(reply.body, dict) else {}
+                        created = {"created": body["created"]} if "created" in body else {}
+                        results.append({"id": body.get("id", given), "success": True, "errors": [], **created})
                 _undo_if(failed and all_or_none)
         except _UndoneError:
             applied = False
@@ -180,11 +183,9 @@ class CompositeApi:
     def _one(self, request: Mapping[str, Any], answers: dict[str, Reply]) -> Reply:
         method, url, reference = request.get("method"), request.get("url"), request.get("referenceId")
         if not isinstance(method, str) or not isinstance(url, str) or not isinstance(reference, str):
-            message = "Each subrequest needs a method, a url and a referenceId"
-            raise SalesforceRefusalError("JSON_PARSER_ERROR", message)
+            raise SalesforceRefusalError("JSON_PARSER_ERROR", "Each subrequest needs a method, a url and a referenceId")
         if reference in answers:
-            message = f"Duplicate referenceId specified: {reference}"
-            raise SalesforceRefusalError("INVALID_REFERENCE_ID", message)
+            raise SalesforceRefusalError("INVALID_REFERENCE_ID", f"Duplicate referenceId specified: {reference}")
         reply = self._rest.serve(Call.parse(method.upper(), _filled(url, answers), _filled(request.get("body"), answers)))
         answers[reference] = reply
         return reply
@@ -258,8 +259,9 @@ def _look_up(answers: Mapping[str, Reply], match: re.Match[str]) -> str:
         else:
             found = None
     if found is None:
-        message = f"Invalid reference specified. No value for {reference}.{path} found in {reference}"
-        raise SalesforceRefusalError("PROCESSING_HALTED", message)
+        raise SalesforceRefusalError(
+            "PROCESSING_HALTED", f"Invalid reference specified. No value for {reference}.{path} found in {reference}"
+        )
     return str(found)
 
 
@@ -328,8 +330,9 @@ def _records(body: object) -> list[dict[str, Any]]:
 
 def _check_count(items: list[Any]) -> None:
     if len(items) > RECORDS_MAX:
-        message = f"record limit reached. cannot submit more than {RECORDS_MAX} records in this call"
-        raise SalesforceRefusalError("EXCEEDED_ID_LIMIT", message)
+        raise SalesforceRefusalError(
+            "EXCEEDED_ID_LIMIT", f"record limit reached. cannot submit more than {RECORDS_MAX} records in this call"
+        )
 
 
 def _attributes(record: dict[str, Any]) -> dict[str, Any]:
@@ -351,11 +354,6 @@ def _text(record: dict[str, Any], name: str) -> str:
     raise SalesforceRefusalError("MISSING_ARGUMENT", f"{name} not specified in an update call", ())
 
 
-def _given_id(record: dict[str, Any]) -> str | None:
-    found = record.get("id", record.get("Id"))
-    return found if isinstance(found, str) else None
-
-
 def _fields(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name.lower() not in ("attributes", "id")}
 
@@ -363,12 +361,6 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
 def _upsert(name: str, field: str, record: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     fields = {key: value for key, value in _fields(record).items() if key.lower() != field.lower()}
     return "PATCH", f"{name}/{field}/{_text(record, field)}", fields
-
-
-def _success(given: str | None, reply: Reply) -> dict[str, object]:
-    body = reply.body if isinstance(reply.body, dict) else {}
-    created = {"created": body["created"]} if "created" in body else {}
-    return {"id": body.get("id", given), "success": True, "errors": [], **created}
 
 
 def _error_of(error: SalesforceRefusalError) -> dict[str, object]:

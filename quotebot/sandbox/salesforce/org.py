@@ -288,8 +288,11 @@ class Org:
         entry = self._tables["PricebookEntry"][str(record["PricebookEntryId"])]
         quote = self._tables["Quote"][str(record["QuoteId"])]
         if entry["Pricebook2Id"] != quote.get("Pricebook2Id"):
-            message = "field integrity exception: PricebookEntryId (pricebook entry is in a different pricebook than the Quote)"
-            raise SalesforceRefusalError("FIELD_INTEGRITY_EXCEPTION", message, ("PricebookEntryId",))
+            raise SalesforceRefusalError(
+                "FIELD_INTEGRITY_EXCEPTION",
+                "field integrity exception: PricebookEntryId (pricebook entry is in a different pricebook than the Quote)",
+                ("PricebookEntryId",),
+            )
 
     def _refuse_dangling(self, field: Field, value: object) -> None:
         """Refuse a reference to no record; the target object of a polymorphic one is decided by the id."""

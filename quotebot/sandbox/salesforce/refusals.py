@@ -150,12 +150,18 @@ class Rules:
         if own_id in self.unshared:
             raise refusal("INSUFFICIENT_ACCESS_OR_READONLY")
         if touched & self.unshared:
-            message = f"insufficient access rights on cross-reference id: {min(touched & self.unshared)}"
-            raise SalesforceRefusalError("INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY", message, ())
+            raise SalesforceRefusalError(
+                "INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY",
+                f"insufficient access rights on cross-reference id: {min(touched & self.unshared)}",
+                (),
+            )
         held = (touched | {own_id or sobject}) & self.busy
         if held:
-            message = f"unable to obtain exclusive access to this record or {len(held)} records: {','.join(sorted(held))}"
-            raise SalesforceRefusalError("UNABLE_TO_LOCK_ROW", message, ())
+            raise SalesforceRefusalError(
+                "UNABLE_TO_LOCK_ROW",
+                f"unable to obtain exclusive access to this record or {len(held)} records: {','.join(sorted(held))}",
+                (),
+            )
 
     def check_record(self, sobject: str, record: Mapping[str, object]) -> None:
         """Refuse a record that breaks a rule or makes a trigger fail."""

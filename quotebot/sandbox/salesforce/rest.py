@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from quotebot.sandbox.salesforce import soql
-from quotebot.sandbox.salesforce.org import MatchesError
+from quotebot.sandbox.salesforce.org import MatchesError, Org, Record
 from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError, refusal
 from quotebot.sandbox.salesforce.schema import SCHEMA, SObject
 from quotebot.sandbox.salesforce.values import record_id as cursor_id
@@ -18,7 +18,6 @@ from quotebot.sandbox.salesforce.values import written
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.sandbox.salesforce.org import Org, Record
 
 DAILY_LIMIT = 100_000
 BATCH_MAX = 2_000  # records of a query in one answer
@@ -151,8 +150,9 @@ class RestApi:
         try:
             start, end = (written(dt.datetime.fromisoformat(call.params[name])) for name in ("start", "end"))
         except (KeyError, ValueError):
-            message = "start and end must be dates with a time and an offset"
-            raise SalesforceRefusalError("INVALID_REPLICATION_DATE", message) from None
+            raise SalesforceRefusalError(
+                "INVALID_REPLICATION_DATE", "start and end must be dates with a time and an offset"
+            ) from None
         records = self._org.deleted(sobject) if which == "deleted" else self._org.all(sobject)
         found = [record for record in records if start <= str(record["SystemModstamp"]) < end]
         if which == "updated":
@@ -193,8 +193,9 @@ class RestApi:
     def _upsert(self, call: Call, sobject: SObject, field_name: str, value: str, found: str | None) -> Reply:
         values = _record_body(call)
         if any(name.lower() == field_name.lower() for name in values):
-            message = f"The {field_name} field should not be specified in the sobject data."
-            raise SalesforceRefusalError("INVALID_FIELD", message, (field_name,))
+            raise SalesforceRefusalError(
+                "INVALID_FIELD", f"The {field_name} field should not be specified in the sobject data.", (field_name,)
+            )
         if found is not None:
             self._org.update(sobject, found, values)
             return Reply(200, {"id": found, "success": True, "errors": [], "created": False}, applied=True)
@@ -212,8 +213,7 @@ class RestApi:
         for name in call.params["fields"].split(","):
             field_ = sobject.field(name.strip())
             if field_ is None:
-                message = f"No such column '{name.strip()}' on sobject of type {sobject.name}"
-                raise SalesforceRefusalError("INVALID_FIELD", message)
+                raise SalesforceRefusalError("INVALID_FIELD", f"No such column '{name.strip()}' on sobject of type {sobject.name}")
             selected[field_.name] = record[field_.name]
         return selected
 

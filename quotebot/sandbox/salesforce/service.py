@@ -15,29 +15,24 @@ from aiohttp import web
 
 from quotebot.observability.loopback import has_own_host, is_from_here, page_refused
 from quotebot.sandbox.chance import Tokens
-from quotebot.sandbox.faults import HTTP_EFFECTS, Outages, Served
+from quotebot.sandbox.faults import HTTP_EFFECTS, ArmedFaults, Fault, Outages, Served
 from quotebot.sandbox.salesforce.composite import CompositeApi
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, TOKEN_PATH, Login, refused
-from quotebot.sandbox.salesforce.org import Org
+from quotebot.sandbox.salesforce.org import Org, Record
 from quotebot.sandbox.salesforce.refusals import DEFAULT, OF_LOGINS, SalesforceRefusalError, of_a_record, refusal
 from quotebot.sandbox.salesforce.rest import Call, Reply, RestApi
-from quotebot.sandbox.salesforce.schema import SCHEMA
+from quotebot.sandbox.salesforce.schema import SCHEMA, SObject
 from quotebot.sandbox.salesforce.tls import make_server_context
 from quotebot.sandbox.salesforce.tunnel import Tunnel
 from quotebot.sandbox.serving import serving
-from quotebot.sandbox.wire import Answer, multipart
+from quotebot.sandbox.wire import Answer, Received, multipart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from quotebot.observability.loopback import Handler
-    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.salesforce.org import Record
-    from quotebot.sandbox.salesforce.refusals import Rules
-    from quotebot.sandbox.salesforce.schema import SObject
-    from quotebot.sandbox.wire import Received
 
 _LOOPBACK = "127.0.0.1"
 _BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -73,21 +68,17 @@ class SalesforceService:
         self._data_dir = data_dir
         self._port = port
         self._org = Org(now)
+        self.rules = self._org.rules  # further reactions of the org to a write: its admin's rules, its locks
         self._rest = RestApi(self._org)
         self._composite = CompositeApi(self._org, self._rest)
         self._tunnel = Tunnel()
-        self._login = Login(now, Tokens() if tokens is None else tokens)
+        self.login = Login(now, Tokens() if tokens is None else tokens)
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.url = ""
         self.plain_url = ""
         self.proxy_url = ""
         self.ca_file = ""
-
-    @property
-    def rules(self) -> Rules:
-        """Further reactions of the org to a write: its admin's rules, its locks."""
-        return self._org.rules
 
     async def start(self) -> None:
         """Make the certificates, then serve: `url` over TLS, `plain_url` without, `proxy_url` for *.salesforce.com.
@@ -109,14 +100,6 @@ class SalesforceService:
         await self._tunnel.start(runner.addresses[0][1])
         self.proxy_url = self._tunnel.url
         self.ca_file = str(ca_file)
-
-    def upload_certificate(self, pem: bytes) -> None:
-        """Accept assertions signed by the owner of this RSA certificate or public key. Raises ValueError."""
-        self._login.upload_certificate(pem)
-
-    def limit_requests(self, allowance: int) -> None:
-        """Set the org's daily limit of requests."""
-        self._rest.allowance = allowance
 
     async def stop(self) -> None:
         """Stop serving; requests held by a `slow` fault are dropped unanswered."""
@@ -155,12 +138,12 @@ class SalesforceService:
 
     def delay(self, received: Received) -> float:
         """Return for how many seconds this request is delayed."""
-        method = _method_name(received)
+        method = _method_name(received.verb, received.path, received.target)
         return self._outages.delay(method, self._effects(method))
 
     def receive(self, received: Received, *, waited: bool = False) -> Answer:
         """Answer one request. Raises Cut."""
-        method = _method_name(received)
+        method = _method_name(received.verb, received.path, received.target)
         key = _key(received)
 
         def apply(fault: Fault | None) -> Served:
@@ -169,7 +152,7 @@ class SalesforceService:
                 reply = (None if fault is None else self._refused_by(fault, received)) or self._served(received)
             except SalesforceRefusalError as error:
                 reply = Reply.of(error)
-            self._org.rules.refuse_next = None
+            self.rules.refuse_next = None
             if effect == "malformed":
                 return Served(Answer(200, {"Content-Type": "text/html"}, _MAINTENANCE), reply.applied, 200, key)
             if fault is not None and effect == "refused_after":
@@ -211,7 +194,7 @@ class SalesforceService:
             return None
         if fault.method == "oauth2/token":
             return refused("invalid_client", "invalid client credentials")
-        self._login.expire_all()
+        self.login.expire_all()
         raise refusal("INVALID_SESSION_ID")
 
     def _refused_with(self, code: str, received: Received) -> Reply | None:
@@ -221,17 +204,17 @@ class SalesforceService:
             return refused(code, description, status)
         if not of_a_record(code) or received.verb in _READS:
             raise refusal(code)
-        self._org.rules.refuse_next = refusal(code)
+        self.rules.refuse_next = refusal(code)
         return None
 
     def _served(self, received: Received) -> Reply:
-        login = self._login.serve(received)
+        login = self.login.serve(received)
         if login is not None:
             return login
         if received.path.rstrip("/") == "/services/data":
             return Reply(200, list(_VERSIONS))
         authorization = received.header("Authorization")
-        if not self._login.accepts(authorization):
+        if not self.login.accepts(authorization):
             readable = not authorization or authorization.lower().startswith(("bearer ", "oauth "))
             raise refusal("INVALID_SESSION_ID" if readable else "INVALID_AUTH_HEADER")
         if self._rest.served >= self._rest.allowance:
@@ -260,12 +243,8 @@ class SalesforceService:
         )
 
 
-def _method_name(received: Received) -> str:
-    return _named(received.verb, received.path, received.target)
-
-
 @lru_cache(maxsize=_NAMES_REMEMBERED)
-def _named(verb: str, path: str, target: str) -> str:
+def _method_name(verb: str, path: str, target: str) -> str:
     if path == TOKEN_PATH:
         return "oauth2/token"
     try:

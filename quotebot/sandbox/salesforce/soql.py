@@ -24,6 +24,7 @@ from quotebot.sandbox.salesforce.soql_grammar import (
     Order,
     Path,
     Query,
+    Selected,
     Value,
     parse,
     pointing_at,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from quotebot.sandbox.salesforce.org import Org, Record
-    from quotebot.sandbox.salesforce.soql_grammar import Selected
 
 _COMPARE: Mapping[str, Callable[[Decimal | str, Decimal | str], bool]] = MappingProxyType(
     {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
@@ -92,20 +92,25 @@ class _Run:
         chosen = ordered if asked.limit is None else ordered[: asked.limit]
         return sobject, [self._shaped(sobject, selected, record) for record in chosen]
 
+    def _refused(self, code: str, at: int, words: str) -> SalesforceRefusalError:
+        return SalesforceRefusalError(code, pointing_at(self._text, at, words))
+
     def _source(self, asked: Query, parent: tuple[SObject, str] | None) -> tuple[SObject, Field | None]:
         if parent is None:
             found = SCHEMA.get(asked.sobject.lower())
             if found is None:
-                words = f"sObject type '{asked.sobject}' is not supported. {_CUSTOM_HINT.format('object')}"
-                raise SalesforceRefusalError("INVALID_TYPE", pointing_at(self._text, asked.at, words))
+                raise self._refused(
+                    "INVALID_TYPE", asked.at, f"sObject type '{asked.sobject}' is not supported. {_CUSTOM_HINT.format('object')}"
+                )
             return found, None
         for name, child, link in children_of(parent[0]):
             if name.lower() == asked.sobject.lower():
                 return child, link
-        words = (
-            f"Didn't understand relationship '{asked.sobject}' in FROM part of query call. {_CUSTOM_HINT.format('relationship')}"
+        raise self._refused(
+            "INVALID_TYPE",
+            asked.at,
+            f"Didn't understand relationship '{asked.sobject}' in FROM part of query call. {_CUSTOM_HINT.format('relationship')}",
         )
-        raise SalesforceRefusalError("INVALID_TYPE", pointing_at(self._text, asked.at, words))
 
     def _expanded(self, asked: Query, sobject: SObject, part: Selected) -> list[Selected]:
         """Return the selected items of a part, with names as in the schema."""
@@ -118,30 +123,34 @@ class _Run:
             return [Path((field.name,)) for field in fields if part.group in ("ALL", "CUSTOM" if field.custom else "STANDARD")]
         if not isinstance(part, Path):
             return [part]
-        self._field(sobject, part)
-        names, at = [], sobject
-        for name in part.names[:-1]:
-            link, at = _parent(at, name) or _unreachable()
-            names.append(link.relationship)
-        last = at.field(part.names[-1])
-        return [Path((*names, last.name if last is not None else part.names[-1]), part.at)]
+        return [self._named(sobject, part)[0]]
 
     def _field(self, sobject: SObject, path: Path) -> Field:
         """Return the field at the end of a path. Raises INVALID_FIELD."""
+        return self._named(sobject, path)[1]
+
+    def _named(self, sobject: SObject, path: Path) -> tuple[Path, Field]:
+        """Return a path with names as in the schema, and the field at its end. Raises INVALID_FIELD."""
+        names: list[str] = []
         at = sobject
         if len(path.names) > _PARENTS_MAX + 1:
             raise SalesforceRefusalError("MALFORMED_QUERY", f"a relationship may be followed over at most {_PARENTS_MAX} parents")
         for name in path.names[:-1]:
             found = _parent(at, name)
             if found is None:
-                words = f"Didn't understand relationship '{name}' in field path. {_CUSTOM_HINT.format('relationship')}"
-                raise SalesforceRefusalError("INVALID_FIELD", pointing_at(self._text, path.at, words))
+                raise self._refused(
+                    "INVALID_FIELD",
+                    path.at,
+                    f"Didn't understand relationship '{name}' in field path. {_CUSTOM_HINT.format('relationship')}",
+                )
+            names.append(found[0].relationship)
             at = found[1]
         field = at.field(path.names[-1])
         if field is None:
-            words = f"No such column '{path.names[-1]}' on entity '{at.name}'. {_CUSTOM_HINT.format('field')}"
-            raise SalesforceRefusalError("INVALID_FIELD", pointing_at(self._text, path.at, words))
-        return field
+            raise self._refused(
+                "INVALID_FIELD", path.at, f"No such column '{path.names[-1]}' on entity '{at.name}'. {_CUSTOM_HINT.format('field')}"
+            )
+        return Path((*names, field.name), path.at), field
 
     def _check(self, sobject: SObject, condition: Condition) -> None:
         if isinstance(condition, Not):
@@ -157,12 +166,14 @@ class _Run:
 
     def _check_filter(self, field: Field, value: Value, path: Path) -> None:
         if field.type in _NOT_FILTERED:
-            words = f"field '{field.name}' can not be filtered in a query call"
-            raise SalesforceRefusalError("INVALID_FIELD", pointing_at(self._text, path.at, words))
+            raise self._refused("INVALID_FIELD", path.at, f"field '{field.name}' can not be filtered in a query call")
         if value is not None and not _fits(field, value):
             enclosed = "should be enclosed in quotes" if isinstance(value, Decimal) else "should not be enclosed in quotes"
-            words = f"value of filter criterion for field '{field.name}' must be of type {field.type} and {enclosed}"
-            raise SalesforceRefusalError("INVALID_FIELD", pointing_at(self._text, path.at, words))
+            raise self._refused(
+                "INVALID_FIELD",
+                path.at,
+                f"value of filter criterion for field '{field.name}' must be of type {field.type} and {enclosed}",
+            )
 
     def _check_rules(self, asked: Query, sobject: SObject, parent: tuple[SObject, str] | None) -> None:
         for key in asked.order:
@@ -226,10 +237,12 @@ class _Run:
         """Follow relationships up from a record; None if a reference is empty."""
         at, holder = sobject, record
         for name in names:
-            link, at = _parent(at, name) or _unreachable()
-            if holder[link.name] is None:
+            found = _parent(at, name)
+            reference = None if found is None else holder[found[0].name]
+            if found is None or reference is None:
                 return None
-            holder = self._org.read(at, str(holder[link.name]))
+            at = found[1]
+            holder = self._org.read(at, str(reference))
         return at, holder
 
     def _ordered(self, sobject: SObject, order: tuple[Order, ...], records: list[Record]) -> list[Record]:
@@ -279,10 +292,6 @@ def _parent(sobject: SObject, relationship: str) -> tuple[Field, SObject] | None
         if field.reference_to is not None and field.relationship.lower() == relationship.lower():
             return field, SCHEMA[field.reference_to.lower()]
     return None
-
-
-def _unreachable() -> tuple[Field, SObject]:
-    raise AssertionError("the path was checked before")
 
 
 def _fits(field: Field, value: Value) -> bool:

@@ -78,8 +78,9 @@ def _bytes(field: Field, value: object) -> bytes:
     try:
         return base64.b64decode(str(value), validate=True)
     except binascii.Error:
-        message = f"{field.name}: value not of required type: {str(value)[:40]}"
-        raise SalesforceRefusalError("INVALID_BASE64_ENCODING", message, (field.name,)) from None
+        raise SalesforceRefusalError(
+            "INVALID_BASE64_ENCODING", f"{field.name}: value not of required type: {str(value)[:40]}", (field.name,)
+        ) from None
 
 
 def _date(value: str) -> object:
@@ -133,11 +134,10 @@ def long_form(candidate: str) -> str | None:
 
 def _checksum(short: str) -> str:
     """Encode which of the 15 characters are upper case, five to a character."""
-    return "".join(_CHECKSUM_ALPHABET[_capitals(short[start : start + 5])] for start in range(0, SHORT_LENGTH, 5))
-
-
-def _capitals(chunk: str) -> int:
-    return sum(1 << place for place, letter in enumerate(chunk) if "A" <= letter <= "Z")
+    return "".join(
+        _CHECKSUM_ALPHABET[sum(1 << place for place in range(5) if "A" <= short[start + place] <= "Z")]
+        for start in range(0, SHORT_LENGTH, 5)
+    )
 
 
 def _restore_case(candidate: str) -> str | None:

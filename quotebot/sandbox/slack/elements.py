@@ -127,12 +127,10 @@ def _option(element: Json, value: Any) -> Json:
     if element["type"] in ("external_select", "multi_external_select"):
         return {"text": {"type": "plain_text", "text": str(value), "emoji": True}, "value": str(value)}
     options = options_of(element)
-    for option in options:
-        if option.get("value") == value:
-            return option
-    for option in options:
-        if option.get("text", {}).get("text") == value:
-            return option
+    by_value = [option for option in options if option.get("value") == value]
+    matching = by_value or [option for option in options if option.get("text", {}).get("text") == value]
+    if matching:
+        return matching[0]
     known = ", ".join(repr(option.get("value")) for option in options)
     raise GestureError(404, f"{element['action_id']!r} has no option {value!r}; it has: {known}")
 

@@ -112,18 +112,16 @@ class Rates:
         return math.ceil(wait)
 
     def _take(self, method: str, channel: str) -> float:
-        bucket = self._buckets.get((method, channel)) or self._new(method, channel)
-        return 0.0 if bucket is None else bucket.take(self._monotonic())
-
-    def _new(self, method: str, channel: str) -> _Bucket | None:
-        per_minute = PER_MINUTE.get(method)
-        if channel:
-            size, per_second = float(POSTS_AT_ONCE), 1.0
-        elif per_minute is not None:
-            size, per_second = float(_AT_ONCE.get(method, per_minute)), per_minute / MINUTE_SECONDS
-        else:
-            return None
-        return self._buckets.setdefault((method, channel), _Bucket(size, per_second, size, self._monotonic()))
+        bucket = self._buckets.get((method, channel))
+        if bucket is None:
+            if channel:
+                size, per_second = float(POSTS_AT_ONCE), 1.0
+            elif method in PER_MINUTE:
+                size, per_second = float(_AT_ONCE.get(method, PER_MINUTE[method])), PER_MINUTE[method] / MINUTE_SECONDS
+            else:
+                return 0.0
+            bucket = self._buckets[method, channel] = _Bucket(size, per_second, size, self._monotonic())
+        return bucket.take(self._monotonic())
 
 
 def check_scopes(method: str, arguments: Arguments, directory: Directory, granted: Collection[str]) -> None:
@@ -132,16 +130,10 @@ def check_scopes(method: str, arguments: Arguments, directory: Directory, grante
     The scope to read a conversation depends on its kind: im:history for a direct message, groups:history for a private channel,
     channels:history for a public one, and likewise groups:read and channels:read.
     """
-    needed = _needed(method, arguments, directory)
+    needed = ANY_OF.get(method, ())
+    read = _BY_KIND.get(method)
+    channel = None if read is None else directory.channel(arguments.text("channel"))
+    if channel is not None:  # the method itself reports a missing one
+        needed = (f"{'im' if channel.is_im else 'groups' if channel.is_private else 'channels'}:{read}",)
     if needed and not set(needed) & set(granted):
         raise SlackError("missing_scope", needed=",".join(needed), provided=",".join(sorted(granted)))
-
-
-def _needed(method: str, arguments: Arguments, directory: Directory) -> tuple[str, ...]:
-    read = _BY_KIND.get(method)
-    if read is None:
-        return ANY_OF.get(method, ())
-    channel = directory.channel(arguments.text("channel"))
-    if channel is None:
-        return ()  # the method itself reports the missing channel
-    return (f"{'im' if channel.is_im else 'groups' if channel.is_private else 'channels'}:{read}",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import WSMsgType, web
 
-from quotebot.sandbox.chance import Signal
+from quotebot.sandbox.chance import Changes, Signal, Tokens
 from quotebot.sandbox.serving import cut
 from quotebot.sandbox.slack.courier import Ack
 from quotebot.sandbox.slack.directory import APP_ID
@@ -19,7 +19,6 @@ from quotebot.sandbox.slack.directory import APP_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from quotebot.sandbox.chance import Changes, Tokens
     from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
     from quotebot.sandbox.slack.errors import Json

@@ -71,10 +71,6 @@ class Views:
         self.stacks: dict[str, list[View]] = {}
         self.homes: dict[str, View] = {}
 
-    def find(self, view_id: str) -> View | None:
-        """Find an open modal or a Home by id."""
-        return next((view for view in self._all() if view.id == view_id), None)
-
     def _all(self) -> list[View]:
         return [view for stack in self.stacks.values() for view in stack] + list(self.homes.values())
 

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from quotebot.sandbox.faults import Outages, Served
+from quotebot.sandbox.faults import ArmedFaults, Fault, Outages, Served
 from quotebot.sandbox.serving import serving
 from quotebot.sandbox.slack import api_content, api_directory
 from quotebot.sandbox.slack.arguments import Arguments, read_arguments
 from quotebot.sandbox.slack.directory import APP_ID, APP_TOKEN, BOT_TOKEN
 from quotebot.sandbox.slack.errors import Json, SlackError
-from quotebot.sandbox.slack.limits import check_scopes
+from quotebot.sandbox.slack.limits import Rates, check_scopes
 from quotebot.sandbox.slack.workspace import Workspace
-from quotebot.sandbox.wire import Answer, json_answer, multipart, text_answer
+from quotebot.sandbox.wire import Answer, Received, json_answer, multipart, text_answer
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.slack.limits import Rates
-    from quotebot.sandbox.wire import Received
 
 Method = Callable[[Workspace, Arguments], Json]
 

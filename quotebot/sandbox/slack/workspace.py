@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.chance import Changes
+from quotebot.sandbox.chance import Changes, Tokens, VirtualClock
 from quotebot.sandbox.slack.directory import (
+    APP_ID,
     BOT_ID,
     BOT_NAME,
     BOT_USER_ID,
@@ -22,7 +23,7 @@ from quotebot.sandbox.slack.directory import (
 )
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
 from quotebot.sandbox.slack.files import Files, StoredFile
-from quotebot.sandbox.slack.messages import Message, Messages, wire_message
+from quotebot.sandbox.slack.messages import Message, Messages
 from quotebot.sandbox.slack.passes import Passes
 from quotebot.sandbox.slack.views import Views
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from quotebot.sandbox.chance import Tokens, VirtualClock
 
 TEXT_MAX = 40_000
 
@@ -129,10 +129,47 @@ class Workspace:
         return self.messages.add(Message(channel.id, ts, SLACKBOT_ID, "slackbot", text, ephemeral_for=user))
 
     def wire(self, message: Message, *, all_metadata: bool = False) -> Json:
-        """Return a message in the Web API's format."""
+        """Return a message in the Web API's and events' format. Without `all_metadata`, metadata contains the event_type only."""
         files = [stored.wire(self.url) for stored in map(self.files.get, message.files) if stored is not None]
         replies = self.messages.replies(message.channel, message.ts) if not message.is_reply else []
-        return wire_message(message, files=files, replies=replies, all_metadata=all_metadata)
+        wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": message.team_id}
+        if message.subtype is not None:
+            wire["subtype"] = message.subtype
+        if message.bot_id is not None:
+            wire["bot_id"] = message.bot_id
+            wire["app_id"] = APP_ID
+            wire["bot_profile"] = {
+                "id": BOT_ID,
+                "app_id": APP_ID,
+                "name": BOT_NAME,
+                "deleted": False,
+                "updated": 0,
+                "team_id": TEAM_ID,
+                "icons": {},
+            }
+        optional = {
+            "blocks": message.blocks,
+            "attachments": message.attachments,
+            "edited": message.edited,
+            "client_msg_id": message.client_msg_id,
+            "files": files,
+            "reactions": [{"name": name, "users": users, "count": len(users)} for name, users in message.reactions.items()],
+        }
+        wire.update({name: value for name, value in optional.items() if value})
+        if message.metadata:
+            wire["metadata"] = message.metadata if all_metadata else {"event_type": message.metadata["event_type"]}
+        if message.is_reply:
+            wire["thread_ts"] = message.thread_ts
+        elif replies:
+            wire |= {
+                "thread_ts": message.ts,
+                "reply_count": len(replies),
+                "latest_reply": replies[-1].ts,
+                "reply_users": sorted({reply.user for reply in replies}),
+                "reply_users_count": len({reply.user for reply in replies}),
+                "subscribed": False,
+            }
+        return wire
 
     def person(self, user: str) -> str:
         """Return the user id if there is such a person. Raises GestureError 404."""
