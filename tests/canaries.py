@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from quotebot.sandbox.chance import Tokens
-from quotebot.sandbox.llm.service import API_KEY
+from quotebot.sandbox.llm import API_KEY
 from quotebot.sandbox.salesforce.login import CLIENT_SECRET
 from quotebot.sandbox.slack.directory import APP_TOKEN, BOT_TOKEN
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from quotebot.sandbox.llm.service import API_KEY
+from quotebot.sandbox.llm import API_KEY
 from quotebot.sandbox.salesforce.login import CLIENT_SECRET
 from quotebot.sandbox.slack.directory import APP_TOKEN, BOT_TOKEN
 from tests import canaries

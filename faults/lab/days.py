@@ -18,8 +18,8 @@ from faults.lab.traps import OpenTrap
 from quotebot.app.installation import dead_letters
 from quotebot.cli import terminal
 from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.slack.courier import Ack
 from quotebot.sandbox.slack.errors import GestureError
-from quotebot.sandbox.slack.line import Ack
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:

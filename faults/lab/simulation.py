@@ -27,7 +27,7 @@ from faults.lab.processes import SETTLE_SECONDS, BrokenError, DiedError, Life, b
 from faults.lab.snapshot import FolderHash
 from faults.lab.traps import Deed, Switch
 from quotebot.sandbox.chance import Tokens
-from quotebot.sandbox.slack.line import Ack
+from quotebot.sandbox.slack.courier import Ack
 from quotebot.sandbox.wire import Answer, Cut, Received
 from quotebot.sandbox.world import World
 

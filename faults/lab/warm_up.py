@@ -19,7 +19,7 @@ from faults.lab.setting import lab_settings, ram
 from faults.lab.steps import newest
 from faults.lab.traps import OpenTrap
 from quotebot.sandbox.chance import Tokens
-from quotebot.sandbox.slack.line import Ack
+from quotebot.sandbox.slack.courier import Ack
 from quotebot.sandbox.world import World
 
 

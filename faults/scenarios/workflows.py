@@ -37,7 +37,7 @@ from faults.lab.steps import (
     Waits,
     Writes,
 )
-from quotebot.sandbox.salesforce.ids import record_id
+from quotebot.sandbox.salesforce.values import record_id
 from quotebot.views.crm_fields import block_of
 
 Steps = Callable[[], Sequence[Step]]

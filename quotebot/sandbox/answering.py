@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
@@ -12,7 +12,15 @@ from quotebot.sandbox.slack.errors import GestureError, Json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-_MISSING = object()
+T = TypeVar("T")
+_DESCRIBED: dict[type, str] = {
+    str: "a string",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list of strings",
+}
 
 
 class Body:
@@ -32,89 +40,62 @@ class Body:
             raise GestureError(400, "the body must be a JSON object")
         return cls(parsed)
 
-    def text(self, name: str, default: Any = _MISSING) -> str:
-        """Return a text field."""
-        value = self._take(name, default, str, "a string")
-        return str(value)
+    def optional(self, name: str, kind: type[T]) -> T | None:
+        """Return a field, None when it is absent; `kind` is str, float for any number, int, bool, dict or list."""
+        value: Any = self._values.get(name)
+        if value is None:
+            return None
+        fits = isinstance(value, int | float if kind is float else kind) and (kind is bool or not isinstance(value, bool))
+        if not fits:
+            raise GestureError(400, f"field {name!r} must be {_DESCRIBED[kind]}, not {json.dumps(value)}")
+        return float(value) if kind is float else value  # type: ignore[return-value] # checked above
 
-    def optional_text(self, name: str) -> str | None:
-        """Return a text field or None."""
-        value = self._take(name, None, str, "a string")
-        return None if value is None else str(value)
+    def required(self, name: str, kind: type[T]) -> T:
+        """Return a field that must be there."""
+        value = self.optional(name, kind)
+        if value is None:
+            raise GestureError(400, f"field {name!r} is missing: {_DESCRIBED[kind]}")
+        return value
 
-    def number(self, name: str, default: Any = _MISSING) -> float:
-        """Return a number."""
-        return float(self._take(name, default, (int, float), "a number"))
+    def text(self, name: str) -> str:
+        """Return a text field that must be there."""
+        return self.required(name, str)
 
-    def optional_number(self, name: str) -> float | None:
-        """Return a number or None."""
-        value = self._take(name, None, (int, float), "a number")
-        return None if value is None else float(value)
-
-    def optional_count(self, name: str) -> int | None:
+    def count(self, name: str) -> int | None:
         """Return a whole number of at least 0, or None."""
-        value = self._take(name, None, int, "a whole number")
+        value = self.optional(name, int)
         if value is not None and value < 0:
             raise GestureError(400, f"field {name!r} must not be negative")
-        return None if value is None else int(value)
+        return value
 
-    def flag(self, name: str) -> bool:
-        """Return a boolean, false when absent."""
-        return bool(self._take(name, False, bool, "true or false"))  # noqa: FBT003 -- the default of a JSON field
-
-    def optional_flag(self, name: str) -> bool | None:
-        """Return a boolean or None."""
-        value = self._take(name, None, bool, "true or false")
-        return None if value is None else bool(value)
-
-    def optional_texts(self, name: str) -> list[str] | None:
+    def texts(self, name: str) -> list[str] | None:
         """Return a list of texts or None."""
-        value = self._take(name, None, list, "a list of strings")
+        value = self.optional(name, list)
         if value is not None and not all(isinstance(each, str) for each in value):
             raise GestureError(400, f"field {name!r} must be a list of strings")
-        return value if value is None else list(value)
-
-    def mapping(self, name: str) -> Json:
-        """Return an object, empty when absent."""
-        value: Json = self._take(name, {}, dict, "an object")
         return value
 
     def anything(self, name: str) -> Any:
         """Return a field of any type, None when absent."""
         return self._values.get(name)
 
-    def _take(self, name: str, default: Any, kind: type | tuple[type, ...], described: str) -> Any:
-        value = self._values.get(name)
-        if value is None:
-            if default is _MISSING:
-                raise GestureError(400, f"field {name!r} is missing: {described}")
-            return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise GestureError(400, f"field {name!r} must be {described}, not {json.dumps(value)}")
-        return value
-
 
 def posted(work: Callable[[Body], Awaitable[Json]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return a handler that passes the parsed body to `work`; a GestureError becomes a response with its status and reason."""
+    """Return a handler that passes the parsed body to `work` and responds with its result as JSON."""
 
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            body = await Body.read(request)
-            return web.json_response(await work(body))
-        except GestureError as error:
-            return web.json_response({"error": str(error)}, status=error.status)
+    async def read(request: web.Request) -> Json:
+        return await work(await Body.read(request))
 
-    return handle
+    return answered(read)
 
 
 def answered(work: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return a handler that responds with the result of `work` as JSON."""
+    """Return a handler that responds with the result of `work` as JSON, or with the status and reason of a GestureError."""
 
     async def handle(request: web.Request) -> web.Response:
         try:
-            answer = await work(request)
+            return web.json_response(await work(request))
         except GestureError as error:
             return web.json_response({"error": str(error)}, status=error.status)
-        return web.json_response(answer)
 
     return handle

@@ -20,18 +20,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from aiohttp import web
 
 from quotebot.sandbox.answering import Body, answered, posted
-from quotebot.sandbox.fault_catalogue import known
+from quotebot.sandbox.faults import ArmedFaults, known
 from quotebot.sandbox.slack.errors import GestureError, Json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from quotebot.sandbox.bot_process import BotProcess
-    from quotebot.sandbox.console import Console, Ran
-    from quotebot.sandbox.faults import ArmedFaults
-    from quotebot.sandbox.ledger_feed import LedgerFeed
-    from quotebot.sandbox.slack.changes import Changes
-    from quotebot.sandbox.slack.courier import Courier, Delivery
+    from quotebot.sandbox.bot_process import BotProcess, Console, LedgerFeed
+    from quotebot.sandbox.chance import Changes
+    from quotebot.sandbox.slack.courier import Courier
 
 LOOK_SECONDS: Final = 0.25
 HEARTBEAT_LOOKS: Final = 40
@@ -78,8 +75,7 @@ class Backstage:
         if self.staff is not None:
             await self.staff.feed.close()
 
-    async def _known(self, request: web.Request) -> Json:
-        del request
+    async def _known(self, _request: web.Request) -> Json:
         return known()
 
     async def _disarm(self, request: web.Request) -> Json:
@@ -97,16 +93,18 @@ class Backstage:
         return asdict(keeper.standing)
 
     async def _replay(self, body: Body) -> Json:
-        reference = body.text("reference")
-        if not _REFERENCE.fullmatch(reference):
-            raise GestureError(400, f"field 'reference' must be an id such as 118 or op12, not {reference!r}")
-        return _described(await self._staff().console.run("replay", reference, "--as", f"{body.text('user')} (sandbox page)"))
+        return await self._run("replay", body, "reference", _REFERENCE, "an id such as 118 or op12")
 
     async def _resume(self, body: Body) -> Json:
-        name = body.text("gate")
-        if not _CLASS.fullmatch(name):
-            raise GestureError(400, f"field 'gate' must be a class such as crm.create, not {name!r}")
-        return _described(await self._staff().console.run("resume", name, "--as", f"{body.text('user')} (sandbox page)"))
+        return await self._run("resume", body, "gate", _CLASS, "a class such as crm.create")
+
+    async def _run(self, command: str, body: Body, field: str, form: re.Pattern[str], described: str) -> Json:
+        """Run an operator's command about what a field names."""
+        name = body.text(field)
+        if not form.fullmatch(name):
+            raise GestureError(400, f"field {field!r} must be {described}, not {name!r}")
+        ran = await self._staff().console.run(command, name, "--as", f"{body.text('user')} (sandbox page)")
+        return {"status": ran.status, "said": "\n".join(part for part in (ran.data.strip(), ran.words) if part)}
 
     def _staff(self) -> Staff:
         if self.staff is None:
@@ -145,11 +143,8 @@ class Backstage:
 
     def _conditions(self) -> Json:
         last = self._courier.last
-        return {"faults": self._weather.standing(), "last": None if last is None else _delivery(last)}
-
-
-def _delivery(delivery: Delivery) -> Json:
-    return {"request_id": delivery.request_id, "kind": delivery.kind, "about": _about(delivery.payload)}
+        about = last and {"request_id": last.request_id, "kind": last.kind, "about": _about(last.payload)}
+        return {"faults": self._weather.standing(), "last": about}
 
 
 def _about(payload: Json) -> str:
@@ -163,7 +158,3 @@ def _about(payload: Json) -> str:
         return f"click on {action.get('text', {}).get('text') or action['action_id']}"
     callback = payload.get("callback_id") or payload.get("view", {}).get("callback_id", "")
     return f"{payload['type'].replace('_', ' ')} {callback}".rstrip()
-
-
-def _described(ran: Ran) -> Json:
-    return {"status": ran.status, "said": "\n".join(part for part in (ran.data.strip(), ran.words) if part)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -13,29 +13,18 @@ from quotebot.sandbox.faults import SOCKET_EFFECTS, ArmedFaults
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.listing import listing
-from quotebot.sandbox.slack.state import describe
-from quotebot.sandbox.slack.suggestions import Suggestions
+from quotebot.sandbox.slack.workspace import Workspace, describe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from quotebot.sandbox.backstage import Backstage
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.salesforce import SalesforceService
     from quotebot.sandbox.slack.gestures import Gestures
     from quotebot.sandbox.slack.socket_mode import SocketMode
-    from quotebot.sandbox.slack.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
-RedeliveryKind = Literal["resend", "retry"]
-
-
-class Records(Protocol):
-    """Reader of the Salesforce records."""
-
-    def records(self, sobject: str) -> list[Json]:
-        """Return the records of one object as stored."""
-        ...
 
 
 class Control:
@@ -49,22 +38,17 @@ class Control:
         socket: SocketMode,
         weather: ArmedFaults,
         witness: Witness,
-        salesforce: Records,
+        salesforce: SalesforceService,
         backstage: Backstage,
     ) -> None:
         self._workspace = workspace
         self._gestures = gestures
-        self._suggestions = Suggestions(workspace, gestures, courier)
         self._courier = courier
         self._socket = socket
         self._weather = weather
         self._witness = witness
         self._salesforce = salesforce
         self._backstage = backstage
-
-    @property
-    def _clock(self) -> VirtualClock:
-        return self._workspace.clock
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes to mount."""
@@ -98,58 +82,59 @@ class Control:
         ]
 
     async def _slash(self, body: Body) -> Json:
-        return await self._gestures.slash(body.text("user"), body.text("channel"), body.text("command"), body.text("text", ""))
+        return await self._gestures.slash(
+            body.text("user"), body.text("channel"), body.text("command"), body.optional("text", str) or ""
+        )
 
     async def _action(self, body: Body) -> Json:
         user, action_id = body.text("user"), body.text("action_id")
-        block_id, value, values = body.optional_text("block_id"), body.anything("value"), body.mapping("values")
-        view_id = body.optional_text("view_id")
+        block_id, value, values = body.optional("block_id", str), body.anything("value"), body.optional("values", dict) or {}
+        view_id = body.optional("view_id", str)
         if view_id is not None:
             return await self._gestures.click_view(user, view_id, action_id, block_id=block_id, value=value, values=values)
-        if body.optional_text("message_ts") is None:
+        if body.optional("message_ts", str) is None:
             raise GestureError(400, "field 'message_ts' (with 'channel') or 'view_id' is missing: where the click happens")
         channel, ts = body.text("channel"), body.text("message_ts")
         return await self._gestures.click_message(
-            user, channel, ts, action_id, block_id=block_id, value=value, values=values, stale=body.flag("stale")
+            user, channel, ts, action_id, block_id=block_id, value=value, values=values, stale=bool(body.optional("stale", bool))
         )
 
     async def _submit(self, body: Body) -> Json:
-        return await self._gestures.submit(body.text("user"), body.text("view_id"), body.mapping("values"))
+        return await self._gestures.submit(body.text("user"), body.text("view_id"), body.optional("values", dict) or {})
 
     async def _message(self, body: Body) -> Json:
-        with_teams = body.optional_flag("with_teams") is not False
+        with_teams = body.optional("with_teams", bool) is not False
         return await self._gestures.write(
-            body.text("user"), body.text("channel"), body.text("text"), body.optional_text("thread_ts"), with_teams=with_teams
+            body.text("user"), body.text("channel"), body.text("text"), body.optional("thread_ts", str), with_teams=with_teams
         )
 
     async def _home(self, body: Body) -> Json:
         return await self._gestures.open_home(body.text("user"))
 
     async def _channel(self, body: Body) -> Json:
-        flags = {name: body.optional_flag(name) for name in ("archived", "restricted", "with_bot", "private", "shared", "pending")}
-        return self._gestures.change_channel(body.text("channel"), members=body.optional_texts("members"), **flags)
+        flags = {name: body.optional(name, bool) for name in ("archived", "restricted", "with_bot", "private", "shared", "pending")}
+        return self._gestures.change_channel(body.text("channel"), members=body.texts("members"), **flags)
 
     async def _shortcut(self, body: Body) -> Json:
         return await self._gestures.shortcut(
-            body.text("user"), body.text("callback_id"), body.optional_text("channel"), body.optional_text("message_ts")
+            body.text("user"), body.text("callback_id"), body.optional("channel", str), body.optional("message_ts", str)
         )
 
     async def _close(self, body: Body) -> Json:
         return await self._gestures.close_view(body.text("user"), body.text("view_id"))
 
     async def _suggest(self, body: Body) -> Json:
-        place = {name: body.optional_text(name) for name in ("view_id", "channel", "message_ts")}
-        return await self._suggestions.ask(body.text("user"), place, body.text("action_id"), body.text("value", ""))
+        place = {name: body.optional(name, str) for name in ("view_id", "channel", "message_ts")}
+        return await self._gestures.suggest(body.text("user"), place, body.text("action_id"), body.optional("value", str) or "")
 
     async def _redeliver(self, body: Body) -> Json:
-        request_id, kind = body.text("request_id"), body.text("kind", "resend")
-        times = body.optional_count("times")
+        request_id, kind, times = body.text("request_id"), body.optional("kind", str), body.count("times")
         times = 1 if times is None else times
         if not 1 <= times <= REDELIVERIES_MAX:
             raise GestureError(400, f"field 'times' must be from 1 to {REDELIVERIES_MAX}, not {times}")
-        if kind not in get_args(RedeliveryKind):
+        if kind not in (None, "resend", "retry"):
             raise GestureError(400, f"field 'kind' must be 'resend' or 'retry', not {kind!r}")
-        acks = await self._courier.redeliver(request_id, "resend" if kind == "resend" else "retry", times)
+        acks = await self._courier.redeliver(request_id, "retry" if kind == "retry" else "resend", times)
         return {"acks": [ack.body() for ack in acks]}
 
     async def _arm(self, body: Body) -> Json:
@@ -157,33 +142,31 @@ class Control:
         if (target == "socket") != (effect in SOCKET_EFFECTS):
             fitting = ", ".join(sorted(SOCKET_EFFECTS))
             raise GestureError(400, f"effect {effect!r} does not fit target {target!r}: the socket's are {fitting}, and only its")
+        delay, probability = body.optional("delay", float), body.optional("probability", float)
         try:
             fault = self._weather.arm(
                 target,
                 effect,
-                method=body.optional_text("method"),
-                times=body.optional_count("times"),
-                seconds=body.optional_number("seconds"),
-                retry_after=body.optional_count("retry_after"),
-                delay=body.number("delay", 5.0),
-                code=body.optional_text("code"),
-                probability=body.number("probability", 1.0),
+                method=body.optional("method", str),
+                times=body.count("times"),
+                seconds=body.optional("seconds", float),
+                retry_after=body.count("retry_after"),
+                delay=5.0 if delay is None else delay,
+                code=body.optional("code", str),
+                probability=1.0 if probability is None else probability,
             )
         except ValueError as error:
             raise GestureError(400, str(error)) from None
         return asdict(fault)
 
-    async def _clear_faults(self, request: web.Request) -> Json:
-        del request
+    async def _clear_faults(self, _request: web.Request) -> Json:
         self._weather.clear()
         return {"faults": []}
 
-    async def _faults(self, request: web.Request) -> list[Any]:
-        del request
+    async def _faults(self, _request: web.Request) -> list[Any]:
         return list(self._weather.describe())
 
-    async def _state(self, request: web.Request) -> Json:
-        del request
+    async def _state(self, _request: web.Request) -> Json:
         seen = describe(self._workspace, self._socket.connections)
         return {**seen, "app": listing(), "process": self._backstage.standing()}
 
@@ -200,13 +183,14 @@ class Control:
         except KeyError:
             raise GestureError(404, f"no Salesforce object {sobject!r}") from None
 
-    async def _read_clock(self, request: web.Request) -> Json:
-        del request
-        return {"offset_seconds": self._clock.offset_seconds, "now": self._clock.now()}
+    async def _read_clock(self, _request: web.Request) -> Json:
+        clock = self._workspace.clock
+        return {"offset_seconds": clock.offset_seconds, "now": clock.now()}
 
     async def _move_clock(self, body: Body) -> Json:
-        self._clock.move(body.number("offset_seconds"))
-        return {"offset_seconds": self._clock.offset_seconds, "now": self._clock.now()}
+        clock = self._workspace.clock
+        clock.move(body.required("offset_seconds", float))
+        return {"offset_seconds": clock.offset_seconds, "now": clock.now()}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Stream `change` events with the state's version; a comment every few seconds keeps the connection alive."""
@@ -222,5 +206,5 @@ class Control:
                 elif not await changes.after(version, HEARTBEAT_SECONDS):
                     await response.write(b": alive\n\n")
         except ConnectionError:
-            return response
+            pass  # the client has left
         return response

@@ -1,16 +1,22 @@
-"""Programmable faults of the local world: armed over the control API, applied by the services one request at a time."""
+"""Programmable faults of the local world: armed over the control API, applied by the services one request at a time.
+
+The catalogue puts every pair of target and effect into words.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.wire import Answer, Cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from quotebot.sandbox.request_log import Witness
 
 STATUSES = ("500", "502", "503", "504")  # for 5xx
 _CHANCES = 1_000_000
@@ -43,6 +49,7 @@ SOCKET_EFFECTS = frozenset(
         *("disconnect", "half_open", "reset"),
     }
 )
+HTTP_EFFECTS = frozenset(get_args(Effect)) - SOCKET_EFFECTS
 
 
 @dataclass(slots=True)
@@ -62,7 +69,7 @@ class Fault:
     delay: float = 5.0  # seconds, for slow, drip, delay_ack and out_of_order
     code: str | None = None  # for refused and refused_after; None is the service's most common one. For 5xx: 500, 502, 503, 504
     probability: float = 1.0  # that it applies to a matching request
-    hits: int = field(default=0)
+    hits: int = 0
 
     def matches(self, target: str, method: str, now: float) -> bool:
         """Tell whether this fault is still armed for such a request. `method` may be exact or a prefix ending in `*`."""
@@ -133,19 +140,13 @@ class ArmedFaults:
 
     def take(self, target: str, method: str, *, only: frozenset[str] | None = None) -> Fault | None:
         """Count one hit on the oldest matching fault and return it; `only` restricts the effects asked for."""
-        fault = self._next(target, method, only)
-        if fault is None or not self._strikes(fault):
-            return None
-        fault.hits += 1
-        return fault
+        return self._hit(self._next(target, method, only))
 
     def delay(self, target: str, method: str, *, only: frozenset[str]) -> float:
         """Return a request's delay in seconds: 0 unless its oldest matching fault is `slow`, which then counts a hit."""
         fault = self._next(target, method, only)
-        if fault is None or fault.effect != "slow" or not self._strikes(fault):
-            return 0.0
-        fault.hits += 1
-        return fault.delay
+        slow = self._hit(fault) if fault is not None and fault.effect == "slow" else None
+        return 0.0 if slow is None else slow.delay
 
     def clear(self) -> None:
         """Disarm every fault."""
@@ -184,8 +185,12 @@ class ArmedFaults:
             for fault in self._faults
         ]
 
-    def _strikes(self, fault: Fault) -> bool:
-        return fault.probability >= 1 or self._tokens.below(_CHANCES) < fault.probability * _CHANCES
+    def _hit(self, fault: Fault | None) -> Fault | None:
+        """Count a hit if the fault applies this time, by its probability."""
+        if fault is None or (fault.probability < 1 and self._tokens.below(_CHANCES) >= fault.probability * _CHANCES):
+            return None
+        fault.hits += 1
+        return fault
 
     def _next(self, target: str, method: str, only: frozenset[str] | None) -> Fault | None:
         if not self._faults:
@@ -194,3 +199,127 @@ class ArmedFaults:
         return next(
             (fault for fault in self._faults if fault.matches(target, method, now) and (only is None or fault.effect in only)), None
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Result of serving a request. `status` is the HTTP status or an error code, as in the request log."""
+
+    answer: Answer
+    applied: bool
+    status: int | str
+    key: str | None
+
+
+class Outages:
+    """Serves the requests to one system under the armed faults and records them in the request log."""
+
+    def __init__(self, system: Target, weather: ArmedFaults, witness: Witness) -> None:
+        self._system = system
+        self._weather = weather
+        self._witness = witness
+
+    def delay(self, method: str, effects: frozenset[str] = HTTP_EFFECTS) -> float:
+        """Return for how many seconds a request is delayed; this counts a hit of the fault."""
+        return self._weather.delay(self._system, method, only=effects)
+
+    def serve(
+        self,
+        method: str,
+        raw: bytes,
+        key: str | None,
+        apply: Callable[[Fault | None], Served],
+        *,
+        waited: bool,
+        effects: frozenset[str] = HTTP_EFFECTS,
+    ) -> Answer:
+        """Answer a request. Raises Cut.
+
+        `apply` serves it, or refuses or breaks the answer as the fault requires; connections are cut and answers drip here. `key`
+        names the request in the log if the connection is cut before.
+        """
+        fault = None if waited else self._weather.take(self._system, method, only=effects - {"slow"})
+        effect = "" if fault is None else fault.effect
+        if effect == "reset_before":
+            self._witness.record(self._system, method, key=key, applied=False, status=None, request=raw)
+            raise Cut
+        served = apply(fault)
+        seen = None if effect == "reset_after" else served.status
+        self._witness.record(self._system, method, key=served.key, applied=served.applied, status=seen, request=raw)
+        if effect == "reset_after":
+            raise Cut
+        return replace(served.answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else served.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One fault that can be armed. It applies to `requests` one by one, once and `now`, or for a time (`lasting`)."""
+
+    target: Target
+    effect: Effect
+    name: str
+    about: str
+    strikes: Literal["requests", "now", "lasting"] = "requests"
+
+
+_HTTP: tuple[tuple[Effect, str, str], ...] = (
+    ("5xx", "Out of order", "{0} answers 503 and does nothing."),
+    ("429", "Too many requests", "{0} answers 429 and says how long to wait; nothing is done."),
+    ("slow", "Slow", "{0} holds each request for five seconds, then serves it."),
+    ("reset_before", "Cut before", "The connection is cut before {0} has done anything."),
+    ("reset_after", "Cut after", "{0} does what was asked, then the connection is cut: nobody hears that it worked."),
+    ("malformed", "Unreadable answer", "{0} does what was asked and answers something that cannot be read."),
+    ("drip", "Dripping", "{0} does what was asked and answers one byte every five seconds."),
+    ("refused", "Refused by an error code", "{0} refuses with an error code of its own, as for a trouble that passes."),
+    ("refused_after", "Broken after", "{0} does what was asked and answers that something broke."),
+    ("auth_expired", "Login expired", "{0} refuses the credentials. The bot holds this class of work until somebody resumes it."),
+)
+_SYSTEMS: tuple[tuple[Target, str], ...] = (("salesforce", "Salesforce"), ("slack", "Slack"), ("llm", "The language model"))
+
+KINDS: tuple[Kind, ...] = (
+    *(Kind(target, effect, name, about.format(system)) for target, system in _SYSTEMS for effect, name, about in _HTTP),
+    Kind("socket", "drop_ack", "Lost acknowledgement", "The bot's acknowledgement never arrives: the person sees a failure."),
+    Kind(
+        "socket",
+        "delay_ack",
+        "Late acknowledgement",
+        "The acknowledgement arrives five seconds late: the person sees a failure.",
+    ),
+    Kind("socket", "out_of_order", "Out of order", "An envelope is overtaken by the next one, or comes five seconds late."),
+    Kind("socket", "refuse_ticket", "Refused ticket", "The next connection is refused at the door, as with a ticket used twice."),
+    Kind("socket", "too_many_websockets", "No place left", "The next connection is sent away: ten are open already."),
+    Kind("socket", "no_hello", "No greeting", "The next connection is accepted and then nothing comes over it."),
+    Kind("socket", "disconnect", "Disconnect", "Every live connection is closed, as when Slack moves its servers.", "now"),
+    Kind("socket", "reset", "Reset", "Every live connection is reset, as when a router forgets it.", "now"),
+    Kind(
+        "socket",
+        "half_open",
+        "Half open",
+        "The connections of this moment stay up and go mute: nothing comes through, and no error says so.",
+        "lasting",
+    ),
+)
+
+
+# Methods that a fault may be narrowed to: the bot's most frequent calls. Any other method can be typed.
+METHODS: dict[Target, tuple[str, ...]] = {
+    "slack": (
+        *("chat.postMessage", "chat.update", "chat.postEphemeral", "response_url", "files.getUploadURLExternal", "upload"),
+        *(
+            "files.completeUploadExternal",
+            "files.info",
+            "conversations.replies",
+            "conversations.history",
+            "views.open",
+            "views.publish",
+        ),
+    ),
+    "salesforce": ("oauth2/token", "composite/graph", "query"),
+    "llm": ("chat.completions",),
+    "socket": ("slash_commands", "interactive", "events_api", "link"),
+}
+
+
+def known() -> dict[str, object]:
+    """Return the catalogue, JSON-ready: `kinds` and, for each target, `methods`."""
+    return {"kinds": [asdict(kind) for kind in KINDS], "methods": {target: list(names) for target, names in METHODS.items()}}

@@ -5,12 +5,13 @@ Checkers trust it over the bot's own ledger, because the services themselves wri
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+
+from quotebot.sandbox.chance import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ class Witness:
         self._sightings: list[LoggedRequest] = []
         self._path = path
         self._now = now
-        self._changed: asyncio.Event | None = None  # created on demand: most entries have no waiter
+        self._changed = Signal()
 
     def record(
         self, system: str, method: str, *, key: str | None, applied: bool, status: int | str | None, request: bytes | str
@@ -59,9 +60,7 @@ class Witness:
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(asdict(sighting)) + "\n")
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        self._changed.fire()
         return sighting
 
     def since(self, seq: int = 0) -> list[LoggedRequest]:
@@ -70,6 +69,4 @@ class Witness:
 
     async def wait(self) -> None:
         """Return at the next entry."""
-        if self._changed is None:
-            self._changed = asyncio.Event()
         await self._changed.wait()

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from quotebot.sandbox.wire import Answer, Cut, Received
+from quotebot.sandbox.wire import Answer, Cut, Received, StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from quotebot.sandbox.wire import StandIn
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -34,7 +33,9 @@ def serving(
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        received = await read(request)
+        target = request.raw_path
+        url = f"{request.scheme}://{request.host}{target}" if target.startswith("/") else target
+        received = Received(request.method, url, request.headers, await request.read())
         seconds = stand_in.delay(received)
         if seconds > 0 and not await hold(seconds):
             return cut(request, reset=reset)
@@ -42,20 +43,11 @@ def serving(
             answer = stand_in.receive(received, waited=seconds > 0)
         except Cut:
             return cut(request, reset=reset)
-        return await _dripped(request, answer, hold) if answer.drip_seconds > 0 else _response(answer)
+        if answer.drip_seconds > 0:
+            return await _dripped(request, answer, hold)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body or None)
 
     return handle
-
-
-async def read(request: web.Request) -> Received:
-    """Read a request with its whole body."""
-    target = request.raw_path
-    url = f"{request.scheme}://{request.host}{target}" if target.startswith("/") else target
-    return Received(request.method, url, request.headers, await request.read())
-
-
-def _response(answer: Answer) -> web.Response:
-    return web.Response(status=answer.status, headers=answer.headers, body=answer.body or None)
 
 
 async def _dripped(request: web.Request, answer: Answer, hold: Callable[[float], Awaitable[bool]]) -> web.StreamResponse:

@@ -14,30 +14,26 @@ from aiohttp import web
 from quotebot.observability.loopback import only_local
 from quotebot.sandbox import web as page
 from quotebot.sandbox.backstage import Backstage
-from quotebot.sandbox.chance import Tokens
+from quotebot.sandbox.chance import Tokens, VirtualClock
 from quotebot.sandbox.control import Control
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
-from quotebot.sandbox.request_log import Witness
+from quotebot.sandbox.request_log import LoggedRequest, Witness
 from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.slack.clock import VirtualClock
-from quotebot.sandbox.slack.courier import Courier
+from quotebot.sandbox.slack.courier import Courier, Line
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
 from quotebot.sandbox.slack.gestures import Gestures
-from quotebot.sandbox.slack.rates import Rates
+from quotebot.sandbox.slack.limits import Rates
 from quotebot.sandbox.slack.socket_mode import SocketMode
-from quotebot.sandbox.slack.state import shown_files, shown_messages
 from quotebot.sandbox.slack.web_api import WebApi
-from quotebot.sandbox.slack.workspace import Workspace
+from quotebot.sandbox.slack.workspace import Workspace, shown_files, shown_messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from quotebot.sandbox.request_log import LoggedRequest
     from quotebot.sandbox.slack.errors import Json
-    from quotebot.sandbox.slack.line import Line
     from quotebot.sandbox.wire import Answer, Received, StandIn
 
 REQUEST_BYTES_MAX = 40 * 2**20
@@ -177,7 +173,7 @@ class World:
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()
-            self.slack.url = f"http://{_netloc(host, runner.addresses[0][1])}"
+            self.slack.url = f"http://{f'[{host}]' if ':' in host else host}:{runner.addresses[0][1]}"
             await self.salesforce.start()
         except BaseException:
             await self.stop()
@@ -206,13 +202,8 @@ class World:
             return self.salesforce
         return self.llm if received.path.startswith("/v1/") else self._web_api
 
-    async def _hang_up(self, app: web.Application) -> None:
+    async def _hang_up(self, _app: web.Application) -> None:
         """Close event streams and sockets, which would otherwise delay the shutdown."""
-        del app
         self.slack.changes.close()
         await self.backstage.close()
         await self.socket.close()
-
-
-def _netloc(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from quotebot.sandbox.backstage import Staff
-from quotebot.sandbox.bot_process import BotProcess
-from quotebot.sandbox.console import Console, ConsoleError
-from quotebot.sandbox.fault_catalogue import KINDS, METHODS
-from quotebot.sandbox.faults import SOCKET_EFFECTS, ArmedFaults, Effect, Target
-from quotebot.sandbox.ledger_feed import LedgerFeed
+from quotebot.sandbox.bot_process import BotProcess, Console, ConsoleError, LedgerFeed
+from quotebot.sandbox.faults import KINDS, METHODS, SOCKET_EFFECTS, ArmedFaults, Effect, Target
 from quotebot.sandbox.slack import web_api
 from tests.rig import eventually
 from tests.sandbox.conftest import DEADLINE_SECONDS, wired

@@ -11,9 +11,7 @@ import pytest
 from aiohttp import web
 
 from quotebot.sandbox.faults import ArmedFaults
-from quotebot.sandbox.llm import LlmService
-from quotebot.sandbox.llm.rules import understand
-from quotebot.sandbox.llm.shape import shaped
+from quotebot.sandbox.llm import LlmService, shaped, understand
 from quotebot.sandbox.request_log import Witness
 
 if TYPE_CHECKING:

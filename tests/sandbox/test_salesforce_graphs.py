@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.sandbox.salesforce.collections import CollectionsApi
 from quotebot.sandbox.salesforce.composite import CompositeApi
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.org import Org
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError
 from quotebot.sandbox.salesforce.rest import Call, RestApi
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
@@ -23,19 +22,17 @@ KEYS = st.sampled_from(["k1", "k2", "K1"])
 class Api:
     def __init__(self) -> None:
         self.org = Org(lambda: 0.0)
-        rest = RestApi(self.org)
-        self.composite = CompositeApi(self.org, rest)
-        self.collections = CollectionsApi(self.org, rest)
+        self.composite = CompositeApi(self.org, RestApi(self.org))
 
     def graphs(self, *graphs: list[dict[str, Any]]) -> list[Any]:
         body = {"graphs": [{"graphId": str(number), "compositeRequest": nodes} for number, nodes in enumerate(graphs)]}
-        answer = self.composite.graph(Call.parse("POST", f"{PLACE}/composite/graph", body)).body
+        answer = self.composite.serve(Call.parse("POST", f"{PLACE}/composite/graph", body)).body
         assert isinstance(answer, dict)
         found: list[Any] = answer["graphs"]
         return found
 
     def collection(self, verb: str, place: str, body: object = None) -> Any:
-        return self.collections.serve(Call.parse(verb, f"{PLACE}/composite/{place}", body)).body
+        return self.composite.serve(Call.parse(verb, f"{PLACE}/composite/{place}", body)).body
 
     def everything(self) -> dict[str, list[dict[str, object]]]:
         return {name: list(self.org.all(sobject)) for name, sobject in SCHEMA.items()}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from quotebot.sandbox.salesforce import soql
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-from quotebot.sandbox.salesforce.ids import long_form, record_id
 from quotebot.sandbox.salesforce.org import Org
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError
 from quotebot.sandbox.salesforce.schema import SCHEMA
+from quotebot.sandbox.salesforce.values import long_form, record_id
 
 QUOTE = SCHEMA["quote"]
 LINE = SCHEMA["quotelineitem"]

@@ -15,10 +15,9 @@ from simple_salesforce.exceptions import SalesforceError
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService, refusals
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
 from quotebot.sandbox.salesforce.org import Org
-from quotebot.sandbox.salesforce.rules import ValidationRule
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError, ValidationRule
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
 if TYPE_CHECKING:
@@ -157,12 +156,12 @@ async def test_a_login_can_be_refused_in_every_way_of_oauth(world: World, sessio
 async def test_a_spent_day_is_refused_until_there_is_more(world: World, session: requests.Session) -> None:
     def story() -> None:
         client = world.client(session)
-        world.service.limit_requests(2)
+        world.service._rest.allowance = 2
         for used in (1, 2):
             client.limits()
             assert (client.api_usage["api-usage"].used, client.api_usage["api-usage"].total) == (used, 2)
         assert refused_with(client.limits) == (403, "REQUEST_LIMIT_EXCEEDED")
-        world.service.limit_requests(10)
+        world.service._rest.allowance = 10
         assert client.limits()["DailyApiRequests"] == {"Max": 10, "Remaining": 7}
 
     await asyncio.to_thread(story)

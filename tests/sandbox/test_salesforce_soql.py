@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.sandbox.salesforce import soql
-from quotebot.sandbox.salesforce.dates import stretch
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.org import Org
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.salesforce.soql_grammar import parse
-from quotebot.sandbox.salesforce.soql_tree import (
+from quotebot.sandbox.salesforce.soql import stretch
+from quotebot.sandbox.salesforce.soql_grammar import (
     COMPARISONS,
     Comparison,
+    Condition,
     Count,
     Fields,
     Junction,
@@ -28,10 +28,13 @@ from quotebot.sandbox.salesforce.soql_tree import (
     Order,
     Path,
     Query,
-    write,
+    Selected,
+    Value,
+    parse,
 )
 
 EMPTY = Org()
+ESCAPED = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\b": r"\b", "\f": r"\f"}
 NAMES = st.sampled_from(["Id", "Name", "Quotebot_Key__c", "Count", "Fields", "Today", "x_1"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda names: Path(tuple(names)))
 MOMENTS = st.sampled_from(
@@ -59,6 +62,58 @@ def queries(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Query]:
     selected = st.lists(st.one_of(PATHS, st.sampled_from(["ALL", "CUSTOM"]).map(Fields), *parts), min_size=1, max_size=3)
     columns = st.just((Count(),)) | selected.map(tuple)
     return st.builds(Query, columns, NAMES, st.none() | CONDITIONS, ORDERS, NUMBERS, NUMBERS)
+
+
+def write(query: Query) -> str:
+    """Return a query as text; `parse` reads it back to the same tree."""
+    parts = ["SELECT", ", ".join(map(written_selected, query.selected)), "FROM", query.sobject]
+    if query.where is not None:
+        parts.append(f"WHERE {written_condition(query.where)}")
+    if query.order:
+        parts.append(f"ORDER BY {', '.join(map(written_order, query.order))}")
+    if query.limit is not None:
+        parts.append(f"LIMIT {query.limit}")
+    if query.offset is not None:
+        parts.append(f"OFFSET {query.offset}")
+    return " ".join(parts)
+
+
+def written_selected(selected: Selected) -> str:
+    if isinstance(selected, Path):
+        return ".".join(selected.names)
+    if isinstance(selected, Fields):
+        return f"FIELDS({selected.group})"
+    return "COUNT()" if isinstance(selected, Count) else f"({write(selected)})"
+
+
+def written_condition(condition: Condition) -> str:
+    if isinstance(condition, Comparison):
+        return f"{'.'.join(condition.path.names)} {condition.operator} {written_value(condition.value)}"
+    if isinstance(condition, Membership):
+        values = ", ".join(map(written_value, condition.values))
+        return f"{'.'.join(condition.path.names)} {'NOT ' * condition.negated}IN ({values})"
+    if isinstance(condition, Not):
+        return f"NOT {written_part(condition.condition)}"
+    return f" {condition.word} ".join(map(written_part, condition.conditions))
+
+
+def written_part(condition: Condition) -> str:
+    written = written_condition(condition)
+    return f"({written})" if isinstance(condition, Junction) else written
+
+
+def written_value(value: Value) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        return f"'{''.join(ESCAPED.get(character, character) for character in value)}'"
+    return value.text if isinstance(value, Moment) else f"{value:f}"
+
+
+def written_order(order: Order) -> str:
+    return ".".join(order.path.names) + " DESC" * order.descending + (f" NULLS {order.nulls}" if order.nulls else "")
 
 
 @given(queries(queries()))

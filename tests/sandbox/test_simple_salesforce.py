@@ -96,7 +96,7 @@ async def test_it_logs_in_writes_reads_upserts_queries_all_and_describes(
 async def test_it_logs_in_with_a_signed_assertion_and_with_a_password(
     service: SalesforceService, session: requests.Session, key: rsa.RSAPrivateKey
 ) -> None:
-    service.upload_certificate(public_pem(key))
+    service.login.upload_certificate(public_pem(key))
 
     def story() -> None:
         signed = Salesforce(username=USERNAME, consumer_key=CLIENT_ID, privatekey=private_pem(key), session=session)
@@ -123,7 +123,7 @@ async def test_an_assertion_that_is_not_ours_is_no_login(
     service: SalesforceService, session: requests.Session, key: rsa.RSAPrivateKey, changes: dict[str, str], code: str
 ) -> None:
     other = rsa.generate_private_key(65537, 2048) if "privatekey" in changes else key
-    service.upload_certificate(public_pem(key))
+    service.login.upload_certificate(public_pem(key))
     given: dict[str, Any] = {"username": USERNAME, "consumer_key": CLIENT_ID, **changes, "privatekey": private_pem(other)}
     with pytest.raises(SalesforceAuthenticationFailed) as refusal:
         await asyncio.to_thread(Salesforce, **given, session=session)
@@ -133,7 +133,7 @@ async def test_an_assertion_that_is_not_ours_is_no_login(
 def test_assertions_are_signed_with_rsa(tmp_path: Path) -> None:
     service = SalesforceService(Witness(), ArmedFaults(), tmp_path)
     with pytest.raises(ValueError, match="RSA"):
-        service.upload_certificate(public_pem(ec.generate_private_key(ec.SECP256R1())))
+        service.login.upload_certificate(public_pem(ec.generate_private_key(ec.SECP256R1())))
 
 
 async def test_the_soap_login_is_off_as_in_a_new_org(service: SalesforceService, session: requests.Session) -> None:

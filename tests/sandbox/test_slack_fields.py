@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from quotebot.sandbox.slack.elements import Found, state_object
-from quotebot.sandbox.slack.fields import REQUIRED, complaint, refusals
+from quotebot.sandbox.slack.elements import REQUIRED, Found, complaint, refusals, state_object
 
 TEXT = {"type": "plain_text_input", "min_length": 3, "max_length": 5}
 NUMBER = {"type": "number_input", "is_decimal_allowed": False, "min_value": "1", "max_value": "100"}

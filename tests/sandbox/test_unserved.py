@@ -11,10 +11,9 @@ import pytest
 
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
+from quotebot.sandbox.slack.courier import Ack
 from quotebot.sandbox.slack.directory import BOT_TOKEN
-from quotebot.sandbox.slack.forms import multipart
-from quotebot.sandbox.slack.line import Ack
-from quotebot.sandbox.wire import Answer, Cut, Received
+from quotebot.sandbox.wire import Answer, Cut, Received, multipart
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:

@@ -39,8 +39,6 @@ _IDENTITY = re.compile(r"/id/\w+/\w+|/services/oauth2/userinfo")
 _EVERYBODYS = ("login.salesforce.com", "test.salesforce.com")
 _ASSERTION_SECONDS_MAX = 300  # how far in the future an assertion may expire
 _ASSERTION_PARTS = 3
-_BAD_REQUEST = 400
-_FORBIDDEN = 403
 _SOAP_FAULT = """<?xml version="1.0" encoding="UTF-8"?>
 <soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:sf="urn:fault.partner.soap.sforce.com">
 <soapenv:Body><soapenv:Fault><faultcode>sf:INVALID_OPERATION</faultcode>
@@ -79,7 +77,8 @@ class Login:
         """Answer a request to one of these endpoints; None for any other."""
         authorization = received.header("Authorization")
         if received.path.startswith("/services/Soap/"):
-            return _soap_refused()
+            # A new org's answer to the SOAP login.
+            return Reply(500, _SOAP_FAULT.encode(), headers={"Content-Type": "text/xml;charset=UTF-8"})
         if _IDENTITY.fullmatch(received.path):
             return self.identity(authorization, received.origin)
         if received.verb != "POST" or received.path not in (TOKEN_PATH, _REVOKE_PATH):
@@ -94,7 +93,7 @@ class Login:
         if grant == JWT_GRANT:
             refusal = self._refused_assertion(fields.get("assertion", ""), base_url)
         elif grant in ("client_credentials", "password"):
-            refusal = _refused_client(*_credentials(fields, authorization)) or _refused_password(fields, grant)
+            refusal = _refused_client(fields, authorization)
         else:
             refusal = refused("unsupported_grant_type", "grant type not supported")
         return refusal or Reply(200, self._issued(base_url))
@@ -110,7 +109,7 @@ class Login:
     def identity(self, authorization: str | None, base_url: str) -> Reply:
         """Answer with the caller's identity."""
         if not self.accepts(authorization):
-            return Reply(_FORBIDDEN, b"Bad_OAuth_Token")
+            return Reply(403, b"Bad_OAuth_Token")
         return Reply(
             200,
             {
@@ -191,28 +190,21 @@ class Login:
         return True
 
 
-def refused(error: str, description: str, status: int = _BAD_REQUEST) -> Reply:
+def refused(error: str, description: str, status: int = 400) -> Reply:
     """Return an OAuth refusal."""
     return Reply(status, {"error": error, "error_description": description})
 
 
-def _soap_refused() -> Reply:
-    """Return a new org's answer to the SOAP login."""
-    return Reply(500, _SOAP_FAULT.encode(), headers={"Content-Type": "text/xml;charset=UTF-8"})
-
-
-def _refused_client(client_id: str, secret: str) -> Reply | None:
+def _refused_client(fields: Mapping[str, str], authorization: str | None) -> Reply | None:
+    client_id, secret = _credentials(fields, authorization)
     if not hmac.compare_digest(client_id.encode(), CLIENT_ID.encode()):
         return refused("invalid_client_id", "client identifier invalid")
     if not hmac.compare_digest(secret.encode(), CLIENT_SECRET.encode()):
         return refused("invalid_client", "invalid client credentials")
+    person = fields.get("username"), fields.get("password")
+    if fields["grant_type"] == "password" and person != (USERNAME, PASSWORD):
+        return refused("invalid_grant", "authentication failure")
     return None
-
-
-def _refused_password(fields: Mapping[str, str], grant: str) -> Reply | None:
-    if grant != "password" or (fields.get("username"), fields.get("password")) == (USERNAME, PASSWORD):
-        return None
-    return refused("invalid_grant", "authentication failure")
 
 
 def _credentials(fields: Mapping[str, str], authorization: str | None) -> tuple[str, str]:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import itertools
 import time
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.salesforce import files
-from quotebot.sandbox.salesforce.dates import written
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-from quotebot.sandbox.salesforce.ids import LONG_LENGTH, SHORT_LENGTH, long_form, record_id
-from quotebot.sandbox.salesforce.rules import Rules, refused
+from quotebot.sandbox.salesforce.refusals import Rules, SalesforceRefusalError, refusal
 from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject
-from quotebot.sandbox.salesforce.values import stored_form
+from quotebot.sandbox.salesforce.values import LONG_LENGTH, SHORT_LENGTH, long_form, record_id, stored_form, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 Record = dict[str, object]
-_BAD_REQUEST = 400
-_NOT_FOUND = 404
 _AUTO_NUMBERS = {"Quote": "QuoteNumber", "QuoteLineItem": "LineNumber"}
 _LINK = "ContentDocumentLink"
 _USERS = ("Integration", "Rep", "Manager", "Deal desk", "VP of sales", "CFO", "Legal", "Operator")
 _EMAIL_DOMAIN = "quotebot-sandbox.example"  # the addresses that the local Slack has for the same people
+FILE_TYPES: Mapping[str, str] = MappingProxyType({"pdf": "PDF", "txt": "TEXT", "png": "PNG", "csv": "CSV", "json": "JSON"})
 RUNNING_USER = record_id("005", 1)  # the integration user under which the API writes
 ORG_ID = record_id("00D", 1)
 
@@ -53,7 +51,8 @@ class Org:
         self._undo: list[tuple[str, str, Record | None]] | None = None
         self.rules = Rules()
         for name in _USERS:
-            self._add_user(name)
+            address = f"{name.lower().removesuffix(' of sales').replace(' ', '-')}@{_EMAIL_DOMAIN}"
+            self._insert(SCHEMA["user"], {"Name": name, "Username": address, "Email": address, "IsActive": True})
 
     def today(self) -> dt.date:
         """Return the org's date, in UTC."""
@@ -63,19 +62,19 @@ class Org:
         """Return the object's schema. Raises NOT_FOUND."""
         found = SCHEMA.get(name.lower())
         if found is None:
-            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise refusal("NOT_FOUND")
         return found
 
     def create(self, sobject: SObject, values: Mapping[str, object]) -> str:
         """Insert one record and return its id. Raises Salesforce's refusal."""
         if sobject.name == "ContentDocument":
-            raise refused("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support create")
+            raise SalesforceRefusalError("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support create", ())
         record = self._checked(sobject, values, creating=True)
         self.rules.check_rows(sobject.name, None, record, sobject.references)
         missing = [field.name for field in sobject.required if record.get(field.name) is None]
         if missing:
             raise SalesforceRefusalError(
-                _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(missing)}]", tuple(missing)
+                "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(missing)}]", tuple(missing)
             )
         for field in sobject.defaulted:
             if record.get(field.name) is None:
@@ -108,7 +107,7 @@ class Org:
         emptied = [name for name, value in changes.items() if value is None and not sobject.fields[name.lower()].nillable]
         if emptied:
             raise SalesforceRefusalError(
-                _BAD_REQUEST, "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(emptied)}]", tuple(emptied)
+                "REQUIRED_FIELD_MISSING", f"Required fields are missing: [{', '.join(emptied)}]", tuple(emptied)
             )
         now = self._timestamp()
         record = {**current, **changes, "LastModifiedDate": now, "SystemModstamp": now}
@@ -118,14 +117,14 @@ class Org:
         self._put(sobject, record_id_, record)
         if sobject.name == "ContentVersion" and record["IsLatest"]:  # the document's title follows its latest version
             document, document_id = SCHEMA["contentdocument"], str(record["ContentDocumentId"])
-            shown = {**self._tables[document.name][document_id], **files.document_of(record, record_id_)}
+            shown = {**self._tables[document.name][document_id], **_document_of(record, record_id_)}
             self._put(document, document_id, shown)
 
     def delete(self, sobject: SObject, record_id_: str) -> None:
         """Delete one record and its detail records."""
         current = self._alive(sobject, record_id_)
         if sobject.name in ("ContentVersion", "User"):
-            raise refused("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support delete")
+            raise SalesforceRefusalError("INVALID_TYPE_FOR_OPERATION", f"entity type {sobject.name} does not support delete", ())
         self.rules.check_rows(sobject.name, record_id_, _masters(sobject, current), sobject.references)
         for child_id, child_name in tuple(self._children.get(record_id_, {}).items()):
             self._put(SCHEMA[child_name.lower()], child_id, None)
@@ -136,7 +135,7 @@ class Org:
         for sobject in SCHEMA.values():
             if raw_id.startswith(sobject.prefix):
                 return sobject.name
-        raise refused("MALFORMED_ID", f"malformed id {raw_id}")
+        raise SalesforceRefusalError("MALFORMED_ID", f"malformed id {raw_id}", ())
 
     def resolve(self, sobject: SObject, raw_id: str) -> str:
         """Return the long form of an id taken from a URL. Raises MALFORMED_ID or NOT_FOUND."""
@@ -144,8 +143,8 @@ class Org:
         if found is not None and found.startswith(sobject.prefix):
             return found
         if len(raw_id) in (SHORT_LENGTH, LONG_LENGTH):
-            raise SalesforceRefusalError(_BAD_REQUEST, "MALFORMED_ID", f"malformed id {raw_id}")
-        raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise SalesforceRefusalError("MALFORMED_ID", f"malformed id {raw_id}")
+        raise refusal("NOT_FOUND")
 
     def find(self, sobject: SObject, field_name: str, value: str) -> str | None:
         """Return the id of the record with `value` in an external-id field; case does not matter.
@@ -155,7 +154,7 @@ class Org:
         field = sobject.field(field_name)
         if field is None or not field.external_id:
             raise SalesforceRefusalError(
-                _NOT_FOUND, "NOT_FOUND", f"Provided external ID field does not exist or is not accessible: {field_name}"
+                "NOT_FOUND", f"Provided external ID field does not exist or is not accessible: {field_name}", status=404
             )
         if field.unique:
             return self._unique.get((sobject.name, field.name, value.lower()))
@@ -169,14 +168,14 @@ class Org:
         """Return every field of one record, computed ones included. Raises NOT_FOUND."""
         record = self._tables[sobject.name].get(record_id_)
         if record is None:
-            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise refusal("NOT_FOUND")
         return self._view(sobject, record)
 
     def file(self, sobject: SObject, record_id_: str) -> bytes:
         """Return the bytes of a version of a file. Raises NOT_FOUND."""
         content = self._tables[sobject.name].get(record_id_, {}).get("VersionData")
         if not isinstance(content, bytes):
-            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise refusal("NOT_FOUND")
         return content
 
     def all(self, sobject: SObject, *, deleted: bool = False) -> Iterator[Record]:
@@ -213,8 +212,8 @@ class Org:
         if record is not None:
             return record
         if record_id_ in self._graveyard:
-            raise SalesforceRefusalError(_NOT_FOUND, "ENTITY_IS_DELETED", "entity is deleted", ())
-        raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise SalesforceRefusalError("ENTITY_IS_DELETED", "entity is deleted", (), status=404)
+        raise refusal("NOT_FOUND")
 
     def _checked(self, sobject: SObject, values: Mapping[str, object], *, creating: bool) -> Record:
         record: Record = {}
@@ -223,12 +222,9 @@ class Org:
                 continue
             field = sobject.field(name)
             if field is None:
-                raise SalesforceRefusalError(
-                    _BAD_REQUEST, "INVALID_FIELD", f"No such column '{name}' on sobject of type {sobject.name}"
-                )
+                raise SalesforceRefusalError("INVALID_FIELD", f"No such column '{name}' on sobject of type {sobject.name}")
             if not (field.createable if creating else field.updateable):
                 raise SalesforceRefusalError(
-                    _BAD_REQUEST,
                     "INVALID_FIELD_FOR_INSERT_UPDATE",
                     f"Unable to create/update fields: {field.name}. Please check the security settings of this field and verify "
                     "that it is read/write for your profile or permission set.",
@@ -239,18 +235,28 @@ class Org:
         return record
 
     def _publish(self, sobject: SObject, version: Record) -> str:
-        """Insert a version of a file, with its new or existing document and the requested link."""
-        content, title = version["VersionData"], version.get("Title")
+        """Insert a version of a file, with the fields derived from its bytes, its new or existing document and the requested link.
+
+        The first version of a file creates its ContentDocument; a ContentDocumentLink shows the document on a record.
+        """
+        content, path = version["VersionData"], PurePath(str(version["PathOnClient"]))
         if not isinstance(content, bytes):
             raise TypeError("a file is bytes")
-        version.update(files.described(content, str(version["PathOnClient"]), None if title is None else str(title)))
+        extension = path.suffix.removeprefix(".").lower()
+        version.update(
+            Title=version.get("Title") or path.stem,
+            FileExtension=extension or None,
+            FileType=FILE_TYPES.get(extension, "UNKNOWN"),
+            ContentSize=len(content),
+            Checksum=hashlib.md5(content, usedforsecurity=False).hexdigest(),
+        )
         document_id, document = version.get("ContentDocumentId"), SCHEMA["contentdocument"]
         earlier = [] if document_id is None else [row for row in self.all(sobject) if row["ContentDocumentId"] == document_id]
         version.update(VersionNumber=str(len(earlier) + 1), IsLatest=True)
         for row in earlier:
             self._put(sobject, str(row["Id"]), {**self._tables[sobject.name][str(row["Id"])], "IsLatest": False})
         version_id = self._insert(sobject, version)
-        fields = files.document_of(version, version_id)
+        fields = _document_of(version, version_id)
         if document_id is None:
             document_id = self._insert(document, fields)
             self._put(sobject, version_id, {**version, "ContentDocumentId": document_id})
@@ -261,10 +267,6 @@ class Org:
             share = {"LinkedEntityId": place, "ShareType": "V", "Visibility": "AllUsers"}
             self._insert(SCHEMA[_LINK.lower()], {"ContentDocumentId": document_id, **share})
         return version_id
-
-    def _add_user(self, name: str) -> None:
-        address = f"{name.lower().removesuffix(' of sales').replace(' ', '-')}@{_EMAIL_DOMAIN}"
-        self._insert(SCHEMA["user"], {"Name": name, "Username": address, "Email": address, "IsActive": True})
 
     def _timestamp(self) -> str:
         return written(dt.datetime.fromtimestamp(self._now(), dt.UTC))
@@ -277,7 +279,7 @@ class Org:
         value = str(record.get(name)).lower()
         for other_id, other in self._tables[sobject.name].items():
             if other_id != own_id and str(other.get(name)).lower() == value:
-                raise refused("DUPLICATES_DETECTED", "Use one of these records?")
+                raise SalesforceRefusalError("DUPLICATES_DETECTED", "Use one of these records?", ())
 
     def _refuse_other_book(self, sobject: SObject, record: Record) -> None:
         """Refuse a quote line whose price belongs to another price book than the quote's."""
@@ -286,23 +288,21 @@ class Org:
         entry = self._tables["PricebookEntry"][str(record["PricebookEntryId"])]
         quote = self._tables["Quote"][str(record["QuoteId"])]
         if entry["Pricebook2Id"] != quote.get("Pricebook2Id"):
-            message = "field integrity exception: PricebookEntryId (pricebook entry is in a different pricebook than the Quote)"
-            raise refused("FIELD_INTEGRITY_EXCEPTION", message, ("PricebookEntryId",))
-
-    def _target(self, field: Field, value: object) -> SObject | None:
-        """Return the target object of a reference; a polymorphic one is decided by the id."""
-        if not field.polymorphic:
-            return None if field.reference_to is None else SCHEMA[field.reference_to.lower()]
-        return next((sobject for sobject in SCHEMA.values() if str(value).startswith(sobject.prefix)), SCHEMA["user"])
+            raise SalesforceRefusalError(
+                "FIELD_INTEGRITY_EXCEPTION",
+                "field integrity exception: PricebookEntryId (pricebook entry is in a different pricebook than the Quote)",
+                ("PricebookEntryId",),
+            )
 
     def _refuse_dangling(self, field: Field, value: object) -> None:
-        target = None if value is None else self._target(field, value)
-        if target is None:
+        """Refuse a reference to no record; the target object of a polymorphic one is decided by the id."""
+        if value is None or not (field.polymorphic or field.reference_to):
             return
+        target = SCHEMA[(field.reference_to or "User").lower()]
+        if field.polymorphic:
+            target = next((sobject for sobject in SCHEMA.values() if str(value).startswith(sobject.prefix)), target)
         if not str(value).startswith(target.prefix):
-            raise SalesforceRefusalError(
-                _BAD_REQUEST, "MALFORMED_ID", f"{field.name}: id value of incorrect type: {value}", (field.name,)
-            )
+            raise SalesforceRefusalError("MALFORMED_ID", f"{field.name}: id value of incorrect type: {value}", (field.name,))
         if value in self._tables[target.name]:
             return
         code, message = (
@@ -310,14 +310,13 @@ class Org:
             if value in self._graveyard
             else ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
         )
-        raise SalesforceRefusalError(_BAD_REQUEST, code, message, (field.name,))
+        raise SalesforceRefusalError(code, message, (field.name,))
 
     def _refuse_duplicates(self, sobject: SObject, record: Record, own_id: str) -> None:
         for key in _unique_keys(sobject, record):
             holder = self._unique.get(key)
             if holder is not None and holder != own_id:
                 raise SalesforceRefusalError(
-                    _BAD_REQUEST,
                     "DUPLICATE_VALUE",
                     f"duplicate value found: {key[1]} duplicates value on record with id: {holder}",
                     (),
@@ -392,6 +391,12 @@ def _unique_keys(sobject: SObject, record: Record) -> list[tuple[str, str, str]]
 
 def _parents(sobject: SObject, record: Record) -> list[str]:
     return [str(record[field.name]) for field in sobject.masters if record.get(field.name)]
+
+
+def _document_of(version: Mapping[str, object], version_id: str) -> dict[str, object]:
+    """Return the fields of the document whose latest version this is."""
+    shared = ("Title", "Description", "FileExtension", "FileType", "ContentSize", "OwnerId")
+    return {**{name: version.get(name) for name in shared}, "LatestPublishedVersionId": version_id}
 
 
 def _masters(sobject: SObject, record: Record) -> Record:

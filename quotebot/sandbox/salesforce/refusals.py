@@ -1,20 +1,18 @@
-"""Refusals that can be armed by their error code: Salesforce's status and message for each.
+"""Refusals in Salesforce's format: the error, those that can be armed by their code, and the rules of an org that refuse a write.
 
-Record codes apply where a record is written: inside a composite or a graph that is one part of it, and the other parts are halted.
-All others refuse the whole request.
+An armed record code applies where a record is written: inside a composite or a graph that is one part of it, and the other parts
+are halted. All others refuse the whole request.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-_BAD_REQUEST = 400
 DEFAULT = "UNABLE_TO_LOCK_ROW"
 _RECORD_FIELD = "Name"  # the field that a refusal names, if it names one
 _RULE = "A rule of this org does not allow it"
@@ -84,6 +82,24 @@ OF_LOGINS: Mapping[str, tuple[int, str]] = MappingProxyType(
 CODES: frozenset[str] = frozenset({*_OF_RECORDS, *_OF_REQUESTS, *OF_LOGINS})
 
 
+class SalesforceRefusalError(Exception):
+    """One refusal: `errorCode`, message, the fields it names and HTTP `status`, as one element of Salesforce's error list."""
+
+    def __init__(self, code: str, message: str, fields: tuple[str, ...] | None = None, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.fields = fields
+
+    def body(self) -> list[dict[str, object]]:
+        """Return the JSON body: a list of one error; `fields` is left out where Salesforce leaves it out."""
+        error: dict[str, object] = {"message": self.message, "errorCode": self.code}
+        if self.fields is not None:
+            error["fields"] = list(self.fields)
+        return [error]
+
+
 def of_a_record(code: str) -> bool:
     """Tell whether the code refuses a record rather than a whole request."""
     return code in _OF_RECORDS
@@ -93,6 +109,64 @@ def refusal(code: str) -> SalesforceRefusalError:
     """Return the refusal with that code; an unknown code refuses the whole request, with status 400."""
     if code in _OF_RECORDS:
         status, message, names_field = _OF_RECORDS[code]
-        return SalesforceRefusalError(status, code, message, (_RECORD_FIELD,) if names_field else ())
-    status, message = _OF_REQUESTS.get(code, (_BAD_REQUEST, "The request was refused"))
-    return SalesforceRefusalError(status, _SAID_AS.get(code, code), message)
+        return SalesforceRefusalError(code, message, (_RECORD_FIELD,) if names_field else (), status=status)
+    status, message = _OF_REQUESTS.get(code, (400, "The request was refused"))
+    return SalesforceRefusalError(_SAID_AS.get(code, code), message, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRule:
+    """An admin's rule: a record of `sobject` for which `broken` is true is refused with `message`, shown at `field` if any.
+
+    As a `trigger` it is the customer's Apex code that fails.
+    """
+
+    sobject: str
+    message: str
+    broken: Callable[[Mapping[str, object]], bool]
+    field: str | None = None
+    trigger: bool = False
+
+
+@dataclass(slots=True)
+class Rules:
+    """The present configuration. Record ids are in their long form, objects are named as in the schema."""
+
+    validations: list[ValidationRule] = field(default_factory=list)
+    duplicate_fields: dict[str, str] = field(default_factory=dict)  # a duplicate rule: object -> field that must differ
+    locked: set[str] = field(default_factory=set)  # records in an approval process
+    busy: set[str] = field(default_factory=set)  # rows locked by another transaction
+    unshared: set[str] = field(default_factory=set)  # records that the integration user may read but not change
+    refuse_next: SalesforceRefusalError | None = None  # the refusal of the next write
+
+    def check_rows(self, sobject: str, own_id: str | None, changes: Mapping[str, object], references: frozenset[str]) -> None:
+        """Refuse a write to a row, or below a row, that is locked, busy or unshared. `references` name fields of `changes`."""
+        if self.refuse_next is not None:
+            armed, self.refuse_next = self.refuse_next, None
+            raise armed
+        touched = {str(value) for name, value in changes.items() if name in references and value is not None}
+        if own_id in self.locked:
+            raise refusal("ENTITY_IS_LOCKED")
+        if own_id in self.unshared:
+            raise refusal("INSUFFICIENT_ACCESS_OR_READONLY")
+        if touched & self.unshared:
+            raise SalesforceRefusalError(
+                "INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY",
+                f"insufficient access rights on cross-reference id: {min(touched & self.unshared)}",
+                (),
+            )
+        held = (touched | {own_id or sobject}) & self.busy
+        if held:
+            raise SalesforceRefusalError(
+                "UNABLE_TO_LOCK_ROW",
+                f"unable to obtain exclusive access to this record or {len(held)} records: {','.join(sorted(held))}",
+                (),
+            )
+
+    def check_record(self, sobject: str, record: Mapping[str, object]) -> None:
+        """Refuse a record that breaks a rule or makes a trigger fail."""
+        for rule in self.validations:
+            if rule.sobject != sobject or not rule.broken(record):
+                continue
+            code = "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY" if rule.trigger else "FIELD_CUSTOM_VALIDATION_EXCEPTION"
+            raise SalesforceRefusalError(code, rule.message, (rule.field,) if rule.field else ())

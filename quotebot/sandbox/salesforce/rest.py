@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from quotebot.sandbox.salesforce import dates, soql
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-from quotebot.sandbox.salesforce.ids import record_id as cursor_id
-from quotebot.sandbox.salesforce.org import MatchesError
+from quotebot.sandbox.salesforce import soql
+from quotebot.sandbox.salesforce.org import MatchesError, Org, Record
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError, refusal
 from quotebot.sandbox.salesforce.schema import SCHEMA, SObject
+from quotebot.sandbox.salesforce.values import record_id as cursor_id
+from quotebot.sandbox.salesforce.values import written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.sandbox.salesforce.org import Org, Record
 
 DAILY_LIMIT = 100_000
 BATCH_MAX = 2_000  # records of a query in one answer
@@ -27,8 +25,6 @@ _BATCH_MIN = 200
 _BATCH_WISH = re.compile(r"batchSize\s*=\s*(\d+)", re.IGNORECASE)
 _MULTIPLE_CHOICES = 300
 _WRITES = frozenset({"POST", "PATCH", "DELETE"})
-_NOT_FOUND = 404
-_BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +38,11 @@ class Reply:
     body: object = None
     applied: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: SalesforceRefusalError) -> Reply:
+        """Return the answer that reports a refusal."""
+        return cls(error.status, error.body())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Call:
         parts = urlsplit(url)
         segments = [unquote(segment) if "%" in segment else segment for segment in parts.path.split("/") if segment]
         if len(segments) < 4 or segments[:2] != ["services", "data"] or not segments[2].startswith("v"):  # noqa: PLR2004 -- services/data/version/resource
-            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise refusal("NOT_FOUND")
         params = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
         if params.get("_HttpMethod") and method == "POST":
             method = params["_HttpMethod"].upper()
@@ -76,45 +77,17 @@ class Call:
         return "/".join(self.path[:2])
 
 
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    """A query that is answered in batches of `size` rows."""
-
-    rows: list[Record]
-    size: int
-
-
-def to_json(body: object) -> bytes:
-    """Encode a body as Salesforce does: numbers of records are doubles."""
-    return json.dumps(body, default=_double, ensure_ascii=False).encode()
-
-
-def json_ready(record: Record) -> Record:
-    """Return the record with its Decimals as doubles."""
-    return {name: float(value) if isinstance(value, Decimal) else value for name, value in record.items()}
-
-
-def _double(value: object) -> float:
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
 class RestApi:
     """Answers one call at a time; every refusal is raised as SalesforceRefusalError."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
-        self._cursors: dict[str, _Cursor] = {}
+        self._cursors: dict[str, tuple[list[Record], int]] = {}  # rows of a long query, and how many go into one answer
         self.served = 0  # calls against the daily limit
         self.allowance = DAILY_LIMIT
 
-    def serve(self, call: Call) -> Reply:
+    def serve(self, call: Call) -> Reply:  # noqa: C901, PLR0911, PLR0912 -- one case per resource
         """Answer one call other than the composite ones."""
-        return self._about_all(call) or self._of_one(call)
-
-    def _about_all(self, call: Call) -> Reply | None:  # noqa: PLR0911 -- one return per resource
-        """Answer a call about the org, about queries or about objects."""
         match (call.method, call.path):
             case ("GET", ("sobjects",)):
                 sobjects = [sobject.summary(call.version) for sobject in SCHEMA.values()]
@@ -129,11 +102,6 @@ class RestApi:
                 return Reply(200, self._org.sobject(name).describe())
             case ("GET", ("sobjects", name)):
                 return Reply(200, {"objectDescribe": self._org.sobject(name).summary(), "recentItems": []})
-        return None
-
-    def _of_one(self, call: Call) -> Reply:
-        """Answer a call about records of one object."""
-        match (call.method, call.path):
             case ("POST", ("sobjects", name)):
                 return self._create(call, self._org.sobject(name))
             case ("GET", ("sobjects", name, "updated" | "deleted" as which)):
@@ -149,7 +117,7 @@ class RestApi:
             case (_, ("sobjects" | "query" | "limits", *_)) if call.method not in ("GET", *_WRITES):
                 raise _method_not_allowed(call.method)
             case _:
-                raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+                raise refusal("NOT_FOUND")
 
     def _query(self, call: Call) -> Reply:
         text = call.params.get("q", "")
@@ -163,28 +131,28 @@ class RestApi:
         if len(rows) <= size:
             return Reply(200, {"totalSize": len(rows), "done": True, "records": rows})
         cursor = cursor_id("01g", len(self._cursors) + 1)
-        self._cursors[cursor] = _Cursor(rows, size)
+        self._cursors[cursor] = rows, size
         return self._more(call, f"{cursor}-0")
 
     def _more(self, call: Call, locator: str) -> Reply:
         """Answer one batch of a long query: a locator consists of the cursor and the start of the batch."""
         name, _, place = locator.rpartition("-")
-        cursor = self._cursors.get(name)
-        if cursor is None or not place.isdecimal() or int(place) >= len(cursor.rows):
-            raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_QUERY_LOCATOR", "invalid query locator")
-        end = int(place) + cursor.size
-        done = end >= len(cursor.rows)
+        rows, size = self._cursors.get(name, ([], 0))
+        if not place.isdecimal() or int(place) >= len(rows):
+            raise refusal("INVALID_QUERY_LOCATOR")
+        end = int(place) + size
+        done = end >= len(rows)
         following = {} if done else {"nextRecordsUrl": f"/services/data/{call.version}/query/{name}-{end}"}
-        rows = cursor.rows[int(place) : end]
-        return Reply(200, {"totalSize": len(cursor.rows), "done": done, **following, "records": rows})
+        return Reply(200, {"totalSize": len(rows), "done": done, **following, "records": rows[int(place) : end]})
 
     def _changed(self, call: Call, sobject: SObject, which: str) -> Reply:
         """Return the records that were written, or deleted, between `start` and `end`."""
         try:
-            start, end = (dates.written(dt.datetime.fromisoformat(call.params[name])) for name in ("start", "end"))
+            start, end = (written(dt.datetime.fromisoformat(call.params[name])) for name in ("start", "end"))
         except (KeyError, ValueError):
-            message = "start and end must be dates with a time and an offset"
-            raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_REPLICATION_DATE", message) from None
+            raise SalesforceRefusalError(
+                "INVALID_REPLICATION_DATE", "start and end must be dates with a time and an offset"
+            ) from None
         records = self._org.deleted(sobject) if which == "deleted" else self._org.all(sobject)
         found = [record for record in records if start <= str(record["SystemModstamp"]) < end]
         if which == "updated":
@@ -219,19 +187,20 @@ class RestApi:
         if call.method in ("PATCH", "POST"):
             return self._upsert(call, sobject, field_name, value, found)
         if found is None:
-            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise refusal("NOT_FOUND")
         return self._by_id(call, sobject, found)
 
     def _upsert(self, call: Call, sobject: SObject, field_name: str, value: str, found: str | None) -> Reply:
         values = _record_body(call)
         if any(name.lower() == field_name.lower() for name in values):
-            message = f"The {field_name} field should not be specified in the sobject data."
-            raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_FIELD", message, (field_name,))
+            raise SalesforceRefusalError(
+                "INVALID_FIELD", f"The {field_name} field should not be specified in the sobject data.", (field_name,)
+            )
         if found is not None:
             self._org.update(sobject, found, values)
             return Reply(200, {"id": found, "success": True, "errors": [], "created": False}, applied=True)
         if call.params.get("updateOnly", "").lower() == "true":
-            raise SalesforceRefusalError(_NOT_FOUND, "NOT_FOUND", "The requested resource does not exist")
+            raise refusal("NOT_FOUND")
         new_id = self._org.create(sobject, {**values, field_name: value})
         return Reply(201, {"id": new_id, "success": True, "errors": [], "created": True}, applied=True)
 
@@ -244,8 +213,7 @@ class RestApi:
         for name in call.params["fields"].split(","):
             field_ = sobject.field(name.strip())
             if field_ is None:
-                message = f"No such column '{name.strip()}' on sobject of type {sobject.name}"
-                raise SalesforceRefusalError(_BAD_REQUEST, "INVALID_FIELD", message)
+                raise SalesforceRefusalError("INVALID_FIELD", f"No such column '{name.strip()}' on sobject of type {sobject.name}")
             selected[field_.name] = record[field_.name]
         return selected
 
@@ -258,8 +226,8 @@ def _attributes(place: str, name: str, record: Record) -> Record:
 def _record_body(call: Call) -> dict[str, object]:
     if isinstance(call.body, dict):
         return call.body
-    raise SalesforceRefusalError(_BAD_REQUEST, "JSON_PARSER_ERROR", "The HTTP entity body is required and must be one JSON object")
+    raise SalesforceRefusalError("JSON_PARSER_ERROR", "The HTTP entity body is required and must be one JSON object")
 
 
 def _method_not_allowed(method: str) -> SalesforceRefusalError:
-    return SalesforceRefusalError(405, "METHOD_NOT_ALLOWED", f"HTTP Method '{method}' not allowed.")
+    return SalesforceRefusalError("METHOD_NOT_ALLOWED", f"HTTP Method '{method}' not allowed.", status=405)

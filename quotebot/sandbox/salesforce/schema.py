@@ -343,12 +343,8 @@ SCHEMA: Mapping[str, SObject] = MappingProxyType({sobject.name.lower(): sobject 
 def children_of(parent: SObject) -> list[tuple[str, SObject, Field]]:
     """Return the references to an object: the relationship's name (QuoteLineItems), the object, its reference."""
     return [
-        (_plural(child.name), child, link)
+        (f"{child.name[:-1]}ies" if child.name.endswith("y") else f"{child.name}s", child, link)
         for child in SCHEMA.values()
         for link in child.fields.values()
         if link.reference_to == parent.name and link.name == f"{parent.name}Id"
     ]
-
-
-def _plural(name: str) -> str:
-    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"

@@ -7,7 +7,6 @@ import base64
 import json
 import re
 import time
-from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,31 +15,24 @@ from aiohttp import web
 
 from quotebot.observability.loopback import has_own_host, is_from_here, page_refused
 from quotebot.sandbox.chance import Tokens
-from quotebot.sandbox.salesforce.collections import CollectionsApi
+from quotebot.sandbox.faults import HTTP_EFFECTS, ArmedFaults, Fault, Outages, Served
 from quotebot.sandbox.salesforce.composite import CompositeApi
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET, TOKEN_PATH, Login, refused
-from quotebot.sandbox.salesforce.org import Org
-from quotebot.sandbox.salesforce.refusals import DEFAULT, OF_LOGINS, of_a_record, refusal
-from quotebot.sandbox.salesforce.rest import Call, Reply, RestApi, json_ready, to_json
-from quotebot.sandbox.salesforce.schema import SCHEMA
+from quotebot.sandbox.salesforce.org import Org, Record
+from quotebot.sandbox.salesforce.refusals import DEFAULT, OF_LOGINS, SalesforceRefusalError, of_a_record, refusal
+from quotebot.sandbox.salesforce.rest import Call, Reply, RestApi
+from quotebot.sandbox.salesforce.schema import SCHEMA, SObject
 from quotebot.sandbox.salesforce.tls import make_server_context
 from quotebot.sandbox.salesforce.tunnel import Tunnel
 from quotebot.sandbox.serving import serving
-from quotebot.sandbox.slack.forms import multipart
-from quotebot.sandbox.wire import Answer, Cut
+from quotebot.sandbox.wire import Answer, Received, multipart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from quotebot.observability.loopback import Handler
-    from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.salesforce.org import Record
-    from quotebot.sandbox.salesforce.rules import Rules
-    from quotebot.sandbox.salesforce.schema import SObject
-    from quotebot.sandbox.wire import Received
 
 _LOOPBACK = "127.0.0.1"
 _BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -56,10 +48,6 @@ _VERSION_NAMES = frozenset(f"v{version['version']}" for version in _VERSIONS)
 _MAINTENANCE = b"<!DOCTYPE html><html><head><title>We are down for maintenance</title></head><body>Sorry!</body></html>"
 _RETIRED = re.compile(r"/services/data/v(?:[7-9]|[12]\d|30)\.0(?:/|$)")
 _READS = frozenset({"GET", "HEAD"})
-_API_EFFECTS = frozenset(
-    {"429", "5xx", "slow", "reset_before", "reset_after", "malformed", "drip", "refused", "refused_after", "auth_expired"}
-)
-_LOGIN_EFFECTS = _API_EFFECTS - {"auth_expired"}  # an expired session does not stop a new login
 
 
 class SalesforceService:
@@ -75,27 +63,22 @@ class SalesforceService:
         now: Callable[[], float] = time.time,
         tokens: Tokens | None = None,
     ) -> None:
-        self._witness = witness
         self._weather = weather
+        self._outages = Outages("salesforce", weather, witness)
         self._data_dir = data_dir
         self._port = port
         self._org = Org(now)
+        self.rules = self._org.rules  # further reactions of the org to a write: its admin's rules, its locks
         self._rest = RestApi(self._org)
         self._composite = CompositeApi(self._org, self._rest)
-        self._collections = CollectionsApi(self._org, self._rest)
         self._tunnel = Tunnel()
-        self._login = Login(now, Tokens() if tokens is None else tokens)
+        self.login = Login(now, Tokens() if tokens is None else tokens)
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.url = ""
         self.plain_url = ""
         self.proxy_url = ""
         self.ca_file = ""
-
-    @property
-    def rules(self) -> Rules:
-        """Further reactions of the org to a write: its admin's rules, its locks."""
-        return self._org.rules
 
     async def start(self) -> None:
         """Make the certificates, then serve: `url` over TLS, `plain_url` without, `proxy_url` for *.salesforce.com.
@@ -117,14 +100,6 @@ class SalesforceService:
         await self._tunnel.start(runner.addresses[0][1])
         self.proxy_url = self._tunnel.url
         self.ca_file = str(ca_file)
-
-    def upload_certificate(self, pem: bytes) -> None:
-        """Accept assertions signed by the owner of this RSA certificate or public key. Raises ValueError."""
-        self._login.upload_certificate(pem)
-
-    def limit_requests(self, allowance: int) -> None:
-        """Set the org's daily limit of requests."""
-        self._rest.allowance = allowance
 
     async def stop(self) -> None:
         """Stop serving; requests held by a `slow` fault are dropped unanswered."""
@@ -155,49 +130,48 @@ class SalesforceService:
         return [self._stored(SCHEMA[sobject.lower()], record) for record in self._org.all(SCHEMA[sobject.lower()])]
 
     def _stored(self, sobject: SObject, record: Record) -> Record:
-        """Return a record JSON-ready, with a file's bytes in base64 where the API gives their URL."""
-        if "VersionData" not in record:
-            return json_ready(record)
-        content = self._org.file(sobject, str(record["Id"]))
-        return {**json_ready(record), "VersionData": base64.b64encode(content).decode()}
+        """Return a record JSON-ready: Decimals as doubles, a file's bytes in base64 where the API gives their URL."""
+        shown = {name: float(value) if isinstance(value, Decimal) else value for name, value in record.items()}
+        if "VersionData" in shown:
+            shown["VersionData"] = base64.b64encode(self._org.file(sobject, str(record["Id"]))).decode()
+        return shown
 
     def delay(self, received: Received) -> float:
         """Return for how many seconds this request is delayed."""
-        method = _method_name(received)
-        return self._weather.delay("salesforce", method, only=self._effects(method))
+        method = _method_name(received.verb, received.path, received.target)
+        return self._outages.delay(method, self._effects(method))
 
     def receive(self, received: Received, *, waited: bool = False) -> Answer:
         """Answer one request. Raises Cut."""
-        method = _method_name(received)
-        fault = None if waited else self._weather.take("salesforce", method, only=self._effects(method) - {"slow"})
-        effect = fault.effect if fault is not None else None
-        if effect == "reset_before":
-            self._record(received, method, applied=False, status=None)
-            raise Cut
-        reply = self._refused_by(fault, received) if fault is not None else None
-        if reply is None:
-            reply = self._served(received)
-        self._org.rules.refuse_next = None
-        if effect == "reset_after":
-            self._record(received, method, applied=reply.applied, status=None)
-            raise Cut
-        if effect == "malformed":
-            self._record(received, method, applied=reply.applied, status=200)
-            return Answer(200, {"Content-Type": "text/html"}, _MAINTENANCE)
-        if fault is not None and effect == "refused_after":
-            broken = refusal(fault.code or "UNKNOWN_EXCEPTION")
-            reply = Reply(broken.status, broken.body(), applied=reply.applied)
-        self._record(received, method, applied=reply.applied, status=reply.status)
-        answer = self._answer(reply)
-        return replace(answer, drip_seconds=fault.delay) if fault is not None and effect == "drip" else answer
+        method = _method_name(received.verb, received.path, received.target)
+        key = _key(received)
+
+        def apply(fault: Fault | None) -> Served:
+            effect = None if fault is None else fault.effect
+            try:
+                reply = (None if fault is None else self._refused_by(fault, received)) or self._served(received)
+            except SalesforceRefusalError as error:
+                reply = Reply.of(error)
+            self.rules.refuse_next = None
+            if effect == "malformed":
+                return Served(Answer(200, {"Content-Type": "text/html"}, _MAINTENANCE), reply.applied, 200, key)
+            if fault is not None and effect == "refused_after":
+                broken = refusal(fault.code or "UNKNOWN_EXCEPTION")
+                reply = Reply(broken.status, broken.body(), applied=reply.applied)
+            return Served(self._answer(reply), reply.applied, reply.status, key)
+
+        # The body of a login contains the secret: not even its hash is logged.
+        seen = b"" if method == "oauth2/token" else received.body
+        return self._outages.serve(method, seen, key, apply, waited=waited, effects=self._effects(method))
 
     def _effects(self, method: str) -> frozenset[str]:
         """Return the fault effects that may apply to a call of the method."""
         if method != "oauth2/token":
-            return _API_EFFECTS
+            return HTTP_EFFECTS
         armed = self._weather.armed("salesforce")
         aimed = any(fault.method == method and fault.effect == "auth_expired" for fault in armed)
-        return _API_EFFECTS if aimed else _LOGIN_EFFECTS
+        # An expired session does not stop a new login.
+        return HTTP_EFFECTS if aimed else HTTP_EFFECTS - {"auth_expired"}
 
     async def _hold(self, seconds: float) -> bool:
         """Wait; returns False at once when the world stops."""
@@ -208,10 +182,11 @@ class SalesforceService:
         return False
 
     def _refused_by(self, fault: Fault, received: Received) -> Reply | None:
+        """Return or raise the refusal that a fault requires before the request is served."""
         if fault.effect == "refused":
             return self._refused_with(fault.code or DEFAULT, received)
         if fault.effect == "429":
-            error = SalesforceRefusalError(429, "REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded.")
+            error = refusal("REQUEST_LIMIT_EXCEEDED")
             return Reply(429, error.body(), headers={"Retry-After": str(1 if fault.retry_after is None else fault.retry_after)})
         if fault.effect == "5xx":
             return Reply(int(fault.code or 503), refusal("SERVER_UNAVAILABLE").body())
@@ -219,65 +194,41 @@ class SalesforceService:
             return None
         if fault.method == "oauth2/token":
             return refused("invalid_client", "invalid client credentials")
-        self._login.expire_all()
-        return _session_expired()
+        self.login.expire_all()
+        raise refusal("INVALID_SESSION_ID")
 
     def _refused_with(self, code: str, received: Received) -> Reply | None:
         """Refuse with an error code; None if the org refuses it later, when the request writes a record."""
         if code in OF_LOGINS:
             status, description = OF_LOGINS[code]
             return refused(code, description, status)
-        found = refusal(code)
-        if of_a_record(code) and received.verb not in _READS:
-            self._org.rules.refuse_next = found
-            return None
-        return Reply(found.status, found.body())
+        if not of_a_record(code) or received.verb in _READS:
+            raise refusal(code)
+        self.rules.refuse_next = refusal(code)
+        return None
 
     def _served(self, received: Received) -> Reply:
-        login = self._login.serve(received)
+        login = self.login.serve(received)
         if login is not None:
             return login
         if received.path.rstrip("/") == "/services/data":
             return Reply(200, list(_VERSIONS))
-        stranger = self._unknown_caller(received.header("Authorization"))
-        if stranger is not None:
-            return stranger
+        authorization = received.header("Authorization")
+        if not self.login.accepts(authorization):
+            readable = not authorization or authorization.lower().startswith(("bearer ", "oauth "))
+            raise refusal("INVALID_SESSION_ID" if readable else "INVALID_AUTH_HEADER")
         if self._rest.served >= self._rest.allowance:
-            error = refusal("REQUEST_LIMIT_EXCEEDED")
-            return Reply(error.status, error.body())
+            raise refusal("REQUEST_LIMIT_EXCEEDED")
         self._rest.served += 1
-        try:
-            return self._resource(received)
-        except SalesforceRefusalError as error:
-            return Reply(error.status, error.body())
-
-    def _unknown_caller(self, authorization: str) -> Reply | None:
-        """Return the refusal of a caller without a session."""
-        if self._login.accepts(authorization):
-            return None
-        if not authorization or authorization.lower().startswith(("bearer ", "oauth ")):
-            return _session_expired()
-        error = refusal("INVALID_AUTH_HEADER")
-        return Reply(error.status, error.body())
+        return self._resource(received)
 
     def _resource(self, received: Received) -> Reply:
         if _RETIRED.match(received.path):
             raise refusal("UNSUPPORTED_API_VERSION")
         call = Call.parse(received.verb, received.target, _body(received), received.header("Sforce-Query-Options"))
         if call.version not in _VERSION_NAMES:
-            raise SalesforceRefusalError(404, "NOT_FOUND", "The requested resource does not exist")
-        if call.method == "POST" and call.path == ("composite", "graph"):
-            return self._composite.graph(call)
-        if call.method == "POST" and call.path == ("composite",):
-            return self._composite.composite(call)
-        if call.path[0] == "composite":
-            return self._collections.serve(call)
-        return self._rest.serve(call)
-
-    def _record(self, received: Received, method: str, *, applied: bool, status: int | None) -> None:
-        # The body of a login contains the secret: not even its hash is logged.
-        seen = b"" if method == "oauth2/token" else received.body
-        self._witness.record("salesforce", method, key=_key(received), applied=applied, status=status, request=seen)
+            raise refusal("NOT_FOUND")
+        return self._composite.serve(call) if call.path[0] == "composite" else self._rest.serve(call)
 
     def _answer(self, reply: Reply) -> Answer:
         headers = {"Sforce-Limit-Info": f"api-usage={self._rest.served}/{self._rest.allowance}", **reply.headers}
@@ -285,19 +236,15 @@ class SalesforceService:
             return Answer(reply.status, headers)
         if isinstance(reply.body, bytes):
             return Answer(reply.status, {"Content-Type": "application/octetstream", **headers}, reply.body)
-        return Answer(reply.status, {"Content-Type": "application/json", **headers}, to_json(reply.body))
-
-
-def _session_expired() -> Reply:
-    return Reply(401, SalesforceRefusalError(401, "INVALID_SESSION_ID", "Session expired or invalid").body())
-
-
-def _method_name(received: Received) -> str:
-    return _named(received.verb, received.path, received.target)
+        return Answer(
+            reply.status,
+            {"Content-Type": "application/json", **headers},
+            json.dumps(reply.body, default=float, ensure_ascii=False).encode(),
+        )
 
 
 @lru_cache(maxsize=_NAMES_REMEMBERED)
-def _named(verb: str, path: str, target: str) -> str:
+def _method_name(verb: str, path: str, target: str) -> str:
     if path == TOKEN_PATH:
         return "oauth2/token"
     try:
@@ -317,7 +264,7 @@ def _json(raw: bytes | str) -> object:
     try:
         return json.loads(raw, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
-        raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", "The request body is not JSON") from error
+        raise SalesforceRefusalError("JSON_PARSER_ERROR", "The request body is not JSON") from error
 
 
 @web.middleware
@@ -332,7 +279,7 @@ def _with_file(received: Received) -> object:
     try:
         parts = multipart(received.header("Content-Type"), received.body)
     except ValueError as error:
-        raise SalesforceRefusalError(400, "INVALID_MULTIPART_REQUEST", f"The multipart body cannot be read: {error}") from error
+        raise SalesforceRefusalError("INVALID_MULTIPART_REQUEST", f"The multipart body cannot be read: {error}") from error
     body: dict[str, object] = {}
     for part in parts:
         if part.filename is not None:
@@ -340,7 +287,7 @@ def _with_file(received: Received) -> object:
             continue
         fields = _json(part.content)
         if not isinstance(fields, dict):
-            raise SalesforceRefusalError(400, "JSON_PARSER_ERROR", f"The part {part.name} is not one JSON object")
+            raise SalesforceRefusalError("JSON_PARSER_ERROR", f"The part {part.name} is not one JSON object")
         body.update(fields)
     return body
 

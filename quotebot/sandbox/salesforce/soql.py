@@ -1,18 +1,18 @@
-"""Execution of queries on the org: the objects and fields they name, the records they find, their order and shape."""
+"""Execution of queries on the org: the objects, fields and dates they name, the records they find, their order and shape."""
 
 from __future__ import annotations
 
+import calendar
+import datetime as dt
 import operator
 import re
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.salesforce import dates
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError
 from quotebot.sandbox.salesforce.schema import SCHEMA, Field, SObject, children_of
-from quotebot.sandbox.salesforce.soql_grammar import parse, pointing_at
-from quotebot.sandbox.salesforce.soql_tree import (
+from quotebot.sandbox.salesforce.soql_grammar import (
     Comparison,
     Condition,
     Count,
@@ -24,14 +24,17 @@ from quotebot.sandbox.salesforce.soql_tree import (
     Order,
     Path,
     Query,
+    Selected,
     Value,
+    parse,
+    pointing_at,
 )
+from quotebot.sandbox.salesforce.values import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from quotebot.sandbox.salesforce.org import Org, Record
-    from quotebot.sandbox.salesforce.soql_tree import Selected
 
 _COMPARE: Mapping[str, Callable[[Decimal | str, Decimal | str], bool]] = MappingProxyType(
     {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
@@ -42,7 +45,11 @@ _NOT_FILTERED = frozenset({"textarea", "base64"})
 _FIELDS_LIMIT = 200
 _OFFSET_MAX = 2000
 _PARENTS_MAX = 5
-_BAD_REQUEST = 400
+_DAY = dt.timedelta(days=1)
+_MONTHS: Mapping[str, int] = MappingProxyType({"MONTH": 1, "QUARTER": 3, "YEAR": 12})
+_STEPS: Mapping[str, int] = MappingProxyType({"LAST": -1, "THIS": 0, "NEXT": 1})
+_NEAR: Mapping[str, int] = MappingProxyType({"YESTERDAY": -1, "TODAY": 0, "TOMORROW": 1})
+_MONTHS_A_YEAR = 12
 _LINK = "ContentDocumentLink"
 _LINK_FILTERS = frozenset({"contentdocumentid", "linkedentityid", "id"})
 _CUSTOM_HINT = (
@@ -85,54 +92,65 @@ class _Run:
         chosen = ordered if asked.limit is None else ordered[: asked.limit]
         return sobject, [self._shaped(sobject, selected, record) for record in chosen]
 
+    def _refused(self, code: str, at: int, words: str) -> SalesforceRefusalError:
+        return SalesforceRefusalError(code, pointing_at(self._text, at, words))
+
     def _source(self, asked: Query, parent: tuple[SObject, str] | None) -> tuple[SObject, Field | None]:
         if parent is None:
             found = SCHEMA.get(asked.sobject.lower())
             if found is None:
-                words = f"sObject type '{asked.sobject}' is not supported. {_CUSTOM_HINT.format('object')}"
-                raise _refused("INVALID_TYPE", pointing_at(self._text, asked.at, words))
+                raise self._refused(
+                    "INVALID_TYPE", asked.at, f"sObject type '{asked.sobject}' is not supported. {_CUSTOM_HINT.format('object')}"
+                )
             return found, None
         for name, child, link in children_of(parent[0]):
             if name.lower() == asked.sobject.lower():
                 return child, link
-        words = (
-            f"Didn't understand relationship '{asked.sobject}' in FROM part of query call. {_CUSTOM_HINT.format('relationship')}"
+        raise self._refused(
+            "INVALID_TYPE",
+            asked.at,
+            f"Didn't understand relationship '{asked.sobject}' in FROM part of query call. {_CUSTOM_HINT.format('relationship')}",
         )
-        raise _refused("INVALID_TYPE", pointing_at(self._text, asked.at, words))
 
     def _expanded(self, asked: Query, sobject: SObject, part: Selected) -> list[Selected]:
         """Return the selected items of a part, with names as in the schema."""
         if isinstance(part, Fields):
             if asked.limit is None or asked.limit > _FIELDS_LIMIT:
-                raise _refused("MALFORMED_QUERY", f"The SOQL FIELDS function must have a LIMIT of at most {_FIELDS_LIMIT}")
+                raise SalesforceRefusalError(
+                    "MALFORMED_QUERY", f"The SOQL FIELDS function must have a LIMIT of at most {_FIELDS_LIMIT}"
+                )
             fields = sobject.fields.values()
             return [Path((field.name,)) for field in fields if part.group in ("ALL", "CUSTOM" if field.custom else "STANDARD")]
         if not isinstance(part, Path):
             return [part]
-        self._field(sobject, part)
-        names, at = [], sobject
-        for name in part.names[:-1]:
-            link, at = _parent(at, name) or _unreachable()
-            names.append(link.relationship)
-        last = at.field(part.names[-1])
-        return [Path((*names, last.name if last is not None else part.names[-1]), part.at)]
+        return [self._named(sobject, part)[0]]
 
     def _field(self, sobject: SObject, path: Path) -> Field:
         """Return the field at the end of a path. Raises INVALID_FIELD."""
+        return self._named(sobject, path)[1]
+
+    def _named(self, sobject: SObject, path: Path) -> tuple[Path, Field]:
+        """Return a path with names as in the schema, and the field at its end. Raises INVALID_FIELD."""
+        names: list[str] = []
         at = sobject
         if len(path.names) > _PARENTS_MAX + 1:
-            raise _refused("MALFORMED_QUERY", f"a relationship may be followed over at most {_PARENTS_MAX} parents")
+            raise SalesforceRefusalError("MALFORMED_QUERY", f"a relationship may be followed over at most {_PARENTS_MAX} parents")
         for name in path.names[:-1]:
             found = _parent(at, name)
             if found is None:
-                words = f"Didn't understand relationship '{name}' in field path. {_CUSTOM_HINT.format('relationship')}"
-                raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
+                raise self._refused(
+                    "INVALID_FIELD",
+                    path.at,
+                    f"Didn't understand relationship '{name}' in field path. {_CUSTOM_HINT.format('relationship')}",
+                )
+            names.append(found[0].relationship)
             at = found[1]
         field = at.field(path.names[-1])
         if field is None:
-            words = f"No such column '{path.names[-1]}' on entity '{at.name}'. {_CUSTOM_HINT.format('field')}"
-            raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
-        return field
+            raise self._refused(
+                "INVALID_FIELD", path.at, f"No such column '{path.names[-1]}' on entity '{at.name}'. {_CUSTOM_HINT.format('field')}"
+            )
+        return Path((*names, field.name), path.at), field
 
     def _check(self, sobject: SObject, condition: Condition) -> None:
         if isinstance(condition, Not):
@@ -148,20 +166,22 @@ class _Run:
 
     def _check_filter(self, field: Field, value: Value, path: Path) -> None:
         if field.type in _NOT_FILTERED:
-            words = f"field '{field.name}' can not be filtered in a query call"
-            raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
+            raise self._refused("INVALID_FIELD", path.at, f"field '{field.name}' can not be filtered in a query call")
         if value is not None and not _fits(field, value):
             enclosed = "should be enclosed in quotes" if isinstance(value, Decimal) else "should not be enclosed in quotes"
-            words = f"value of filter criterion for field '{field.name}' must be of type {field.type} and {enclosed}"
-            raise _refused("INVALID_FIELD", pointing_at(self._text, path.at, words))
+            raise self._refused(
+                "INVALID_FIELD",
+                path.at,
+                f"value of filter criterion for field '{field.name}' must be of type {field.type} and {enclosed}",
+            )
 
     def _check_rules(self, asked: Query, sobject: SObject, parent: tuple[SObject, str] | None) -> None:
         for key in asked.order:
             self._field(sobject, key.path)
         if asked.offset is not None and asked.offset > _OFFSET_MAX:
-            raise _refused("NUMBER_OUTSIDE_VALID_RANGE", f"Maximum SOQL offset allowed is {_OFFSET_MAX}")
+            raise SalesforceRefusalError("NUMBER_OUTSIDE_VALID_RANGE", f"Maximum SOQL offset allowed is {_OFFSET_MAX}")
         if sobject.name == _LINK and parent is None and not _by_one_of(asked.where, _LINK_FILTERS):
-            raise _refused(
+            raise SalesforceRefusalError(
                 "MALFORMED_QUERY",
                 f"Implementation restriction: {_LINK} requires a filter by a single Id on ContentDocumentId or LinkedEntityId "
                 "using the equals operator or multiple Id's using the IN operator.",
@@ -203,7 +223,7 @@ class _Run:
 
     def _stretch(self, field: Field, moment: Moment) -> tuple[str, str]:
         """Return the first and last value, in the field's own format, of a date or a datetime."""
-        return dates.stretch(moment.text, whole_days=field.type == "date", today=self._org.today())
+        return stretch(moment.text, whole_days=field.type == "date", today=self._org.today())
 
     def _reached(self, sobject: SObject, path: Path, record: Record) -> object:
         found = self._owner(sobject, path.names[:-1], record)
@@ -217,10 +237,12 @@ class _Run:
         """Follow relationships up from a record; None if a reference is empty."""
         at, holder = sobject, record
         for name in names:
-            link, at = _parent(at, name) or _unreachable()
-            if holder[link.name] is None:
+            found = _parent(at, name)
+            reference = None if found is None else holder[found[0].name]
+            if found is None or reference is None:
                 return None
-            holder = self._org.read(at, str(holder[link.name]))
+            at = found[1]
+            holder = self._org.read(at, str(reference))
         return at, holder
 
     def _ordered(self, sobject: SObject, order: tuple[Order, ...], records: list[Record]) -> list[Record]:
@@ -272,10 +294,6 @@ def _parent(sobject: SObject, relationship: str) -> tuple[Field, SObject] | None
     return None
 
 
-def _unreachable() -> tuple[Field, SObject]:
-    raise AssertionError("the path was checked before")
-
-
 def _fits(field: Field, value: Value) -> bool:
     if field.type in _NUMBERS:
         return isinstance(value, Decimal) and not isinstance(value, bool)
@@ -314,5 +332,67 @@ def _sort_key(value: object) -> tuple[Decimal, str]:
     return (Decimal(number), "") if isinstance(number, bool | Decimal) else (Decimal(0), str(number))
 
 
-def _refused(code: str, message: str) -> SalesforceRefusalError:
-    return SalesforceRefusalError(_BAD_REQUEST, code, message)
+def stretch(text: str, *, whole_days: bool, today: dt.date) -> tuple[str, str]:
+    """Return the first and last value of a date, a datetime or a date literal. Raises MALFORMED_QUERY.
+
+    With `whole_days` they are dates (2026-01-31), otherwise datetimes.
+    """
+    if "T" in text and text[0].isdigit():
+        moment = _datetime(text)
+        return (moment.date().isoformat(),) * 2 if whole_days else (written(moment),) * 2
+    first, last = _days(text, today)
+    if whole_days:
+        return first.isoformat(), last.isoformat()
+    end = dt.datetime.combine(last + _DAY, dt.time.min, dt.UTC) - dt.timedelta(milliseconds=1)
+    return written(dt.datetime.combine(first, dt.time.min, dt.UTC)), written(end)
+
+
+def _datetime(text: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise SalesforceRefusalError("MALFORMED_QUERY", f"invalid datetime: {text}") from None
+
+
+def _days(text: str, today: dt.date) -> tuple[dt.date, dt.date]:
+    if text[0].isdigit():
+        try:
+            return (dt.date.fromisoformat(text),) * 2
+        except ValueError:
+            raise SalesforceRefusalError("MALFORMED_QUERY", f"invalid date: {text}") from None
+    if text in _NEAR:
+        return (today + _NEAR[text] * _DAY,) * 2
+    direction, _, rest = text.partition("_")
+    if rest == "90_DAYS":
+        rest = "N_DAYS:90"
+    if rest == "WEEK":
+        start = today - ((today.weekday() + 1) % 7) * _DAY + 7 * _STEPS[direction] * _DAY  # weeks begin on Sunday
+        return start, start + 6 * _DAY
+    if rest in _MONTHS:
+        return _months(today, _STEPS[direction], _MONTHS[rest], 1)
+    unit, _, number = rest.removeprefix("N_").partition(":")
+    try:
+        return _many(today, _STEPS[direction], unit, int(number))
+    except (OverflowError, ValueError):
+        raise SalesforceRefusalError("MALFORMED_QUERY", f"number of {unit.lower()} out of range: {number}") from None
+
+
+def _many(today: dt.date, step: int, unit: str, number: int) -> tuple[dt.date, dt.date]:
+    """Return the last or next `number` days, weeks, months or years; last days end today, other units before the present one."""
+    if unit == "DAYS":
+        return (today - number * _DAY, today) if step < 0 else (today + _DAY, today + number * _DAY)
+    if unit == "WEEKS":
+        sunday = today - ((today.weekday() + 1) % 7) * _DAY
+        return (sunday - 7 * number * _DAY, sunday - _DAY) if step < 0 else (sunday + 7 * _DAY, sunday + (7 * number + 6) * _DAY)
+    length = _MONTHS[unit.removesuffix("S")]
+    return _months(today, -number if step < 0 else 1, length, number)
+
+
+def _months(today: dt.date, steps: int, length: int, count: int) -> tuple[dt.date, dt.date]:
+    """Return the range of `count` periods of `length` months, the first of them `steps` away from the present one."""
+    month = today.year * _MONTHS_A_YEAR + today.month - 1
+    first = month - month % length + steps * length
+    last = first + count * length - 1
+    year, number = divmod(last, _MONTHS_A_YEAR)
+    start_year, start_number = divmod(first, _MONTHS_A_YEAR)
+    return dt.date(start_year, start_number + 1, 1), dt.date(year, number + 1, calendar.monthrange(year, number + 1)[1])

@@ -1,4 +1,4 @@
-"""The supported grammar of SOQL.
+"""The supported grammar of SOQL and the syntax tree of a query.
 
 SELECT paths | COUNT() | FIELDS(ALL|STANDARD|CUSTOM) | (a query of children), ... FROM object
 [WHERE conditions with AND, OR, NOT, parentheses, = != <> < <= > >= LIKE, IN and NOT IN a list]
@@ -10,33 +10,18 @@ As in Salesforce, AND and OR may not be mixed without parentheses.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from quotebot.sandbox.salesforce.errors import SalesforceRefusalError
-from quotebot.sandbox.salesforce.soql_tree import (
-    COMPARISONS,
-    FIELD_GROUPS,
-    Comparison,
-    Condition,
-    Count,
-    Fields,
-    Junction,
-    Membership,
-    Moment,
-    Not,
-    Order,
-    Path,
-    Query,
-    Selected,
-    Value,
-)
+from quotebot.sandbox.salesforce.refusals import SalesforceRefusalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "LIKE")
+FIELD_GROUPS = ("ALL", "STANDARD", "CUSTOM")
 _T = TypeVar("_T")
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -61,7 +46,97 @@ _RESERVED = frozenset(
     }
 )
 _DEPTH_MAX = 50
-_BAD_REQUEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A date, a datetime or a date literal such as TODAY or LAST_N_DAYS:7, as in the text."""
+
+    text: str
+
+
+Value = str | Decimal | bool | Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A field, or a field of a parent: ("Account", "Name"). `at` is its offset in the text."""
+
+    names: tuple[str, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """FIELDS(ALL), FIELDS(STANDARD) or FIELDS(CUSTOM)."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """COUNT(): the number of records, without the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A path, one of COMPARISONS, a value."""
+
+    path: Path
+    operator: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A path IN (or, `negated`, NOT IN) a list of at least one value."""
+
+    path: Path
+    values: tuple[Value, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The negation of a condition."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """Two or more conditions joined by `word`: AND or OR."""
+
+    word: str
+    conditions: tuple[Condition, ...]
+
+
+Condition = Comparison | Membership | Not | Junction
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One sort key. `nulls` is FIRST, LAST or empty for the default, which is first."""
+
+    path: Path
+    descending: bool = False
+    nulls: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A whole query. `at` is the offset of the object's name in the text."""
+
+    selected: tuple[Selected, ...]
+    sobject: str
+    where: Condition | None = None
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    at: int = field(default=0, compare=False)
+
+
+Selected = Path | Fields | Count | Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,4 +353,4 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _malformed(message: str) -> SalesforceRefusalError:
-    return SalesforceRefusalError(_BAD_REQUEST, "MALFORMED_QUERY", message)
+    return SalesforceRefusalError("MALFORMED_QUERY", message)

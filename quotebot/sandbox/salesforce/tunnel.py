@@ -51,7 +51,9 @@ class Tunnel:
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            if not _leads_to_salesforce(head):
+            verb, _, rest = head.decode("latin-1").partition(" ")
+            host = urlsplit(f"//{rest.partition(' ')[0]}").hostname or ""
+            if verb != "CONNECT" or not host.endswith(".salesforce.com"):
                 writer.write(_REFUSED)
                 await writer.drain()
                 return
@@ -76,9 +78,3 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     with contextlib.suppress(OSError):
         if writer.can_write_eof():
             writer.write_eof()
-
-
-def _leads_to_salesforce(head: bytes) -> bool:
-    verb, _, rest = head.decode("latin-1").partition(" ")
-    host = urlsplit(f"//{rest.partition(' ')[0]}").hostname or ""
-    return verb == "CONNECT" and host.endswith(".salesforce.com")

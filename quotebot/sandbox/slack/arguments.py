@@ -6,13 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.slack.errors import SlackError
-from quotebot.sandbox.slack.forms import multipart
-from quotebot.sandbox.wire import first_values
+from quotebot.sandbox.wire import Received, first_values, multipart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.sandbox.wire import Received
 
 _VERBS_WITH_A_FORM = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 

@@ -1,4 +1,4 @@
-"""Deliveries to the bot: envelopes are sent, kept for redelivery, and retried where Slack retries."""
+"""Deliveries to the bot: envelopes are sent over a line, kept for redelivery, and retried where Slack retries."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import asyncio
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from quotebot.sandbox.slack.directory import APP_ID, BOT_USER_ID, TEAM_ID, VERIFICATION_TOKEN
 from quotebot.sandbox.slack.errors import GestureError, Json
-from quotebot.sandbox.slack.line import Ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.slack.clock import VirtualClock
-    from quotebot.sandbox.slack.line import Line
+    from quotebot.sandbox.chance import Tokens, VirtualClock
 
 # Times of the retries of an event without an ack, counted from its first delivery.
 EVENT_RETRY_SECONDS = (0.0, 60.0, 300.0)
@@ -26,6 +23,31 @@ DELAYED_EVENT_SECONDS = tuple(3600.0 * hour for hour in range(1, 25))
 REMEMBERED_DELIVERIES = 10_000
 REDELIVERIES_MAX = 50
 Kind = Literal["slash_commands", "interactive", "events_api"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Response to one envelope. `payload` is None without an ack, {} for a bare one; `error` is Slack's code for a missing ack."""
+
+    payload: Json | None
+    milliseconds: float | None
+    error: str | None = None
+
+    def body(self) -> Json:
+        """Return the ack in the control API's format."""
+        body: Json = {"ack": self.payload, "ack_ms": self.milliseconds}
+        return body if self.error is None else {**body, "error": self.error}
+
+
+class Line(Protocol):
+    """Transport of envelopes to the bot; Socket Mode is the usual one."""
+
+    async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
+        """Send one envelope (JSON text) and wait for its ack; `kind` is slash_commands, interactive or events_api.
+
+        Without an ack the Ack contains Slack's error: dispatch_failed (no connection) or operation_timeout (no ack in time).
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -56,13 +78,25 @@ class Courier:
         self._clock = clock
         self._tokens = tokens
         self._deliveries: OrderedDict[str, Delivery] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     async def send(
         self, kind: Kind, payload: Json, *, accepts_response: bool, on_ack: Callable[[Ack], str | None]
     ) -> tuple[Delivery, Ack]:
         """Deliver once and apply the answer; the returned Ack carries the error the person sees, if any."""
-        delivery = self._prepare(kind, payload, accepts_response=accepts_response, on_ack=on_ack)
+        envelope_id = self._tokens.uuid()
+        delivery = Delivery(
+            request_id=self._tokens.object_id("R"),
+            kind=kind,
+            payload=payload,
+            accepts_response=accepts_response,
+            envelope_id=envelope_id,
+            text=_envelope(kind, payload, envelope_id, 0, accepts_response=accepts_response),
+            on_ack=on_ack,
+        )
+        self._deliveries[delivery.request_id] = delivery
+        if len(self._deliveries) > REMEMBERED_DELIVERIES:
+            self._deliveries.popitem(last=False)
         return delivery, await self._attempt(delivery, delivery.envelope_id, delivery.text)
 
     async def raise_event(self, event: Json, *, ext_shared: bool = False, enterprise_id: str | None = None) -> tuple[Delivery, Ack]:
@@ -112,7 +146,7 @@ class Courier:
         """Return the last delivery."""
         return next(reversed(self._deliveries.values()), None)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine in the background until the world stops."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -120,32 +154,16 @@ class Courier:
 
     async def close(self) -> None:
         """Stop every background delivery."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _prepare(self, kind: Kind, payload: Json, *, accepts_response: bool, on_ack: Callable[[Ack], str | None]) -> Delivery:
-        envelope_id = self._tokens.uuid()
-        delivery = Delivery(
-            request_id=self._tokens.object_id("R"),
-            kind=kind,
-            payload=payload,
-            accepts_response=accepts_response,
-            envelope_id=envelope_id,
-            text=_envelope(kind, payload, envelope_id, 0, accepts_response=accepts_response),
-            on_ack=on_ack,
-        )
-        self._deliveries[delivery.request_id] = delivery
-        if len(self._deliveries) > REMEMBERED_DELIVERIES:
-            self._deliveries.popitem(last=False)
-        return delivery
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _retry_of(self, delivery: Delivery) -> tuple[str, str]:
         delivery.attempt += 1
         envelope_id = self._tokens.uuid()
-        text = _envelope(delivery.kind, delivery.payload, envelope_id, delivery.attempt, accepts_response=delivery.accepts_response)
-        return envelope_id, text
+        return envelope_id, _envelope(
+            delivery.kind, delivery.payload, envelope_id, delivery.attempt, accepts_response=delivery.accepts_response
+        )
 
     async def _attempt(self, delivery: Delivery, envelope_id: str, text: str) -> Ack:
         """Deliver one envelope. The person sees the first answer only; an error is shown as long as there is none."""

@@ -1,12 +1,17 @@
-"""Interactive elements: their places, their state in a form, and the payload of a click."""
+"""Interactive elements: their places, their state in a form, the payload of a click.
+
+Slack's own client checks a form before it sends it: too short, too long, not a number, not an address.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from quotebot.sandbox.slack.errors import Json
+from quotebot.sandbox.slack.errors import GestureError, Json
 
 TEXT_INPUTS = frozenset({"plain_text_input", "email_text_input", "url_text_input", "number_input"})
 ONE_OF = frozenset({"static_select", "external_select", "radio_buttons"})
@@ -26,6 +31,8 @@ DIRECT = {
     "file_input": ("files", "initial_files"),
 }
 STATELESS = frozenset({"button", "overflow", "workflow_button", "icon_button", "feedback_buttons"})
+REQUIRED = "Please complete this required field."
+_EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
 INTERACTIVE = TEXT_INPUTS | ONE_OF | MANY_OF | DIRECT.keys() | STATELESS
 
 
@@ -97,7 +104,7 @@ def _initial(element: Json) -> Json:
 def state_object(element: Json, value: Any) -> Json:
     """Convert a plain value (or a ready state object) to this element's entry in state.values.
 
-    Raises ValueError if a select has no such option.
+    Raises GestureError 404 if a select has no such option.
     """
     kind = element["type"]
     if isinstance(value, dict) and kind != "rich_text_input":
@@ -120,14 +127,12 @@ def _option(element: Json, value: Any) -> Json:
     if element["type"] in ("external_select", "multi_external_select"):
         return {"text": {"type": "plain_text", "text": str(value), "emoji": True}, "value": str(value)}
     options = options_of(element)
-    for option in options:
-        if option.get("value") == value:
-            return option
-    for option in options:
-        if option.get("text", {}).get("text") == value:
-            return option
+    by_value = [option for option in options if option.get("value") == value]
+    matching = by_value or [option for option in options if option.get("text", {}).get("text") == value]
+    if matching:
+        return matching[0]
     known = ", ".join(repr(option.get("value")) for option in options)
-    raise ValueError(f"{element['action_id']!r} has no option {value!r}; it has: {known}")
+    raise GestureError(404, f"{element['action_id']!r} has no option {value!r}; it has: {known}")
 
 
 def is_empty(state: Json) -> bool:
@@ -136,7 +141,7 @@ def is_empty(state: Json) -> bool:
 
 
 def action_of(found: Found, value: Any, action_ts: str) -> Json:
-    """Return the entry of payload.actions for a click or a choice. Raises ValueError if a select has no such option."""
+    """Return the entry of payload.actions for a click or a choice. Raises GestureError 404 if a select has no such option."""
     element = found.element
     action: Json = {"type": element["type"], "action_id": found.action_id, "block_id": found.block_id, "action_ts": action_ts}
     if element["type"] in ("button", "icon_button", "workflow_button"):
@@ -150,3 +155,59 @@ def action_of(found: Found, value: Any, action_ts: str) -> Json:
                 action[key] = element[key]
         return action
     return {**action, **state_object(element, value)}
+
+
+def refusals(fields: list[Found], state: dict[str, Json]) -> dict[str, str]:
+    """Return the errors of a filled-in form: {block_id: message}."""
+    found = {field.block_id: complaint(field, state[field.block_id][field.action_id]) for field in fields if field.is_input}
+    return {block_id: words for block_id, words in found.items() if words is not None}
+
+
+def complaint(field: Found, held: Json) -> str | None:
+    """Return the error of one field, or None; `held` is its state object."""
+    if is_empty(held):
+        return None if field.optional else REQUIRED
+    element = field.element
+    most = element.get("max_selected_items")
+    if most is not None and any(isinstance(value, list) and len(value) > most for value in held.values()):
+        return f"Please choose at most {most}."
+    text = held.get("value")
+    return _typed(element, text) if isinstance(text, str) else None
+
+
+def _typed(element: Json, text: str) -> str | None:
+    match element["type"]:
+        case "number_input":
+            return _number(element, text)
+        case "email_text_input":
+            return None if _EMAIL.fullmatch(text.strip()) else "Please enter a valid email address."
+        case "url_text_input":
+            parts = urlsplit(text.strip())
+            return None if parts.scheme in ("http", "https") and parts.netloc else "Please enter a valid URL, with https://."
+    return _length(element, text)
+
+
+def _length(element: Json, text: str) -> str | None:
+    least, most = element.get("min_length", 0), element.get("max_length")
+    if len(text) < least:
+        return f"Please use at least {least} characters."
+    if most is not None and len(text) > most:
+        return f"Please use at most {most} characters."
+    return None
+
+
+def _number(element: Json, text: str) -> str | None:
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        return "Please enter a number."
+    if not number.is_finite():
+        return "Please enter a number."
+    if not element.get("is_decimal_allowed", False) and number != number.to_integral_value():
+        return "Please enter a whole number."
+    least, most = element.get("min_value"), element.get("max_value")
+    if least is not None and number < Decimal(least):
+        return f"Please enter {least} or more."
+    if most is not None and number > Decimal(most):
+        return f"Please enter {most} or less."
+    return None

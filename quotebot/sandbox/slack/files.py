@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from quotebot.sandbox.slack.directory import BOT_USER_ID, TEAM_ID
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.slack.changes import Changes
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.chance import Changes, Tokens, VirtualClock
     from quotebot.sandbox.slack.errors import Json
 
 

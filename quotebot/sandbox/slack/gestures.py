@@ -1,4 +1,7 @@
-"""Gestures of people: typing a command, a click, a form, a message. Each becomes a delivery; its ack changes what they see."""
+"""Gestures of people: typing a command, a click, a form, a message. Each becomes a delivery; its ack changes what they see.
+
+The options of some menus (external_select) come from the app while a person types: Slack requests them with block_suggestion.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,28 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from quotebot.sandbox.slack.api_content import checked_content
 from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID, Channel
-from quotebot.sandbox.slack.elements import STATELESS, Found, action_of, find_all, initial_state, state_object
+from quotebot.sandbox.slack.elements import REQUIRED, STATELESS, Found, action_of, find_all, initial_state, refusals, state_object
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
-from quotebot.sandbox.slack.fields import REQUIRED, refusals
-from quotebot.sandbox.slack.hooks import checked_content
 from quotebot.sandbox.slack.payloads import Payloads
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.slack.courier import Courier, Delivery
-    from quotebot.sandbox.slack.line import Ack
+    from collections.abc import Callable
+
+    from quotebot.sandbox.slack.courier import Ack, Courier, Delivery, Kind
     from quotebot.sandbox.slack.messages import Message
     from quotebot.sandbox.slack.passes import ResponseUrl
     from quotebot.sandbox.slack.views import View
     from quotebot.sandbox.slack.workspace import Workspace
 
 NO_ANSWER = "We had some trouble connecting. Try again?"
+OPTIONS_MAX = 100
+OPTION_TEXT_MAX = 75
+OPTION_VALUE_MAX = 150
+QUERY_LENGTH_MIN = 3  # Slack's minimum unless the element sets another
+_LOOKED_UP = frozenset({"external_select", "multi_external_select"})
 _TYPED_MENTION = re.compile(r"(?<![\w<])@quotebot\b", re.IGNORECASE)
-
 _TYPED_NAME = re.compile(r"(?<![\w<])([@#])([\w-]+)")
 
 
@@ -49,8 +56,7 @@ class Gestures:
         payload, hook = self._payloads.slash(user, channel, command, self._escaped(text))
 
         on_ack = partial(self._slash_acked, user=user, channel=channel, hook=hook, command=command, text=text)
-        delivery, ack = await self._courier.send("slash_commands", payload, accepts_response=True, on_ack=on_ack)
-        return {"request_id": delivery.request_id, **ack.body()}
+        return await self._send(payload, on_ack, kind="slash_commands", accepts_response=True)
 
     async def click_message(
         self,
@@ -65,21 +71,15 @@ class Gestures:
         stale: bool,
     ) -> Json:
         """Click or choose an element of a message; with `stale` also one that an update has removed since."""
-        workspace = self._workspace
-        workspace.person(user)
+        self._workspace.person(user)
         message = self._message(user, channel_reference, ts)
-        found = self._element(message, action_id, block_id, value, stale=stale)
+        earlier = [block for blocks in reversed(message.revisions) for block in blocks] if stale else []
+        where = f"message {message.ts}{' (earlier versions included)' * stale}"
+        found = _pick(find_all([*message.blocks, *earlier]), action_id, block_id, value, where)
         state = initial_state(message.blocks)
-        _fill(state, find_all(message.blocks), values)
-        action = _action(found, value, self._workspace.clock.stamp())
-        if found.element["type"] not in STATELESS:
-            state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
+        action = self._chosen(found, value, find_all(message.blocks), values, state)
         payload = self._payloads.message_action(user, message, action, state)
-
-        delivery, ack = await self._courier.send(
-            "interactive", payload, accepts_response=False, on_ack=partial(self._click_acked, message=message)
-        )
-        return {"request_id": delivery.request_id, **ack.body()}
+        return await self._send(payload, partial(self._click_acked, message=message))
 
     async def click_view(
         self, user: str, view_id: str, action_id: str, *, block_id: str | None, value: Any, values: dict[str, Json]
@@ -87,15 +87,9 @@ class Gestures:
         """Click or choose an element of a modal or of App Home."""
         view = self._view(user, view_id)
         found = _pick(find_all(view.blocks), action_id, block_id, value, f"view {view_id}")
-        _fill(view.state, find_all(view.blocks), values)
-        action = _action(found, value, self._workspace.clock.stamp())
-        if found.element["type"] not in STATELESS:
-            view.state.setdefault(found.block_id, {})[found.action_id] = _state(found, value)
+        action = self._chosen(found, value, find_all(view.blocks), values, view.state)
         payload = self._payloads.view_action(user, view, action)
-
-        on_ack = partial(self._view_click_acked, view=view, block_id=found.block_id)
-        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=on_ack)
-        return {"request_id": delivery.request_id, **ack.body()}
+        return await self._send(payload, partial(self._view_click_acked, view=view, block_id=found.block_id))
 
     async def submit(self, user: str, view_id: str, values: dict[str, Json]) -> Json:
         """Submit a modal. An empty, too long or non-numeric field is refused by the client, and the bot receives nothing."""
@@ -110,11 +104,7 @@ class Gestures:
             code = "required_fields_missing" if REQUIRED in refused.values() else "invalid_fields"
             return {"request_id": None, "ack": None, "ack_ms": None, "error": code, "errors": refused}
         payload = self._payloads.view_submission(user, view)
-
-        delivery, ack = await self._courier.send(
-            "interactive", payload, accepts_response=True, on_ack=partial(self._submission_acked, view=view)
-        )
-        return {"request_id": delivery.request_id, **ack.body()}
+        return await self._send(payload, partial(self._submission_acked, view=view), accepts_response=True)
 
     async def close_view(self, user: str, view_id: str) -> Json:
         """Close a modal with its cross; the bot is notified if the view requested that."""
@@ -123,10 +113,25 @@ class Gestures:
         self._workspace.views.close(view)
         if not view.content.get("notify_on_close"):
             return {"request_id": None, "ack": None, "ack_ms": None}
-        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=lambda ack: ack.error)
-        return {"request_id": delivery.request_id, **ack.body()}
+        return await self._send(payload, lambda ack: ack.error)
 
-    def element_at(self, user: str, place: Json, action_id: str) -> tuple[View | Message, Found]:
+    async def suggest(self, user: str, place: Json, action_id: str, value: str) -> Json:
+        """Return the content of the menu after `value` was typed; `place` names a view_id, or a channel and message_ts.
+
+        Slack's client does this at every pause in the typing. Fewer characters than the menu's minimum are not sent. An answer that
+        Slack cannot show counts as none: no options, an error.
+        """
+        where, found = self._element_at(user, place, action_id)
+        if found.element["type"] not in _LOOKED_UP:
+            raise GestureError(400, f"{action_id!r} is a {found.element['type']}: its options are its own")
+        if len(value) < found.element.get("min_query_length", QUERY_LENGTH_MIN):
+            return {"request_id": None, "ack": None, "ack_ms": None, "options": []}
+        payload = self._payloads.suggestion(user, where, found, value)
+        delivery, ack = await self._courier.send("interactive", payload, accepts_response=True, on_ack=_trouble)
+        options = _options(ack.payload) if ack.error is None and ack.payload is not None else []
+        return {"request_id": delivery.request_id, **ack.body(), "options": options}
+
+    def _element_at(self, user: str, place: Json, action_id: str) -> tuple[View | Message, Found]:
         """Return the view or message in front of a person, and an element of it."""
         view_id, ts = place.get("view_id"), place.get("message_ts")
         if view_id is not None:
@@ -142,8 +147,7 @@ class Gestures:
         self._workspace.person(user)
         message = self._message(user, channel_reference, ts) if channel_reference and ts else None
         payload = self._payloads.shortcut(user, callback_id, message)
-        delivery, ack = await self._courier.send("interactive", payload, accepts_response=False, on_ack=lambda ack: ack.error)
-        return {"request_id": delivery.request_id, **ack.body()}
+        return await self._send(payload, lambda ack: ack.error)
 
     async def write(self, user: str, channel_reference: str, text: str, thread_ts: str | None, *, with_teams: bool = True) -> Json:
         """Post a message; the bot gets the events it subscribed to. Returns after the first attempt of each.
@@ -229,10 +233,18 @@ class Gestures:
             return
         channel = self._workspace.place(message.channel)
         if self._subscribed("message", channel, message):
-            self._courier.spawn(self._echo(self._payloads.message_event(message, "message"), channel))
+            self._courier.spawn(self._raise_event(self._payloads.message_event(message, "message"), channel))
 
-    async def _echo(self, event: Json, channel: Channel) -> None:
-        await self._raise_event(event, channel)
+    async def _send(
+        self,
+        payload: Json,
+        on_ack: Callable[[Ack], str | None],
+        *,
+        kind: Kind = "interactive",
+        accepts_response: bool = False,
+    ) -> Json:
+        delivery, ack = await self._courier.send(kind, payload, accepts_response=accepts_response, on_ack=on_ack)
+        return {"request_id": delivery.request_id, **ack.body()}
 
     async def _raise_event(self, event: Json, channel: Channel | None) -> tuple[Delivery, Ack]:
         ext_shared = channel is not None and channel.is_ext_shared
@@ -339,13 +351,13 @@ class Gestures:
         clickable = [m.ts for m in self._workspace.messages.all() if m.channel == channel.id and find_all(m.blocks)]
         raise GestureError(404, f"no message {ts!r} in {channel.id}; with buttons there are: {', '.join(clickable) or 'none'}")
 
-    def _element(self, message: Message, action_id: str, block_id: str | None, value: Any, *, stale: bool) -> Found:
-        where = f"message {message.ts}"
-        if not stale:
-            return _pick(find_all(message.blocks), action_id, block_id, value, where)
-        revisions = [message.blocks, *reversed(message.revisions)]
-        every = [found for blocks in revisions for found in find_all(blocks)]
-        return _pick(every, action_id, block_id, value, f"{where} (earlier versions included)")
+    def _chosen(self, found: Found, value: Any, fields: list[Found], values: dict[str, Json], state: dict[str, Json]) -> Json:
+        """Enter `values` and the choice into the state of a form, and return the action of the choice."""
+        _fill(state, fields, values)
+        action = action_of(found, value, self._workspace.clock.stamp())
+        if found.element["type"] not in STATELESS:
+            state.setdefault(found.block_id, {})[found.action_id] = state_object(found.element, value)
+        return action
 
     def _view(self, user: str, view_id: str) -> View:
         self._workspace.person(user)
@@ -367,20 +379,6 @@ def _pick(found: list[Found], action_id: str, block_id: str | None, value: Any, 
     return next((each for each in candidates if value is not None and each.element.get("value") == value), candidates[0])
 
 
-def _action(found: Found, value: Any, action_ts: str) -> Json:
-    try:
-        return action_of(found, value, action_ts)
-    except ValueError as error:
-        raise GestureError(404, str(error)) from None
-
-
-def _state(found: Found, value: Any) -> Json:
-    try:
-        return state_object(found.element, value)
-    except ValueError as error:
-        raise GestureError(404, str(error)) from None
-
-
 def _fill(state: dict[str, Json], found: list[Found], values: dict[str, Json]) -> None:
     """Enter `values` ({block_id: {action_id: value}}) into a form's state. Raises GestureError 404 for an unknown field."""
     fields = {(each.block_id, each.action_id): each for each in found if each.element["type"] not in STATELESS}
@@ -392,7 +390,7 @@ def _fill(state: dict[str, Json], found: list[Found], values: dict[str, Json]) -
             if field is None:
                 known = ", ".join(f"{block}/{action}" for block, action in fields) or "none"
                 raise GestureError(404, f"no field {block_id}/{action_id}; there are: {known}")
-            state.setdefault(block_id, {})[action_id] = _state(field, value)
+            state.setdefault(block_id, {})[action_id] = state_object(field.element, value)
 
 
 def _known_errors(view: View, errors: Any) -> dict[str, str]:
@@ -404,3 +402,32 @@ def _known_errors(view: View, errors: Any) -> dict[str, str]:
     if unknown:
         raise SlackError("invalid_errors", messages=[f"no block {', '.join(map(repr, unknown))} in the view"])
     return {str(block_id): str(message) for block_id, message in errors.items()}
+
+
+def _trouble(ack: Ack) -> str | None:
+    """Return the error of an answer, or None."""
+    if ack.payload is None:
+        return ack.error
+    options = _options(ack.payload)
+    if not {"options", "option_groups"} & ack.payload.keys():
+        return "invalid_response: neither options nor option_groups"
+    if len(options) > OPTIONS_MAX:
+        return f"invalid_response: more than {OPTIONS_MAX} options"
+    return next((words for option in options if (words := _wrong(option)) is not None), None)
+
+
+def _options(answer: Json) -> list[Any]:
+    groups = answer.get("option_groups")
+    grouped = [group.get("options") for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
+    return [option for part in (answer.get("options"), *grouped) if isinstance(part, list) for option in part]
+
+
+def _wrong(option: Any) -> str | None:
+    if not isinstance(option, dict) or not isinstance(option.get("value"), str) or not isinstance(option.get("text"), dict):
+        return "invalid_response: an option is a text object and a value"
+    text = option["text"]
+    if text.get("type") != "plain_text" or not 1 <= len(str(text.get("text", ""))) <= OPTION_TEXT_MAX:
+        return f"invalid_response: an option's text is plain and has 1 to {OPTION_TEXT_MAX} characters"
+    return (
+        f"invalid_response: a value of more than {OPTION_VALUE_MAX} characters" if len(option["value"]) > OPTION_VALUE_MAX else None
+    )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.directory import APP_ID, BOT_ID, BOT_NAME, TEAM_ID
-from quotebot.sandbox.slack.ids import Timestamps
+from quotebot.sandbox.slack.directory import TEAM_ID
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.slack.changes import Changes
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.chance import Changes, VirtualClock
     from quotebot.sandbox.slack.errors import Json
 
 
@@ -50,14 +48,16 @@ class Messages:
 
     def __init__(self, changes: Changes, clock: VirtualClock) -> None:
         self._changes = changes
-        self._timestamps = Timestamps(clock)
+        self._clock = clock
+        self._last = 0  # microseconds of the last timestamp
         self._by_key: dict[tuple[str, str], Message] = {}  # in the order of their timestamps
         self._threads: dict[tuple[str, str], list[Message]] = {}
         self._readable: dict[str, list[Message]] = {}  # channel -> the messages that all can read outside threads, oldest first
 
     def timestamp(self) -> str:
-        """Return the next message timestamp."""
-        return self._timestamps.next()
+        """Return the next message timestamp, which is also an id: now, or one microsecond after the last one if that is later."""
+        self._last = max(self._last + 1, self._clock.microseconds())
+        return f"{self._last // 1_000_000}.{self._last % 1_000_000:06d}"
 
     def add(self, message: Message) -> Message:
         """Store a message."""
@@ -118,42 +118,3 @@ class Messages:
     def touch(self) -> None:
         """Announce a change made in place (a reaction)."""
         self._changes.bump()
-
-
-def wire_message(message: Message, *, files: list[Json], replies: list[Message], all_metadata: bool) -> Json:
-    """Return a message in the Web API's and events' format. Without `all_metadata`, metadata contains the event_type only."""
-    wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": message.team_id}
-    if message.subtype is not None:
-        wire["subtype"] = message.subtype
-    if message.bot_id is not None:
-        wire["bot_id"] = message.bot_id
-        wire["app_id"] = APP_ID
-        wire["bot_profile"] = bot_profile()
-    optional = {
-        "blocks": message.blocks,
-        "attachments": message.attachments,
-        "edited": message.edited,
-        "client_msg_id": message.client_msg_id,
-        "files": files,
-        "reactions": [{"name": name, "users": users, "count": len(users)} for name, users in message.reactions.items()],
-    }
-    wire.update({name: value for name, value in optional.items() if value})
-    if message.metadata:
-        wire["metadata"] = message.metadata if all_metadata else {"event_type": message.metadata["event_type"]}
-    if message.is_reply:
-        wire["thread_ts"] = message.thread_ts
-    elif replies:
-        wire |= {
-            "thread_ts": message.ts,
-            "reply_count": len(replies),
-            "latest_reply": replies[-1].ts,
-            "reply_users": sorted({reply.user for reply in replies}),
-            "reply_users_count": len({reply.user for reply in replies}),
-            "subscribed": False,
-        }
-    return wire
-
-
-def bot_profile() -> Json:
-    """Return the profile Slack attaches to a bot's messages."""
-    return {"id": BOT_ID, "app_id": APP_ID, "name": BOT_NAME, "deleted": False, "updated": 0, "team_id": TEAM_ID, "icons": {}}

@@ -9,8 +9,7 @@ from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.sandbox.slack.errors import SlackError
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.chance import Tokens, VirtualClock
 
 TRIGGER_SECONDS = 3.0
 RESPONSE_URL_SECONDS = 30 * 60.0

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.directory import APP_ID, TEAM_ID, VERIFICATION_TOKEN, Channel
+from quotebot.sandbox.slack.directory import APP_ID, TEAM_ID, VERIFICATION_TOKEN, Channel, Person
 from quotebot.sandbox.slack.views import View
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.slack.directory import Person
     from quotebot.sandbox.slack.elements import Found
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.messages import Message
@@ -30,12 +29,11 @@ class Payloads:
         """Return a slash command and its response URL."""
         hook = self._workspace.passes.response_url("commands", user, channel.id, None)
         person = self._workspace.directory.people[user]
-        enterprise_id = self._enterprise_of(person)
         payload = {
             "token": VERIFICATION_TOKEN,
             "team_id": person.team_id,
             "team_domain": person.team_domain,
-            **({} if enterprise_id is None else {"enterprise_id": enterprise_id, "enterprise_name": _name_of(enterprise_id)}),
+            **self._organization(person),
             "channel_id": channel.id,
             "channel_name": _channel_name(channel),
             "user_id": user,
@@ -158,28 +156,23 @@ class Payloads:
 
     def _interactive(self, kind: str, user: str) -> Json:
         person = self._workspace.directory.people[user]
-        enterprise_id = self._enterprise_of(person)
+        organization = self._organization(person)
+        enterprise = {"id": organization["enterprise_id"], "name": organization["enterprise_name"]} if organization else None
         return {
             "type": kind,
             "user": {"id": user, "username": person.name, "name": person.name, "team_id": person.team_id},
             "api_app_id": APP_ID,
             "token": VERIFICATION_TOKEN,
-            "team": self._team(person),
-            "enterprise": None if enterprise_id is None else {"id": enterprise_id, "name": _name_of(enterprise_id)},
+            "team": {"id": person.team_id, "domain": person.team_domain, **organization},
+            "enterprise": enterprise,
             "is_enterprise_install": False,
             "trigger_id": self._workspace.passes.trigger(user),
         }
 
-    def _team(self, person: Person) -> Json:
-        team: Json = {"id": person.team_id, "domain": person.team_domain}
-        enterprise_id = self._enterprise_of(person)
-        if enterprise_id is not None:
-            team |= {"enterprise_id": enterprise_id, "enterprise_name": _name_of(enterprise_id)}
-        return team
-
-    def _enterprise_of(self, person: Person) -> str | None:
-        """Return the organization of the workspace from which a person acts."""
-        return self._workspace.directory.enterprise_id if person.team_id == TEAM_ID else person.enterprise_id
+    def _organization(self, person: Person) -> Json:
+        """Return the organization of the workspace from which a person acts; empty without one."""
+        found = self._workspace.directory.enterprise_id if person.team_id == TEAM_ID else person.enterprise_id
+        return {} if found is None else {"enterprise_id": found, "enterprise_name": f"Organization {found}"}
 
     def _view(self, user: str, view: View) -> Json:
         """Return a view as it is sent back. For a person of another workspace it names the workspace of the installation."""
@@ -189,7 +182,3 @@ class Payloads:
 
 def _channel_name(channel: Channel) -> str:
     return "directmessage" if channel.is_im else "privategroup" if channel.is_private else channel.name
-
-
-def _name_of(enterprise_id: str) -> str:
-    return f"Organization {enterprise_id}"

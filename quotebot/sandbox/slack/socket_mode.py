@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 
 from aiohttp import WSMsgType, web
 
+from quotebot.sandbox.chance import Changes, Signal, Tokens
 from quotebot.sandbox.serving import cut
+from quotebot.sandbox.slack.courier import Ack
 from quotebot.sandbox.slack.directory import APP_ID
-from quotebot.sandbox.slack.disorder import Disorder
-from quotebot.sandbox.slack.line import Ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.faults import ArmedFaults, Fault
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.slack.changes import Changes
     from quotebot.sandbox.slack.errors import Json
     from quotebot.sandbox.slack.passes import Passes
 
@@ -94,8 +92,8 @@ class SocketMode:
         self._fate: OrderedDict[str, str] = OrderedDict()  # envelope_id -> the kind of a further ack for it
         self._tasks: set[asyncio.Task[None]] = set()
         self._handled: set[int] = set()
-        self._weather_changed: asyncio.Event | None = None  # created on demand
-        self._disorder = Disorder(weather)
+        self._weather_changed = Signal()
+        self._sent = Signal()
         weather.subscribe(self._on_faults)
 
     @property
@@ -114,7 +112,9 @@ class SocketMode:
 
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
         """Send an envelope to one random live connection and wait for its ack."""
-        await self._disorder.before_sending(kind)
+        overtaken = self._take(kind, "out_of_order")
+        if overtaken is not None:  # until another envelope was sent; the ack timeout starts after that
+            await self._sent.wait(overtaken.delay)
         waiting = _Waiting(kind, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(envelope_id, deque()).append(waiting)
         started = self._monotonic()
@@ -136,10 +136,9 @@ class SocketMode:
             if connection.muted:
                 connection.unmute()
         await asyncio.gather(*(connection.socket.close(code=1001) for connection in list(self._connections)))
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _send_to_one(self, text: str) -> bool:
         """Send over one connection, a healthy one if there is any. False without a live connection."""
@@ -148,7 +147,7 @@ class SocketMode:
             healthy = [connection for connection in candidates if not connection.muted]
             chosen = self._tokens.choice(healthy or candidates)
             if await chosen.send(text):
-                self._disorder.sent()
+                self._sent.fire()
                 return True
             candidates.remove(chosen)
         return False
@@ -156,12 +155,12 @@ class SocketMode:
     async def _link(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection from its ticket to its end."""
         good = self._passes.redeem_ticket(request.query.get("ticket", ""))
-        if self._strikes("refuse_ticket") or not good:
+        if self._take("link", "refuse_ticket") or not good:
             self._witness.record("socket", "link", key=None, applied=False, status=403, request=request.path_qs)
             return web.Response(text="ticket refused", status=403)
         socket = web.WebSocketResponse(compress=False, timeout=0.5, max_msg_size=FRAME_BYTES_MAX)
         await socket.prepare(request)
-        if len(self._connections) >= CONNECTIONS_MAX or self._strikes("too_many_websockets"):
+        if len(self._connections) >= CONNECTIONS_MAX or self._take("link", "too_many_websockets"):
             await socket.send_str(_disconnect("too_many_websockets"))
             await socket.close()
             return socket
@@ -170,7 +169,7 @@ class SocketMode:
         self._changes.bump()
         pings = self._spawn(self._ping(connection))
         try:
-            if not self._strikes("no_hello"):
+            if not self._take("link", "no_hello"):
                 await connection.send(self._hello())
             await self._read(connection)
         finally:
@@ -179,8 +178,8 @@ class SocketMode:
             self._changes.bump()
         return socket
 
-    def _strikes(self, effect: str) -> bool:
-        return self._weather.take("socket", "link", only=frozenset({effect})) is not None
+    def _take(self, method: str, effect: str) -> Fault | None:
+        return self._weather.take("socket", method, only=frozenset({effect}))
 
     async def _read(self, connection: Connection) -> None:
         async for message in connection.socket:
@@ -218,11 +217,12 @@ class SocketMode:
             fate = self._fate.get(envelope_id, "unknown_envelope")
             self._witness.record("socket", "ack", key=envelope_id, applied=False, status=fate, request=text)
             return
-        if self._weather.take("socket", queue[0].kind, only=frozenset({"drop_ack"})) is not None:
+        if self._take(queue[0].kind, "drop_ack"):
             self._witness.record("socket", "ack", key=envelope_id, applied=False, status=None, request=text)
             return
-        if not waited and (seconds := self._disorder.ack_delay(queue[0].kind)):
-            self._spawn(self._frame_later(text, seconds))
+        late = None if waited else self._take(queue[0].kind, "delay_ack")
+        if late is not None and late.delay:
+            self._spawn(self._frame_later(text, late.delay))
             return
         waiting = queue.popleft()
         self._remember(envelope_id, "repeated")
@@ -246,20 +246,18 @@ class SocketMode:
             del self._waiting[envelope_id]
 
     def _hello(self) -> str:
-        debug = {"host": "applink-sandbox", "build_number": 1, "approximate_connection_time": 18060}
-        frame = {
-            "type": "hello",
-            "num_connections": len(self._connections),
-            "debug_info": debug,
-            "connection_info": {"app_id": APP_ID},
-        }
-        return json.dumps(frame)
+        return json.dumps(
+            {
+                "type": "hello",
+                "num_connections": len(self._connections),
+                "debug_info": {"host": "applink-sandbox", "build_number": 1, "approximate_connection_time": 18060},
+                "connection_info": {"app_id": APP_ID},
+            }
+        )
 
     def _on_faults(self) -> None:
         """Apply the faults that take effect as soon as they are armed."""
-        if self._weather_changed is not None:
-            self._weather_changed.set()
-            self._weather_changed = None
+        self._weather_changed.fire()
         for fault in self._weather.armed("socket"):
             if fault.id in self._handled or fault.effect not in ("disconnect", "half_open", "reset"):
                 continue
@@ -292,15 +290,7 @@ class SocketMode:
         for connection in muted:
             connection.mute()
         while self._weather.holds(fault):
-            if self._weather_changed is None:
-                self._weather_changed = asyncio.Event()
-            changed = self._weather_changed
-            left = None if fault.until is None else max(0.0, fault.until - self._monotonic())
-            try:
-                async with asyncio.timeout(left):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+            await self._weather_changed.wait(None if fault.until is None else max(0.0, fault.until - self._monotonic()))
         for connection in muted:
             connection.unmute()
 

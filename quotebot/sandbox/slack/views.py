@@ -11,9 +11,7 @@ from quotebot.sandbox.slack.elements import initial_state
 from quotebot.sandbox.slack.errors import Json, SlackError
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.slack.changes import Changes
-    from quotebot.sandbox.slack.clock import VirtualClock
+    from quotebot.sandbox.chance import Changes, Tokens, VirtualClock
 
 STACK_LIMIT = 3
 
@@ -72,10 +70,6 @@ class Views:
         self._tokens = tokens
         self.stacks: dict[str, list[View]] = {}
         self.homes: dict[str, View] = {}
-
-    def find(self, view_id: str) -> View | None:
-        """Find an open modal or a Home by id."""
-        return next((view for view in self._all() if view.id == view_id), None)
 
     def _all(self) -> list[View]:
         return [view for stack in self.stacks.values() for view in stack] + list(self.homes.values())

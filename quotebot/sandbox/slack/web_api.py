@@ -9,72 +9,67 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from quotebot.sandbox.faults import ArmedFaults, Fault, Outages, Served
 from quotebot.sandbox.serving import serving
-from quotebot.sandbox.slack import api_chat, api_conversations, api_files, api_people, api_views
+from quotebot.sandbox.slack import api_content, api_directory
 from quotebot.sandbox.slack.arguments import Arguments, read_arguments
 from quotebot.sandbox.slack.directory import APP_ID, APP_TOKEN, BOT_TOKEN
 from quotebot.sandbox.slack.errors import Json, SlackError
-from quotebot.sandbox.slack.forms import multipart
-from quotebot.sandbox.slack.hooks import answer_hook
-from quotebot.sandbox.slack.outages import Outages, Served, ratelimited
-from quotebot.sandbox.slack.scopes import check_scopes
+from quotebot.sandbox.slack.limits import Rates, check_scopes
 from quotebot.sandbox.slack.workspace import Workspace
-from quotebot.sandbox.wire import Answer, json_answer, text_answer
+from quotebot.sandbox.wire import Answer, Received, json_answer, multipart, text_answer
 
 if TYPE_CHECKING:
-    from quotebot.sandbox.faults import ArmedFaults
     from quotebot.sandbox.request_log import Witness
-    from quotebot.sandbox.slack.rates import Rates
-    from quotebot.sandbox.wire import Received
 
 Method = Callable[[Workspace, Arguments], Json]
 
 
-def connections_open(workspace: Workspace, arguments: Arguments) -> Json:
+def connections_open(workspace: Workspace, _arguments: Arguments) -> Json:
     """apps.connections.open."""
-    del arguments
     base = workspace.url.replace("http://", "ws://", 1)
     return {"url": f"{base}/link/?ticket={workspace.passes.ticket()}&app_id={APP_ID}"}
 
 
 METHODS: dict[str, Method] = {
-    "api.test": api_people.api_test,
+    "api.test": api_directory.api_test,
     "apps.connections.open": connections_open,
-    "auth.test": api_people.auth_test,
-    "bots.info": api_people.bots_info,
-    "chat.delete": api_chat.delete,
-    "chat.getPermalink": api_chat.get_permalink,
-    "chat.postEphemeral": api_chat.post_ephemeral,
-    "chat.postMessage": api_chat.post_message,
-    "chat.update": api_chat.update,
-    "conversations.history": api_conversations.history,
-    "conversations.info": api_conversations.info,
-    "conversations.list": api_conversations.list_,
-    "conversations.members": api_conversations.members,
-    "conversations.open": api_conversations.open_,
-    "conversations.replies": api_conversations.replies,
-    "files.completeUploadExternal": api_files.complete_upload,
-    "files.delete": api_files.delete,
-    "files.getUploadURLExternal": api_files.get_upload_url,
-    "files.info": api_files.info,
-    "reactions.add": api_chat.add_reaction,
-    "reactions.remove": api_chat.remove_reaction,
-    "team.info": api_people.team_info,
-    "usergroups.list": api_people.usergroups_list,
-    "usergroups.users.list": api_people.usergroups_users_list,
-    "users.conversations": api_conversations.user_conversations,
-    "users.info": api_people.users_info,
-    "users.list": api_people.users_list,
-    "users.lookupByEmail": api_people.users_lookup_by_email,
-    "views.open": api_views.open_,
-    "views.publish": api_views.publish,
-    "views.push": api_views.push,
-    "views.update": api_views.update,
+    "auth.test": api_directory.auth_test,
+    "bots.info": api_directory.bots_info,
+    "chat.delete": api_content.delete_message,
+    "chat.getPermalink": api_content.get_permalink,
+    "chat.postEphemeral": api_content.post_ephemeral,
+    "chat.postMessage": api_content.post_message,
+    "chat.update": api_content.update_message,
+    "conversations.history": api_directory.history,
+    "conversations.info": api_directory.conversations_info,
+    "conversations.list": api_directory.conversations_list,
+    "conversations.members": api_directory.members,
+    "conversations.open": api_directory.open_conversation,
+    "conversations.replies": api_directory.replies,
+    "files.completeUploadExternal": api_content.complete_upload,
+    "files.delete": api_content.delete_file,
+    "files.getUploadURLExternal": api_content.get_upload_url,
+    "files.info": api_content.files_info,
+    "reactions.add": api_content.add_reaction,
+    "reactions.remove": api_content.remove_reaction,
+    "team.info": api_directory.team_info,
+    "usergroups.list": api_directory.usergroups_list,
+    "usergroups.users.list": api_directory.usergroups_users_list,
+    "users.conversations": api_directory.user_conversations,
+    "users.info": api_directory.users_info,
+    "users.list": api_directory.users_list,
+    "users.lookupByEmail": api_directory.users_lookup_by_email,
+    "views.open": api_content.open_view,
+    "views.publish": api_content.publish_view,
+    "views.push": api_content.push_view,
+    "views.update": api_content.update_view,
 }
 _TOKEN_OF = {"apps.connections.open": APP_TOKEN}
 _WITHOUT_TOKEN = frozenset({"api.test"})
 # Other types are downloaded: an uploaded page must not run in the sandbox's origin.
 _SHOWN_IN_PAGE = frozenset({"application/pdf", "image/png", "image/jpeg", "text/plain"})
+_MALFORMED = Answer(200, {"Content-Type": "application/json; charset=utf-8"}, b'{"ok": tr')
 _KEY_ARGUMENTS = {
     "chat.update": ("channel", "ts"),
     "chat.delete": ("channel", "ts"),
@@ -104,7 +99,7 @@ class WebApi:
         self._workspace = workspace
         self._scopes = scopes
         self._rates = rates
-        self._outages = Outages(weather, witness)
+        self._outages = Outages("slack", weather, witness)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes to mount."""
@@ -143,27 +138,36 @@ class WebApi:
 
     def _call(self, received: Received, method: str, *, waited: bool) -> Answer:
         arguments, unreadable = _read(received)
+        key = _key(method, arguments)
 
         def apply() -> Served:
             if unreadable is not None:
-                return Served(json_answer(unreadable.body()), applied=False, status=unreadable.code, key=None)
+                return Served(json_answer(unreadable.body()), applied=False, status=unreadable.code, key=key)
             wait = 0 if self._rates is None else self._rates.wait_seconds(method, arguments)
             if wait:
-                return Served(ratelimited(wait), applied=False, status=429, key=_key(method, arguments))
+                return Served(_rate_limited(wait), applied=False, status=429, key=key)
             try:
                 body = {"ok": True, **self._answer(method, arguments)}
             except SlackError as error:
-                return Served(json_answer(error.body()), applied=False, status=error.code, key=_key(method, arguments))
-            key = _key(method, arguments) or body.get("file_id")
-            return Served(self._with_scopes(json_answer(body)), applied=True, status=200, key=key)
+                return Served(json_answer(error.body()), applied=False, status=error.code, key=key)
+            scopes = {} if self._scopes is None else {"x-oauth-scopes": ",".join(sorted(self._scopes))}
+            return Served(json_answer(body, headers=scopes), applied=True, status=200, key=key or body.get("file_id"))
 
-        return self._outages.serve(method, arguments.raw, lambda: _key(method, arguments), apply, waited=waited)
+        return self._serve(method, arguments.raw, key, apply, waited=waited)
 
-    def _with_scopes(self, answer: Answer) -> Answer:
-        """Add the app's scopes in a header, as Slack does, if this Slack has scopes."""
-        if self._scopes is None:
-            return answer
-        return replace(answer, headers={**answer.headers, "x-oauth-scopes": ",".join(sorted(self._scopes))})
+    def _serve(self, method: str, raw: bytes, key: str | None, apply: Callable[[], Served], *, waited: bool) -> Answer:
+        def under(fault: Fault | None) -> Served:
+            refusal = None if fault is None else _refusal(fault, method)
+            if refusal is not None:
+                answer, status = refusal
+                return Served(answer, applied=False, status=status, key=key)
+            served = apply()
+            if fault is not None and fault.effect == "refused_after":
+                answer, status = _refused(fault.code or "fatal_error", method)
+                return replace(served, answer=answer, status=status)
+            return replace(served, answer=_MALFORMED) if fault is not None and fault.effect == "malformed" else served
+
+        return self._outages.serve(method, raw, key, under, waited=waited)
 
     def _answer(self, method: str, arguments: Arguments) -> Json:
         handler = METHODS.get(method)
@@ -188,7 +192,7 @@ class WebApi:
             self._workspace.files.put(stored, data)
             return Served(text_answer(f"OK - {len(data)}"), applied=True, status=200, key=file_id)
 
-        return self._outages.serve("upload", data, lambda: file_id, apply, waited=waited)
+        return self._serve("upload", data, file_id, apply, waited=waited)
 
     def _download(self, received: Received, file_id: str) -> Answer:
         stored = self._workspace.files.get(file_id)
@@ -207,19 +211,17 @@ class WebApi:
 
     def _hook(self, received: Received, hook_id: str, *, waited: bool) -> Answer:
         raw = received.body
-
-        def key() -> str | None:
-            return _hook_key(hook_id, raw)
+        key = _hook_key(hook_id, raw)
 
         def apply() -> Served:
             try:
-                answer_hook(self._workspace, received.path, raw)
+                api_content.answer_hook(self._workspace, received.path, raw)
             except SlackError as error:
                 status = 404 if error.code in ("no_hook", "used_url", "expired_url") else 400
-                return Served(json_answer(error.body(), status), applied=False, status=error.code, key=key())
-            return Served(text_answer("ok"), applied=True, status=200, key=key())
+                return Served(json_answer(error.body(), status), applied=False, status=error.code, key=key)
+            return Served(text_answer("ok"), applied=True, status=200, key=key)
 
-        return self._outages.serve("response_url", raw, key, apply, waited=waited)
+        return self._serve("response_url", raw, key, apply, waited=waited)
 
 
 def _check_token(method: str, token: str | None) -> None:
@@ -278,3 +280,30 @@ def _uploaded_bytes(received: Received) -> bytes:
     except ValueError:
         return b""
     return next((part.content for part in parts if part.filename is not None), b"")
+
+
+def _rate_limited(retry_after_seconds: int) -> Answer:
+    """Return Slack's answer to a call above the rate limit."""
+    return json_answer({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": str(retry_after_seconds)})
+
+
+def _refusal(fault: Fault, method: str) -> tuple[Answer, int | str] | None:
+    if fault.effect == "429":
+        return _rate_limited(1 if fault.retry_after is None else fault.retry_after), 429
+    if fault.effect == "5xx":
+        status = int(fault.code or 503)
+        return text_answer("upstream connect error", status), status
+    if fault.effect == "refused":
+        return _refused(fault.code or "internal_error", method)
+    if fault.effect == "auth_expired":
+        return json_answer({"ok": False, "error": "invalid_auth"}), "invalid_auth"
+    return None
+
+
+def _refused(code: str, method: str) -> tuple[Answer, int | str]:
+    """Refuse with a code: a method does so with HTTP 200, an address it handed out with 404 or 500."""
+    if method == "upload":
+        return text_answer(code, 500), 500
+    if method == "response_url":
+        return json_answer({"ok": False, "error": code}, 404), code
+    return json_answer({"ok": False, "error": code}), code

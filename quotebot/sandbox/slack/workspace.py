@@ -1,14 +1,29 @@
-"""The workspace: its people and channels, its messages, its open forms, and its valid permissions."""
+"""The workspace: its people and channels, its messages, its open forms, and its valid permissions.
+
+`describe` puts all of it into one JSON document, for the page and for the assertions of tests.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.changes import Changes
-from quotebot.sandbox.slack.directory import BOT_ID, BOT_NAME, BOT_USER_ID, SLACKBOT_ID, SUBSCRIPTIONS, Channel, Directory
+from quotebot.sandbox.chance import Changes, Tokens, VirtualClock
+from quotebot.sandbox.slack.directory import (
+    APP_ID,
+    BOT_ID,
+    BOT_NAME,
+    BOT_USER_ID,
+    SLACKBOT_ID,
+    SUBSCRIPTIONS,
+    TEAM_DOMAIN,
+    TEAM_ID,
+    TEAM_NAME,
+    Channel,
+    Directory,
+)
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
-from quotebot.sandbox.slack.files import Files
-from quotebot.sandbox.slack.messages import Message, Messages, wire_message
+from quotebot.sandbox.slack.files import Files, StoredFile
+from quotebot.sandbox.slack.messages import Message, Messages
 from quotebot.sandbox.slack.passes import Passes
 from quotebot.sandbox.slack.views import Views
 
@@ -16,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from quotebot.sandbox.chance import Tokens
-    from quotebot.sandbox.slack.clock import VirtualClock
 
 TEXT_MAX = 40_000
 
@@ -116,10 +129,47 @@ class Workspace:
         return self.messages.add(Message(channel.id, ts, SLACKBOT_ID, "slackbot", text, ephemeral_for=user))
 
     def wire(self, message: Message, *, all_metadata: bool = False) -> Json:
-        """Return a message in the Web API's format."""
+        """Return a message in the Web API's and events' format. Without `all_metadata`, metadata contains the event_type only."""
         files = [stored.wire(self.url) for stored in map(self.files.get, message.files) if stored is not None]
         replies = self.messages.replies(message.channel, message.ts) if not message.is_reply else []
-        return wire_message(message, files=files, replies=replies, all_metadata=all_metadata)
+        wire: Json = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": message.team_id}
+        if message.subtype is not None:
+            wire["subtype"] = message.subtype
+        if message.bot_id is not None:
+            wire["bot_id"] = message.bot_id
+            wire["app_id"] = APP_ID
+            wire["bot_profile"] = {
+                "id": BOT_ID,
+                "app_id": APP_ID,
+                "name": BOT_NAME,
+                "deleted": False,
+                "updated": 0,
+                "team_id": TEAM_ID,
+                "icons": {},
+            }
+        optional = {
+            "blocks": message.blocks,
+            "attachments": message.attachments,
+            "edited": message.edited,
+            "client_msg_id": message.client_msg_id,
+            "files": files,
+            "reactions": [{"name": name, "users": users, "count": len(users)} for name, users in message.reactions.items()],
+        }
+        wire.update({name: value for name, value in optional.items() if value})
+        if message.metadata:
+            wire["metadata"] = message.metadata if all_metadata else {"event_type": message.metadata["event_type"]}
+        if message.is_reply:
+            wire["thread_ts"] = message.thread_ts
+        elif replies:
+            wire |= {
+                "thread_ts": message.ts,
+                "reply_count": len(replies),
+                "latest_reply": replies[-1].ts,
+                "reply_users": sorted({reply.user for reply in replies}),
+                "reply_users_count": len({reply.user for reply in replies}),
+                "subscribed": False,
+            }
+        return wire
 
     def person(self, user: str) -> str:
         """Return the user id if there is such a person. Raises GestureError 404."""
@@ -134,3 +184,93 @@ class Workspace:
             known = ", ".join(f"{channel.id} (#{channel.name})" for channel in self.directory.channels.values())
             raise GestureError(404, f"no channel {reference!r}; there are: {known}; a user id names that person's DM with the bot")
         return channel
+
+
+def describe(workspace: Workspace, connections: int) -> Json:
+    """Return the whole visible state; `version` grows with every change."""
+    directory = workspace.directory
+    return {
+        "team": {"id": TEAM_ID, "name": TEAM_NAME, "domain": TEAM_DOMAIN},
+        "users": [
+            {
+                "id": person.id,
+                "name": person.name,
+                "real_name": person.real_name,
+                "role": person.role,
+                "team_id": person.team_id,
+                "is_bot": person.is_bot,
+                "is_external": person.is_external,
+                "is_guest": person.is_guest,
+            }
+            for person in directory.people.values()
+        ],
+        "channels": [
+            {
+                "id": channel.id,
+                "name": channel.name,
+                "is_im": channel.is_im,
+                "is_archived": channel.is_archived,
+                "is_private": channel.is_private,
+                "is_ext_shared": channel.is_ext_shared,
+                "members": list(channel.members),
+            }
+            for channel in directory.channels.values()
+        ],
+        "messages": shown_messages(workspace),
+        "files": shown_files(workspace),
+        "views": [
+            {"user": user, "view": view.wire(), "errors": view.errors}
+            for user, stack in workspace.views.stacks.items()
+            for view in stack
+        ],
+        "homes": {user: view.wire() for user, view in workspace.views.homes.items()},
+        "bot": {"connections": connections},
+        "version": workspace.changes.version,
+    }
+
+
+def shown_messages(workspace: Workspace) -> list[Json]:
+    """Return every message, oldest first."""
+    return [_message(workspace, message) for message in workspace.messages.all()]
+
+
+def shown_files(workspace: Workspace) -> list[Json]:
+    """Return every completed file with where it is shared, oldest first."""
+    return [
+        _file(workspace, stored)
+        | {"shares": {channel: [dict(place) for place in places] for channel, places in stored.shares.items()}}
+        for stored in workspace.files.all()
+    ]
+
+
+def _message(workspace: Workspace, message: Message) -> Json:
+    files = [_file(workspace, stored) for stored in map(workspace.files.get, message.files) if stored is not None]
+    return {
+        "channel": message.channel,
+        "ts": message.ts,
+        "thread_ts": message.thread_ts,
+        "user": message.user,
+        "bot_id": message.bot_id,
+        "username": message.username,
+        "text": message.text,
+        "blocks": message.blocks,
+        "metadata": message.metadata,
+        "ephemeral_for": message.ephemeral_for,
+        "edited": message.edited,
+        "files": files,
+        "error": message.error,
+        "subtype": message.subtype,
+        "reactions": {name: list(users) for name, users in message.reactions.items()},
+    }
+
+
+def _file(workspace: Workspace, stored: StoredFile) -> Json:
+    return {
+        "id": stored.id,
+        "name": stored.name,
+        "title": stored.title,
+        "mimetype": stored.mimetype,
+        "size": stored.size,
+        "sha256": stored.sha256,
+        "url": f"{stored.url(workspace.url)}?secret={stored.secret}",
+    }
