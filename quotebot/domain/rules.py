@@ -6,21 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals import people
-from quotebot.domain.approvals.people import StandIn
+from quotebot.domain.approvals.people import Delegation, Person, StandIn
 from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from decimal import Decimal
 
-    from quotebot.domain.approvals.people import Delegation, Person
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
     from quotebot.domain.quotes.quote import Approval
-
-    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ledger.records import AuditEvent
 from quotebot.commands.extraction import ReadMessage
@@ -11,14 +11,10 @@ from quotebot.commands.lifecycle import RefreshCard
 from quotebot.commands.operations import ActOnEffect, ShowHome
 from quotebot.commands.registry import CreateAnother as Again
 from quotebot.commands.registry import CreateByForm as ByForm
-from quotebot.commands.registry import Creation, LifecyclePayload, ProposeQuote, SubmitQuote
+from quotebot.commands.registry import Creation, LifecyclePayload, Payload, ProposeQuote, SubmitQuote
 from quotebot.domain.access import Refusal, Viewer
-from quotebot.handlers.decision import Decision, refused
+from quotebot.handlers.decision import Asked, Decision, refused
 from quotebot.views import messages
-
-if TYPE_CHECKING:
-    from quotebot.commands.registry import Payload
-    from quotebot.handlers.decision import Asked
 
 # Commands of a listed guest; each concerns a quote of their own (domain/access.py). All others are for members.
 GUEST_COMMANDS: Final = (

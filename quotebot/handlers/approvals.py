@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any
 from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.domain.approvals.decisions import Mandate, may_decide
-from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
+from quotebot.domain.approvals.policy import PolicyDecision, evaluate
 from quotebot.domain.approvals.requests import answered, invalidated, open_request, slot_of
-from quotebot.domain.approvals.reuse import ReuseRules, reused
+from quotebot.domain.approvals.reuse import EarlierApproval, ReuseRules, reused
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, approval_id_for
-from quotebot.handlers.decision import Decision, facts, foreign, refused, seen_another_version
+from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
     from quotebot.commands.registry import DecideApproval
-    from quotebot.domain.approvals.decisions import DecisionRefusal
     from quotebot.domain.approvals.people import Delegation
-    from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.approvals.reuse import EarlierApproval
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
 WRITTEN_CHARACTERS_MIN = 10  # length of a reason beside the incident's number

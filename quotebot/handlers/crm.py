@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.crm import CRM_AGGREGATE, REASON_CHARACTERS_MAX
-from quotebot.handlers.decision import Decision
+from quotebot.commands.crm import CRM_AGGREGATE, REASON_CHARACTERS_MAX, ReconcileCrm, SyncCrm
+from quotebot.handlers.decision import Asked, Decision
 from quotebot.views import crm_messages
 
 if TYPE_CHECKING:
-    from quotebot.commands.crm import ReconcileCrm, SyncCrm
     from quotebot.domain.quotes.crm_fields import Conflict
-    from quotebot.handlers.decision import Asked
 
 
 def sync(command: SyncCrm) -> Decision:

@@ -12,13 +12,7 @@ from quotebot.domain import money
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
     from quotebot.domain.quotes.quote import Quote
-
-    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 
 @dataclass(frozen=True, slots=True)

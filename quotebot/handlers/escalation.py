@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.approvals import EscalateApproval, RemindApprover
-from quotebot.domain.approvals.people import asked_people, covers
+from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, RemindApprover, SlotCommand
+from quotebot.domain.approvals.people import Delegation, asked_people, covers
 from quotebot.domain.approvals.requests import escalated, expired, reminded, slot_of
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState
 from quotebot.handlers.approvals import approval_facts
-from quotebot.handlers.decision import Decision, refused
+from quotebot.handlers.decision import Asked, Decision, refused
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import approval_messages
 
 if TYPE_CHECKING:
-    from quotebot.commands.approvals import DelegateApprovals, SlotCommand
-    from quotebot.domain.approvals.people import Delegation
-    from quotebot.domain.quotes.quote import Approval, Quote
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 ABSENCE_MS_MAX = 366 * DAY_MS
 

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.domain.quotes.lifecycle import allowed
-from quotebot.domain.quotes.quote import QuoteState, state_words, utc_text
+from quotebot.domain.quotes.quote import Quote, QuoteState, state_words, utc_text
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
-from quotebot.handlers.decision import Decision
+from quotebot.handlers.decision import Asked, Decision
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
-    from quotebot.domain.quotes.quote import Quote
-    from quotebot.handlers.decision import Asked
 
 _DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
 

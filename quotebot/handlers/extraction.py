@@ -19,7 +19,7 @@ from quotebot.domain.extraction.remarks import INVENTED, RULES, Remark
 from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
 from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 from quotebot.handlers import quotes
-from quotebot.handlers.decision import Decision
+from quotebot.handlers.decision import Asked, Decision
 from quotebot.store.offers import PROPOSED
 from quotebot.views import extraction_messages
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from quotebot.commands.extraction import ReadMessage
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 ASKED_BACK: Final = "asked_back"
 

@@ -15,29 +15,27 @@ from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     CancelQuote,
+    CloneQuote,
     LoseQuote,
     MarkSent,
 )
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
-from quotebot.domain.pricing.price_requests import as_of
+from quotebot.domain.pricing.price_requests import PricingProblem, as_of
 from quotebot.domain.quotes.changes import Changes, changed
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending
 from quotebot.domain.quotes.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
-from quotebot.handlers.decision import Decision, facts, foreign, refused
+from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands.lifecycle import CloneQuote
     from quotebot.commands.registry import ReviseQuote
-    from quotebot.domain.pricing.price_requests import PricingProblem
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 
 def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: Rules) -> Decision:

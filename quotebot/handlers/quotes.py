@@ -8,7 +8,7 @@ from ledger.keys import effect_key
 from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.domain.approvals.special_terms import unknown_terms
-from quotebot.domain.pricing.engine import Pricing, dated, price
+from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.handlers.decision import Asked, Decision, Twin, facts, refused
 from quotebot.store.offers import PROPOSED, RESUBMISSION
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from quotebot.commands.registry import CreateQuote, Creation, ProposeQuote
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, PricingProblem
     from quotebot.domain.rules import Rules
 
     Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger.audit import chain
 from ledger.audit.anchors import Anchor
 from ledger.audit.findings import Finding
-from ledger.audit.proof import canonical, seal_bundle
+from ledger.audit.proof import Signer, canonical, seal_bundle
 from ledger.keys import sha256
 from ledger.records import Effect
 from quotebot.domain.pricing import engine as pricing_rules
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ledger.audit.chain import Keyring
-    from ledger.audit.proof import Signer
     from ledger.database import Row, Tx
     from ledger.ledger import Ledger
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ledger.retention import Purged, purge, quiet, rest
+from ledger.retention import Progress, Purged, Rest, purge, quiet, rest
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.store import dead_letters
@@ -16,7 +16,6 @@ from quotebot.store import retention as store
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from ledger.retention import Progress, Rest
     from quotebot.settings import Settings
 
 FORGOTTEN_AT_ONCE: Final = 100  # per transaction

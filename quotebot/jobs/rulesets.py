@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ledger import keys
 from ledger.jsontext import dumps, loads
 from ledger.settlement import QUOTEBOT
-from quotebot.domain.catalogue.rulesets import RulesetError
+from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError
 from quotebot.store import rulesets as store
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.store.rulesets import RulesetVersion
 
 SAMPLE_ORIGIN: Final = "the sample that ships with Quotebot"

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from ledger import keys
-from ledger.database import DatabaseError
-from ledger.records import DedupeResult, Request
+from ledger.database import DatabaseError, Tx
+from ledger.records import DedupeResult, Request, Reservation
 from ledger.settlement import QUOTEBOT
-from quotebot.domain.schedule.schedules import fate_of, slots_due
+from quotebot.domain.schedule.schedules import Candidate, Misfire, Schedule, fate_of, slots_due
 from quotebot.store import schedule as store
 from quotebot.store.schedule import Mark
 from quotebot.worker_loop import POLL_SECONDS, one_round
@@ -30,11 +30,8 @@ from quotebot.worker_loop import POLL_SECONDS, one_round
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ledger.database import Tx
     from ledger.ledger import Ledger
-    from ledger.records import Reservation
     from quotebot.commands.registry import Payload
-    from quotebot.domain.schedule.schedules import Candidate, Misfire, Schedule
 
 AT_ONCE: Final = 64  # candidates per read; reservations that share a commit
 REST_SECONDS: Final = 60.0  # pause of a job after a failure

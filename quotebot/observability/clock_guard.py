@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from adapters.failures import AdapterError
-from ledger.database import NotRecorded
+from ledger.database import NotRecorded, Tx
 from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ledger.audit.events import Audit
-    from ledger.database import Tx
     from ledger.ledger import Ledger
 
 CHAIN: Final = "clock"  # name of the audit chain

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quotebot.domain.dead_letters import DeadLetterCard
+from quotebot.domain.dead_letters import DeadLetterCard, Decision
 
 if TYPE_CHECKING:
     from ledger.database import Tx
-    from quotebot.domain.dead_letters import Decision
 
 
 @dataclass(frozen=True, slots=True)

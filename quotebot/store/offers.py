@@ -9,13 +9,7 @@ from quotebot.store import extractions
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ledger.database import Tx
-    from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
-
-    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 
 def offered(tx: Tx, token: str) -> store.Offer | None:

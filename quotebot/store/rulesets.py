@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
-from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset
+from quotebot.domain.catalogue.rulesets import Ruleset, canonical_ruleset, parse_ruleset
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
-    from quotebot.domain.catalogue.rulesets import Ruleset
 
 LISTED_MAX: Final = 200
 VERSION_MAX: Final = 1_000_000_000

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.requests import invalidated
 from quotebot.domain.quotes.lifecycle import require_change
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.store import approvals
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
-    from quotebot.domain.quotes.quote import Quote
 
 PAGE_ROWS: Final = 20
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, title
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, title
 from quotebot.views import messages
 from quotebot.views.blocks import Json, button, confirm, option
 from quotebot.views.button_values import ButtonValue, menu_text, value_text
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.quotes.quote import Approval, Quote
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"

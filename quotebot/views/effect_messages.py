@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import title
+from quotebot.domain.quotes.quote import Quote, title
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from ledger.records import Effect
-    from quotebot.domain.quotes.quote import Quote
 
 SENTENCE_CHARACTERS_MAX: Final = 500
 _DEEDS: Final = {"PDF": "The PDF", "CRM": "The write to Salesforce"}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.domain import money
-from quotebot.domain.pricing.engine import clipped, request_of
-from quotebot.domain.quotes.quote import title
+from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
+from quotebot.domain.quotes.quote import Quote, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.blocks import Json, modal, option, plain, section, text_input
 from quotebot.views.button_values import written
@@ -20,8 +20,6 @@ from quotebot.views.crm_fields import ACCOUNT_CHARACTERS_MAX, account_input, con
 
 if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PricedLine
-    from quotebot.domain.quotes.quote import Quote
 
 CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise", "quote.send", "quote.lose"  # callback_ids
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.queries import OPEN
 from quotebot.domain import money
-from quotebot.domain.access import Sight, may_see
+from quotebot.domain.access import Sight, Viewer, may_see
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import is_final
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title
+from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, state_words, title
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.versions import Filter, Listed, list_quotes
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.database import Tx
-    from quotebot.domain.access import Viewer
-    from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
 
 NEW_QUOTE: Final = "home.new"  # action_id

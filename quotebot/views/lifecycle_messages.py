@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import QuoteState, state_words, title, utc_text
+from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped
+from quotebot.domain.quotes.quote import Quote, QuoteState, state_words, title, utc_text
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.domain.pricing.engine import Pricing, PricingProblem
-    from quotebot.domain.quotes.quote import Quote
 
 DIFFERENCES_SHOWN_MAX = 15
 DETAIL_CHARACTERS_MAX = 200

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.access import Sight
-from quotebot.domain.approvals.decisions import decided_words
-from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title, utc_text
+from quotebot.domain.approvals.decisions import DecisionRefusal, decided_words
+from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.decisions import DecisionRefusal
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.pricing.engine import Pricing, PricingProblem
-    from quotebot.domain.quotes.quote import Approval, Quote
 
 EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
 _MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import title
+from quotebot.domain.quotes.quote import Approval, Quote, title
 from quotebot.views import messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
 from quotebot.views.blocks import modal, section, text_input
 from quotebot.views.buttons import button_value
-
-if TYPE_CHECKING:
-    from quotebot.domain.quotes.quote import Approval, Quote
 
 REJECT_CALLBACK = "approval.reject"
 CHANGES_CALLBACK = "approval.request_changes"

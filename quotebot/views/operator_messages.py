@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from quotebot.domain.quotes.quote import title, utc_text
+from quotebot.domain.quotes.quote import Quote, title, utc_text
 from quotebot.views import messages
-
-if TYPE_CHECKING:
-    from quotebot.domain.quotes.quote import Quote
 
 
 def decided(decision: str, decided_by: str, decided_at: int) -> str:

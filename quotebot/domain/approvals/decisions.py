@@ -6,17 +6,11 @@ Sentences name people as `<@U...>`, the form that every surface supports.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from quotebot.domain.approvals.people import sufficient_role
+from quotebot.domain.approvals.people import Person, sufficient_role
 from quotebot.domain.approvals.policy import LADDER
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, utc_text
-
-if TYPE_CHECKING:
-    from quotebot.domain.approvals.people import Person
-    from quotebot.domain.approvals.slots import Slot
-    from quotebot.domain.quotes.quote import Approval, Quote
+from quotebot.domain.approvals.slots import Slot, SlotState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, utc_text
 
 NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
 

@@ -11,12 +11,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from quotebot.domain import money
-from quotebot.domain.pricing.conversion import converted, factor
+from quotebot.domain.pricing.conversion import Converted, converted, factor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from quotebot.domain.pricing.conversion import Converted
     from quotebot.domain.pricing.engine import Pricing
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first

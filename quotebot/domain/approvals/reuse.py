@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.approvals.people import roles_of, sufficient_role
-from quotebot.domain.approvals.policy import HUNDRED, family_totals, sufficient_roles
+from quotebot.domain.approvals.policy import HUNDRED, Need, PolicyDecision, family_totals, sufficient_roles
 from quotebot.domain.approvals.slots import Slot, SlotState
-from quotebot.domain.quotes.quote import Approval, ApprovalState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quotebot.domain.approvals.people import Holders
-    from quotebot.domain.approvals.policy import Need, PolicyDecision
     from quotebot.domain.pricing.engine import Pricing
     from quotebot.domain.pricing.priced import PricedLine
-    from quotebot.domain.quotes.quote import Quote
 
     LineKey = tuple[str | None, str, str, tuple[tuple[str, str], ...]]
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from quotebot.domain.catalogue.catalogue import fold
+from quotebot.domain.catalogue.catalogue import Catalogue, fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.extraction.tokens import Token
 
 TOKENS_MAX: Final = 8

@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from quotebot.domain.catalogue.rulesets import canonical_ruleset
+from quotebot.domain.catalogue.rulesets import Ruleset, canonical_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from quotebot.domain.catalogue.rulesets import Ruleset
 
 Entry = dict[str, Any]
 

@@ -14,14 +14,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue import sheets
-from quotebot.domain.catalogue.rulesets import canonical_ruleset
+from quotebot.domain.catalogue.rulesets import Ruleset, canonical_ruleset
 from quotebot.domain.catalogue.sheets import SheetProblem, SheetRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from quotebot.domain.catalogue.reader import RulesetProblem
-    from quotebot.domain.catalogue.rulesets import Ruleset
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "products": (

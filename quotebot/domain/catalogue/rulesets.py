@@ -6,9 +6,9 @@ when it is read, so that ambiguous prices are found before a quote uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ledger import keys
 from quotebot.domain.catalogue.catalogue import Catalogue, read_catalogue
@@ -18,9 +18,6 @@ from quotebot.domain.pricing.constraints import Constraint, read_constraints
 from quotebot.domain.pricing.price_books import PriceBook, read_books
 from quotebot.domain.pricing.priced import LARGEST_REMAINDER, PER_LINE
 from quotebot.domain.pricing.taxes import Rate, Tax, read_rates, read_taxes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DOCUMENT_SCHEMA = 1
 HEADER_RULES = (LARGEST_REMAINDER, PER_LINE)

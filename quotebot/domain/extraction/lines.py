@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.remarks import JOINED, NEAR_NAME, NO_QUANTITY, NUMBER, ONE, THOUSANDS, UNKNOWN_PRODUCT
-from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, touching
-
-if TYPE_CHECKING:
-    from quotebot.domain.extraction.state import ExtractionState
+from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, touching
 
 
 def read_lines(reading: ExtractionState) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.catalogue.catalogue import fold
+from quotebot.domain.catalogue.catalogue import Catalogue, fold
 from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
 from quotebot.domain.extraction.remarks import (
     ACCOUNT,
@@ -45,7 +45,6 @@ from quotebot.domain.pricing.engine import clipped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quotebot.domain.catalogue.catalogue import Catalogue
 
 # Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
 _KEPT: Final = frozenset({ACCOUNTS, TERMS, DISCOUNTS, CURRENCIES, EXISTING})

@@ -10,17 +10,15 @@ from quotebot.domain import money
 from quotebot.domain.pricing.formulas import FormulaError
 from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, books_for, find_price
 from quotebot.domain.pricing.price_kinds import UNIT_PRICE, Charge, Share, numeric_attributes
-from quotebot.domain.pricing.price_requests import PricingProblem, authorised
+from quotebot.domain.pricing.price_requests import PriceRequest, PricingProblem, authorised
 from quotebot.domain.pricing.priced import ZERO, Step
-from quotebot.domain.pricing.taxes import find_rate
+from quotebot.domain.pricing.taxes import Rate, find_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.price_requests import PriceRequest
     from quotebot.domain.pricing.selection import SelectedItem
-    from quotebot.domain.pricing.taxes import Rate
 
 RECURRING = "recurring"
 PERCENT = Decimal("0.01")

@@ -23,14 +23,13 @@ from quotebot.domain.pricing.price_requests import (
 from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
 from quotebot.domain.pricing.selection import SelectedItem, choose
 from quotebot.domain.pricing.snapshots import canonical, from_canonical, from_stored
-from quotebot.domain.pricing.taxes import find_tax
+from quotebot.domain.pricing.taxes import Tax, find_tax
 from quotebot.domain.pricing.trace import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.taxes import Tax
 
 __all__ = [
     "LINES_MAX",

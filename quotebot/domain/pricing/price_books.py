@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from quotebot.domain.catalogue.catalogue import Product
     from quotebot.domain.catalogue.reader import Table
-    from quotebot.domain.pricing.price_kinds import PriceKind
 
-from quotebot.domain.pricing.price_kinds import KIND_KEYS, read_kind
+from quotebot.domain.pricing.price_kinds import KIND_KEYS, PriceKind, read_kind
 
 BOOKS_MAX = 200
 PRICES_MAX = 20_000

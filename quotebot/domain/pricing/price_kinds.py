@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar
 
 from quotebot.domain import money
-from quotebot.domain.catalogue.reader import PRICE_MAX
+from quotebot.domain.catalogue.reader import PRICE_MAX, Table
 from quotebot.domain.pricing import formulas
 from quotebot.domain.pricing.priced import Step
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.domain.catalogue.catalogue import Product
-    from quotebot.domain.catalogue.reader import Table
 
 KINDS = ("flat", "range", "slab", "block", "formula", "percent")
 KIND_KEYS = ("kind", "price", "tiers", "formula", "inputs", "percent", "of", "basis")

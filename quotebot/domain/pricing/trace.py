@@ -8,12 +8,10 @@ from quotebot.domain import money
 from quotebot.domain.pricing.billing import instalments
 from quotebot.domain.pricing.charging import RECURRING
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.pricing.priced import PER_LINE
+from quotebot.domain.pricing.priced import PER_LINE, PricedLine, Pricing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from quotebot.domain.pricing.priced import PricedLine, Pricing
 
 
 def explain(pricing: Pricing, position: int | None = None) -> tuple[str, ...]:

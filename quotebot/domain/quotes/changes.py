@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from quotebot.domain.pricing.price_requests import LineRequest, PricingProblem, clipped
+from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest, PricingProblem, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.domain.pricing.price_requests import PriceRequest
 
 CHANGES_MAX = 400  # as many as a quote has lines
 

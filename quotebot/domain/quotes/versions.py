@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
 from quotebot.domain.approvals.special_terms import unknown_terms
-from quotebot.domain.pricing.engine import Pricing, price
+from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, price
 from quotebot.domain.pricing.price_requests import as_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PricedLine, PriceRequest, PricingProblem
 
 
 @dataclass(frozen=True, slots=True)
