@@ -76,8 +76,7 @@ def answer(asked: Asked, message: ReadMessage, found: ExtractionResult, rules: R
         return replace(_question(asked, message, extraction), events=events), None
     wanted = creation(extraction, message.channel)
     decision = quotes.propose(asked, ProposeQuote(wanted, message.thread_ts, extraction.remarks), rules)
-    proposed = wanted if decision.response["code"] == PROPOSED else None
-    return replace(decision, kind="applied", events=events), proposed
+    return replace(decision, kind="applied", events=events), wanted if decision.response["code"] == PROPOSED else None
 
 
 def creation(found: Extraction, channel: str) -> CreateQuote:

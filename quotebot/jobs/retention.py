@@ -81,8 +81,7 @@ async def let_go(
 
     Raises NotRecorded as Database.write does: the rows of earlier batches stay deleted, and the next run continues.
     """
-    now = ledger.clock.now_ms()
-    work = partial(_some, ledger=ledger, keeping=keeping, now=now, limit=batch, actor=actor)
+    work = partial(_some, ledger=ledger, keeping=keeping, now=ledger.clock.now_ms(), limit=batch, actor=actor)
     forgotten = Counter(dict.fromkeys(store.KINDS, 0))
     while gone := await ledger.database.write("store.forget", work):
         forgotten.update(gone)

@@ -103,13 +103,15 @@ class Metrics:
             return 0.0 if found is None else float(getattr(found, name))
 
         for name, said in words.items():
-            gauge = Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry)
-            gauge.set_function(partial(shown, name))
+            Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry).set_function(partial(shown, name))
 
     def watch_clock(self, suspended: Callable[[], bool]) -> None:
         """Export whether the wall clock is suspended."""
-        said = "1 while the clock is not trusted: nothing expires and nothing is purged."
-        Gauge("quotebot_clock_suspended", said, registry=self.registry).set_function(lambda: float(suspended()))
+        Gauge(
+            "quotebot_clock_suspended",
+            "1 while the clock is not trusted: nothing expires and nothing is purged.",
+            registry=self.registry,
+        ).set_function(lambda: float(suspended()))
 
     def count_connection(self) -> None:
         """Count an opened socket."""

@@ -42,8 +42,7 @@ def last_deciders(tx: Tx, quote_id: str) -> tuple[str, ...]:
 
 def requested_today(tx: Tx, user: str, now: int) -> int:
     """Count one user's requests for approval since midnight, UTC."""
-    row = tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)
-    found: int = row["asked"]
+    found: int = tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)["asked"]
     return found
 
 

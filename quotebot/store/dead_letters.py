@@ -23,8 +23,7 @@ def unannounced(tx: Tx, most: int) -> list[Unannounced]:
     """Return dead letters without a card, so many that at most `most` cards wait for a decision."""
     found: list[Unannounced] = []
     for kind in ("operations", "effects"):
-        counted = tx.required(f"dead_{kind}_with_card", since=0)
-        most -= counted["cards"]
+        most -= tx.required(f"dead_{kind}_with_card", since=0)["cards"]
     for kind in ("operations", "effects"):
         rows = tx.all(f"dead_{kind}_without_card", since=0, limit=max(0, most - len(found)))
         found += [Unannounced(row["reference"], row["team_id"]) for row in rows]
@@ -49,8 +48,7 @@ def place(tx: Tx, reference: str, ts: str) -> None:
 
 def orphans(tx: Tx) -> int:
     """Return the number of cards whose dead letters were purged."""
-    row = tx.required("count_orphaned_letter_cards")
-    return int(row["found"])
+    return int(tx.required("count_orphaned_letter_cards")["found"])
 
 
 def forget(tx: Tx, most: int) -> int:

@@ -87,8 +87,7 @@ def find(tx: Tx, operation_key: str) -> StoredExtraction | None:
 
 def asked_today(tx: Tx, team_id: str, user_id: str, now: int) -> int:
     """Count one user's messages that the model was asked to read since midnight, UTC."""
-    row = tx.required("readings_today", team_id=team_id, user_id=user_id, since=now - now % DAY_MS)
-    found: int = row["asked"]
+    found: int = tx.required("readings_today", team_id=team_id, user_id=user_id, since=now - now % DAY_MS)["asked"]
     return found
 
 

@@ -119,8 +119,7 @@ def _parsed(text: str) -> Ruleset:
 
 def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:
     """Store a draft and return its version."""
-    row = tx.required("next_ruleset_version")
-    version: int = row["version"]
+    version: int = tx.required("next_ruleset_version")["version"]
     content: Any = canonical_ruleset(ruleset)
     text = keys.canonical_json(content).decode()
     named = {"version": version, "hash": ruleset.hash, "label": ruleset.label, "document": text}

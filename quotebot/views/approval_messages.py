@@ -111,8 +111,9 @@ def standing(delegations: tuple[Delegation, ...], user: str) -> str:
     lines = [f"• {_absence(each, user)}" for each in delegations]
     if not lines:
         lines = ["Nobody stands in for you, and you stand in for nobody."]
-    hint = "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it."
-    return "\n".join((*lines, hint))
+    return "\n".join(
+        (*lines, "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it.")
+    )
 
 
 def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:

@@ -82,10 +82,14 @@ def deciding(quote: Quote) -> list[Json]:
     if QuoteState.REJECTED not in allowed(quote.state) or approval is None or approval.state is not ApprovalState.PENDING:
         return []
     value = button_value(quote, approval)
-    text = f"{_net(quote)} for {_account(quote)}. This creates the PDF and the CRM record."
     approve = {
         **button(APPROVE, "Approve", value, style="primary"),
-        "confirm": confirm(f"Approve {title(quote)}?", text, "Approve", "Not yet"),
+        "confirm": confirm(
+            f"Approve {title(quote)}?",
+            f"{_net(quote)} for {_account(quote)}. This creates the PDF and the CRM record.",
+            "Approve",
+            "Not yet",
+        ),
     }
     if any(slot.dual_control and slot.is_open for slot in approval.slots):
         approve = button(APPROVE_WITH_REASON, "Approve", value, style="primary")
@@ -97,8 +101,15 @@ def deciding(quote: Quote) -> list[Json]:
 
 
 def _cancelling(quote: Quote) -> dict[str, Any]:
-    text = f"{_net(quote)} for {_account(quote)}. That is final: nothing more will happen to it."
-    return {**confirm(f"Cancel {title(quote)}?", text, "Cancel the quote", "Keep it"), "style": "danger"}
+    return {
+        **confirm(
+            f"Cancel {title(quote)}?",
+            f"{_net(quote)} for {_account(quote)}. That is final: nothing more will happen to it.",
+            "Cancel the quote",
+            "Keep it",
+        ),
+        "style": "danger",
+    }
 
 
 def _menu(quote: Quote) -> Json:

@@ -337,8 +337,18 @@ def _button(quote: Quote, effect: PendingEffect, action_id: str) -> Json:
     made = button(action_id, _LABELS[action_id].format(effect.label), value, style="danger" if action_id == CANCEL else None)
     if action_id != CANCEL:
         return made
-    text = f"{_NOT_DONE[effect.label]} The quote itself stays as it is."
-    return {**made, "confirm": {**confirm(f"Cancel {effect.label}?", text, f"Cancel {effect.label}", "Keep it"), "style": "danger"}}
+    return {
+        **made,
+        "confirm": {
+            **confirm(
+                f"Cancel {effect.label}?",
+                f"{_NOT_DONE[effect.label]} The quote itself stays as it is.",
+                f"Cancel {effect.label}",
+                "Keep it",
+            ),
+            "style": "danger",
+        },
+    }
 
 
 def _is_id(found: object) -> bool:

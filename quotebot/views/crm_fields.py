@@ -64,8 +64,12 @@ def opportunity_options(found: Sequence[OpenOpportunity]) -> list[Json]:
     options = []
     for each in found:
         tail = "".join(f" · {part}" for part in (each.closes, clipped(each.stage, 20)) if part)
-        label = f"{clipped(each.name, OPTION_CHARACTERS_MAX - len(tail))}{tail}"
-        options.append(option(label, " ".join(filter(None, (each.record_id, each.account_id, each.currency)))))
+        options.append(
+            option(
+                f"{clipped(each.name, OPTION_CHARACTERS_MAX - len(tail))}{tail}",
+                " ".join(filter(None, (each.record_id, each.account_id, each.currency))),
+            )
+        )
     return options
 
 

@@ -81,8 +81,12 @@ def details_view(letter: DeadLetter) -> Json:
     blocks = [section("\n".join(lines)), section(f"*Last error*\n{_error(letter.last_error)}")]
     if history:
         blocks.append(context(history))
-    title = f"Dead letter {letter.reference}"
-    return {"type": "modal", "title": plain(clipped(title, TITLE_CHARACTERS_MAX)), "close": plain("Close"), "blocks": blocks}
+    return {
+        "type": "modal",
+        "title": plain(clipped(f"Dead letter {letter.reference}", TITLE_CHARACTERS_MAX)),
+        "close": plain("Close"),
+        "blocks": blocks,
+    }
 
 
 def discard_form(letter: DeadLetter) -> Json:

@@ -177,8 +177,7 @@ def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
 
 def _discount_input(quote: Quote) -> Json:
     hint = "On the whole quote. It may need approval; the card says by whom."
-    percent = _percent(quote)
-    return text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=percent, hint=hint)
+    return text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=_percent(quote), hint=hint)
 
 
 def _remembered(quote: Quote, rows: list[list[str | int]], *, with_term: bool) -> str:

@@ -55,8 +55,7 @@ class Home:
 def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
     """Read one user's App Home. `now` is Unix milliseconds. A listed guest is never asked for an approval."""
     user, team_id = viewer.user, viewer.team_id
-    chosen = Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL}))
-    pending = list_quotes(tx, chosen, rows=LOOKED_AT_MAX)
+    pending = list_quotes(tx, Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL})), rows=LOOKED_AT_MAX)
     away = approval_store.delegations(tx, team_id, now)
     waiting: list[Quote] = []
     for listed in () if viewer.own_only else pending.quotes:
@@ -131,8 +130,10 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
 def _row(listed: Listed) -> Json:
     name = listed.quote_id if listed.version == 1 else f"{listed.quote_id} v{listed.version}"
     net = money.format_amount(listed.net_total, listed.currency)
-    text = f"{state_icon(listed.state)} *{name}* for {_account(listed.account)}, {net}: {state_words(listed.state)}"
-    return {**section(text), "accessory": _show(listed)}
+    return {
+        **section(f"{state_icon(listed.state)} *{name}* for {_account(listed.account)}, {net}: {state_words(listed.state)}"),
+        "accessory": _show(listed),
+    }
 
 
 def _show(quote: Quote | Listed) -> Json:

@@ -83,8 +83,7 @@ def _turns(page: Page, asked: ListRequest) -> list[Json]:
 def _row(quote: Listed) -> Json:
     name = quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
     account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
-    net = money.format_amount(quote.net_total, quote.currency)
-    facts = () if quote.outlined else (net, account)
+    facts = () if quote.outlined else (money.format_amount(quote.net_total, quote.currency), account)
     told = (f"{state_icon(quote.state)} *{name}*", state_words(quote.state), *facts, messages.mention(quote.requester))
     text = " · ".join(told)
     return {**section(text), "accessory": button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))}

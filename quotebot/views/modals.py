@@ -34,8 +34,14 @@ def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
 
 def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks for the written reason of an approval under dual control."""
-    question = f"Why, and under which incident (such as {INCIDENT_EXAMPLE})?"
-    return _reason_modal(APPROVE_CALLBACK, "Approve quote", "Approve", question, quote, approval)
+    return _reason_modal(
+        APPROVE_CALLBACK,
+        "Approve quote",
+        "Approve",
+        f"Why, and under which incident (such as {INCIDENT_EXAMPLE})?",
+        quote,
+        approval,
+    )
 
 
 def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:

@@ -88,8 +88,7 @@ def _routing(table: Any) -> dict[str, Any]:
     hours = {name: _hours(table, name, default // HOUR_MS) for name, default in _TIMES.items()}
     if not hours["remind_hours"] < hours["escalate_hours"] < hours["expire_hours"]:
         raise PolicyError("routing: remind_hours must be less than escalate_hours, and that less than expire_hours")
-    timing = Timing(*(hours[name] * HOUR_MS for name in _TIMES))
-    return {"full_ladder": full_ladder, "order": order, "timing": timing}
+    return {"full_ladder": full_ladder, "order": order, "timing": Timing(*(hours[name] * HOUR_MS for name in _TIMES))}
 
 
 _TIMES = {"remind_hours": Timing().remind_ms, "escalate_hours": Timing().escalate_ms, "expire_hours": Timing().expire_ms}

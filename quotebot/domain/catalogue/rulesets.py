@@ -81,8 +81,7 @@ def parse_ruleset(document: object) -> Ruleset:
     }
     if problems:
         raise RulesetError(problems)
-    unsigned = Ruleset(**parts, hash="")
-    return Ruleset(**parts, hash=ruleset_hash(unsigned))
+    return Ruleset(**parts, hash=ruleset_hash(Ruleset(**parts, hash="")))
 
 
 def parse_ruleset_toml(text: str) -> Ruleset:

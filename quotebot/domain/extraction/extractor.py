@@ -93,8 +93,7 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
         token = found[index]
         length, sku = names.longest(found, index)
         if length:
-            last = found[index + length - 1]
-            items.append(Item("product", "", token.start, last.end, sku=sku))
+            items.append(Item("product", "", token.start, found[index + length - 1].end, sku=sku))
             index += length
             continue
         items.append(_named(token))

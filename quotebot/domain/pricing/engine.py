@@ -148,8 +148,11 @@ def _tax(item: SelectedItem, terms: Terms) -> Tax | PricingProblem:
     if tax is not None:
         return tax
     when = "without a day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
-    message = f"the tax table has no row for {category} in {clipped(request.region)} {when}"
-    return PricingProblem("no_tax", message, "quote without tax, or add the row")
+    return PricingProblem(
+        "no_tax",
+        f"the tax table has no row for {category} in {clipped(request.region)} {when}",
+        "quote without tax, or add the row",
+    )
 
 
 def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:

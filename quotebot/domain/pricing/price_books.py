@@ -137,8 +137,11 @@ def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook
             if other.name == book.name:
                 row.report(f"a book named {book.name!r} is there already", "give it another name", "name")
             if book.rivals(other):
-                message = f"{book.name!r} and {other.name!r} could both price one quote, with the same priority {book.priority}"
-                row.report(message, "give one of them another priority", "priority")
+                row.report(
+                    f"{book.name!r} and {other.name!r} could both price one quote, with the same priority {book.priority}",
+                    "give one of them another priority",
+                    "priority",
+                )
         found.append(book)
     return tuple(found)
 

@@ -106,16 +106,22 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
         hint = f"split the quote into several of at most {LINES_MAX} lines" if lines else "name at least one product, e.g. 10 pro"
         found.append(PricingProblem("line_count", f"a quote has 1 to {LINES_MAX} lines, not {len(lines)}", hint))
     if not 1 <= term_months <= TERM_MONTHS_MAX:
-        message = f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}"
-        found.append(PricingProblem("term", message, "e.g. term 12m"))
+        found.append(
+            PricingProblem("term", f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}", "e.g. term 12m")
+        )
     found += _discount_problems(request)
     if request.currency is not None and not _is_currency(request.currency):
         found.append(
             PricingProblem("currency", f'"{clipped(request.currency)}" is no currency', "write its ISO 4217 code, e.g. USD")
         )
     if request.billing_frequency not in BILLING_FREQUENCIES:
-        message = f'"{clipped(request.billing_frequency)}" is no billing frequency'
-        found.append(PricingProblem("billing", message, f"one of {', '.join(BILLING_FREQUENCIES)}"))
+        found.append(
+            PricingProblem(
+                "billing",
+                f'"{clipped(request.billing_frequency)}" is no billing frequency',
+                f"one of {', '.join(BILLING_FREQUENCIES)}",
+            )
+        )
     return (*found, *_term_problems(request.terms))
 
 
@@ -204,8 +210,11 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
             asked += [(where, line.discount_percent), (where, line.discount_limit_percent)]
     for where, percent in asked:
         if percent is not None and not _is_discount(percent):
-            message = f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %"
-            yield PricingProblem("discount", message, "e.g. discount 12.5%")
+            yield PricingProblem(
+                "discount",
+                f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %",
+                "e.g. discount 12.5%",
+            )
 
 
 def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
@@ -238,8 +247,11 @@ def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Itera
             else:
                 yield PricingProblem("inactive_sku", f"{line.sku} is no longer sold", suggestions[line.sku])
         if not 1 <= line.quantity <= QUANTITY_MAX:
-            message = f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}"
-            yield PricingProblem("quantity", message, f"e.g. 10 {clipped(line.sku)}")
+            yield PricingProblem(
+                "quantity",
+                f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}",
+                f"e.g. 10 {clipped(line.sku)}",
+            )
 
 
 def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
@@ -248,5 +260,8 @@ def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) ->
         counts.setdefault(line.sku, []).append(line.quantity)
     for sku, quantities in counts.items():
         if sku in catalogue.products and len(quantities) > 1:
-            message = f"{sku} is there {len(quantities)} times; a product has one line"
-            yield PricingProblem("duplicate_sku", message, f"combine them: {clipped(str(sum(quantities)))} {sku}")
+            yield PricingProblem(
+                "duplicate_sku",
+                f"{sku} is there {len(quantities)} times; a product has one line",
+                f"combine them: {clipped(str(sum(quantities)))} {sku}",
+            )

@@ -132,5 +132,4 @@ class Pricing:
         """
         kept = money.EXACT.subtract(HUNDRED, self.discount_percent)
         own = max((line.requested_percent for line in self.lines), default=ZERO)
-        left = money.multiply(kept, money.EXACT.subtract(HUNDRED, own), HUNDREDTH)
-        return money.EXACT.subtract(HUNDRED, left)
+        return money.EXACT.subtract(HUNDRED, money.multiply(kept, money.EXACT.subtract(HUNDRED, own), HUNDREDTH))

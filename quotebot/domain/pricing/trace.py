@@ -64,8 +64,7 @@ def _totals(pricing: Pricing) -> Iterator[str]:
     frequency = BILLING_FREQUENCIES[0] if pricing.request is None else pricing.request.billing_frequency
     if frequency != BILLING_FREQUENCIES[0]:
         due = instalments(pricing, frequency)
-        first = money.format_amount(due[0].amount, currency)
-        yield f"Billed {frequency}: {len(due)} instalments, the first {first}."
+        yield f"Billed {frequency}: {len(due)} instalments, the first {money.format_amount(due[0].amount, currency)}."
     if pricing.request is not None and pricing.request.with_tax:
         tax, gross = (money.format_amount(row, currency) for row in (pricing.tax_total, pricing.gross_total))
         yield f"Tax{' (estimated)' if pricing.tax_estimated else ''}: {tax}, {gross} with it."

@@ -71,8 +71,13 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
     A changed line keeps its position; a new one is appended. The engine checks whether the result has a price.
     """
     if len(changes.lines) > CHANGES_MAX:
-        message = f"a revision has at most {CHANGES_MAX} changes, not {len(changes.lines)}"
-        return (PricingProblem("line_count", message, "make them in several steps"),)
+        return (
+            PricingProblem(
+                "line_count",
+                f"a revision has at most {CHANGES_MAX} changes, not {len(changes.lines)}",
+                "make them in several steps",
+            ),
+        )
     lines = {line.sku: line for line in request.lines}
     problems: list[PricingProblem] = []
     for change in changes.lines:
@@ -83,8 +88,13 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
             else:
                 del lines[change.sku]
         elif change.quantity < 1:
-            message = f"the quantity of {clipped(change.sku)} is 1 or more, not {clipped(str(change.quantity))}"
-            problems.append(PricingProblem("quantity", message, f"e.g. 10 {clipped(change.sku)}, or remove {clipped(change.sku)}"))
+            problems.append(
+                PricingProblem(
+                    "quantity",
+                    f"the quantity of {clipped(change.sku)} is 1 or more, not {clipped(str(change.quantity))}",
+                    f"e.g. 10 {clipped(change.sku)}, or remove {clipped(change.sku)}",
+                )
+            )
         elif before is None:
             lines[change.sku] = LineRequest(change.sku, change.quantity)
         else:

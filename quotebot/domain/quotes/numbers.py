@@ -27,8 +27,7 @@ def numbers_skipped(backup: Mapping[int, int], replaced: Mapping[int, int], made
     skipped = {}
     for year in sorted({*backup, *replaced, *range(first, last + 1)}):
         seconds = max(0, min(now, _begin(year + 1)) - max(made_at, _begin(year))) // 1000 + 1
-        possible = backup.get(year, 0) + SPARE + QUOTES_PER_SECOND * seconds
-        skipped[year] = max(possible, replaced.get(year, 0) + SPARE)
+        skipped[year] = max(backup.get(year, 0) + SPARE + QUOTES_PER_SECOND * seconds, replaced.get(year, 0) + SPARE)
         if skipped[year] >= NUMBER_MAX:
             raise ValueError(f"no quote number of {year} is left that was certainly never given out")
     return skipped

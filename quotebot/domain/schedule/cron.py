@@ -51,8 +51,7 @@ def parse_cron(text: str, zone: tzinfo) -> Cron:
     parts = text.lower().split()
     if len(parts) != len(FIELDS):
         raise ValueError(f'"{text}" has {len(parts)} fields; five are needed: minute hour day month weekday, e.g. 0 9 * * mon-fri')
-    found = [_field(part, *field) for part, field in zip(parts, FIELDS, strict=True)]
-    minutes, hours, days, months, weekdays = found
+    minutes, hours, days, months, weekdays = [_field(part, *field) for part, field in zip(parts, FIELDS, strict=True)]
     cron = Cron(
         minutes=tuple(sorted(minutes)),
         hours=tuple(sorted(hours)),
