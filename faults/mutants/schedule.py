@@ -31,7 +31,7 @@ def marked_before_it_is_reserved() -> None:
     async def fire(self: Any, job: Any) -> int:
         now = self._ledger.clock.now_ms()
         due = await self._ledger.database.read(lambda tx: of(scheduler, "_due")(tx, job, now))
-        marks = [of(scheduler, "_mark")(job, each) for each in due]
+        marks = [of(scheduler, "_mark")(job, *each) for each in due]
         if marks:
             await self._ledger.database.write("schedule", lambda tx: of(store, "mark")(tx, marks, now))
             put(scheduler, "_due", lambda _tx, asked, _now: [each for each in due if asked is job])

@@ -115,8 +115,7 @@ def job_of(
         del tx, job, now
         return [Candidate(quote_id, MORNING, quote_id, "T0HOME") for quote_id in about or (QUOTE,)][:limit]
 
-    def payload(candidate: Candidate, slot: int) -> NoteStaleDraft:
-        del slot
+    def payload(candidate: Candidate) -> NoteStaleDraft:
         return NoteStaleDraft(untouched_since=candidate.anchor)
 
     return ScheduledJob(name, order, schedule, find, payload, misfire, late)
