@@ -75,7 +75,7 @@ class StoredPayload:
 _CODECS: Final[Mapping[Any, tuple[Callable[[Any], object], Callable[[Any], Any]]]] = {
     PriceRequest: (canonical_request, parse_request),
     Changes: (canonical_changes, parse_changes),
-    Remark: (lambda remark: [remark.code, remark.excerpt, remark.meaning], lambda stored: Remark(*map(str, stored))),
+    Remark: (lambda remark: [remark.code, remark.excerpt, remark.meaning], lambda stored: Remark(*stored)),
 }
 
 

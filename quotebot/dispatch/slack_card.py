@@ -44,7 +44,7 @@ class CardHandler(EffectHandler):
         """Draw it. Raises AdapterError."""
         match effect.payload.get("what"):
             case "withdrawn":
-                return await thread_roots.withdrawn(self.services.adapters.slack, effect, messages.card_withdrawn())
+                return await thread_roots.withdrawn(self.services.adapters.slack, effect, messages.CARD_WITHDRAWN)
             case "home":
                 return await self._publish_home(effect)
             case "letter":

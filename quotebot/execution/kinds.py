@@ -324,7 +324,7 @@ def show_home(run: Run, payload: ShowHome, loaded: None) -> Decision:
     """Enqueue the App Home of the user."""
     del loaded
     home = effects.home(payload.user, run.operation.team_id, run.now + payload.after_ms if payload.after_ms else None)
-    return Decision("applied", {"code": "home", "text": messages.home_follows()}, None, (home,))
+    return Decision("applied", {"code": "home", "text": messages.HOME_FOLLOWS}, None, (home,))
 
 
 def save_mirrors(run: Run, payload: SyncCrm, loaded: None, decision: Decision) -> Outcome:

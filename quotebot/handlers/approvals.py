@@ -223,11 +223,11 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     """Refuse a rejection without a reason, and an approval under dual control whose reason names no incident."""
     reason = (command.reason or "").strip()
     if command.decision != "approve":
-        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.reason_needed())
+        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.REASON_NEEDED)
     taken = {one.number for one in mandate.taken}
     if not any(slot.dual_control for slot in approval.slots if slot.number in taken) or _names_an_incident(reason):
         return None
-    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.incident_needed())
+    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.INCIDENT_NEEDED)
 
 
 def _no_authority(asked: Asked, quote: Quote, verdict: DecisionRefusal) -> Decision:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def sync(command: SyncCrm) -> Decision:
     """Enqueue one sync of our changed records, and one of each mirrored kind."""
     owed = (effects.read_crm(CRM_AGGREGATE), *(effects.read_mirror(CRM_AGGREGATE, kind) for kind in command.mirrors))
-    return Decision("applied", {"code": "syncing", "text": crm_messages.sync_follows()}, None, owed)
+    return Decision("applied", {"code": "syncing", "text": crm_messages.SYNC_FOLLOWS}, None, owed)
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:

@@ -34,7 +34,7 @@ def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard 
 
 def not_operator(asked: Asked, reference: str, card: DeadLetterCard | None) -> Decision:
     """Refuse a user who is no operator."""
-    return _refused(asked, reference, "not_operator", operator_messages.not_operator(), card)
+    return _refused(asked, reference, "not_operator", operator_messages.NOT_OPERATOR, card)
 
 
 def unknown(asked: Asked, reference: str) -> Decision:

@@ -30,7 +30,7 @@ def follow_up(
 ) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     if asked.actor_type != "system":
-        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.scheduled_only())
+        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.SCHEDULED_ONLY)
     after = _moved(asked, command, quote, rules)
     if after is None:
         return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_messages.not_due(quote))
@@ -68,7 +68,7 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
         return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
-    text = approval_messages.back_in_office() if command.delegate is None else _delegated_words(command, command.delegate)
+    text = approval_messages.BACK_IN_OFFICE if command.delegate is None else _delegated_words(command, command.delegate)
     later = {} if command.since is None else {"since": command.since}
     after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(

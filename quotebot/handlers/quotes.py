@@ -81,7 +81,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
     """Refuse a "Create another" that is invalid or used; `quote_id` is then the quote it created."""
     if quote_id is not None:
         return refused(asked, quote_id, None, code, messages.already_created(quote_id))
-    return refused(asked, "new", None, code, messages.not_your_offer() if code == "not_your_offer" else messages.offer_gone())
+    return refused(asked, "new", None, code, messages.NOT_YOUR_OFFER if code == "not_your_offer" else messages.OFFER_GONE)
 
 
 def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:

@@ -64,7 +64,7 @@ class Dialogs:
         if isinstance(view, str):
             await self.reply_privately(body, view)
         elif not await self.open(body, view):
-            await self.reply_privately(body, messages.form_not_opened())
+            await self.reply_privately(body, messages.FORM_NOT_OPENED)
 
     def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         """Return the form, or the reason why it cannot be opened now."""

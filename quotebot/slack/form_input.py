@@ -120,7 +120,7 @@ def _creation(form: Form) -> Filled | Errors:
     carried = form.view.get("private_metadata") or ""
     about = remembered(carried)
     if about is None:
-        return {last_block(form.view): messages.unreadable_form()}
+        return {last_block(form.view): messages.UNREADABLE_FORM}
     errors: Errors = {}
     account, channel = form.typed(forms.ACCOUNT) or form.typed(FOUND), about["c"] or form.typed(forms.CHANNEL)
     if not account:
@@ -207,7 +207,7 @@ def _discount(form: Form, errors: Errors) -> Decimal | None:
 def _revision(form: Form) -> Filled | Errors:
     about = read(form.view.get("private_metadata") or "", {"q", "n", "l", "t", "d"})
     if about is None:
-        return {last_block(form.view): messages.unreadable_form()}
+        return {last_block(form.view): messages.UNREADABLE_FORM}
     errors: Errors = {}
     lines = list(_row_changes(form, about["l"], errors))
     term = None if about["t"] is None else _term(form, errors)
@@ -249,7 +249,7 @@ def _typed_changes(form: Form, errors: Errors) -> Changes:
 def _sending(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
-        return {forms.RECIPIENT: messages.unreadable_form()}
+        return {forms.RECIPIENT: messages.UNREADABLE_FORM}
     recipient = form.typed(forms.RECIPIENT) or form.typed(CONTACT)
     if not recipient:
         return {forms.RECIPIENT: "Say to whom it was sent: a name or an address."}
@@ -261,7 +261,7 @@ def _sending(form: Form) -> Filled | Errors:
 def _loss(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
-        return {forms.REASON: messages.unreadable_form()}
+        return {forms.REASON: messages.UNREADABLE_FORM}
     reason = "\n".join(form.lines(forms.REASON))
     if not reason:
         return {forms.REASON: "Say in one sentence why, so that the next quote does better."}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quotebot.domain.extraction.extractor import extract
-from quotebot.domain.extraction.remarks import EXISTING, TERM
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.handlers import extraction
 from quotebot.slack import grammar, verbs
@@ -27,7 +26,7 @@ def read(text: str, catalogue: Catalogue) -> Extraction | None:
     if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
     found = extract(on_one_line(text), catalogue)
-    if not found.lines or any(remark.code == EXISTING for remark in found.remarks) or _is_a_command(text):
+    if not found.lines or any(remark.code == "existing" for remark in found.remarks) or _is_a_command(text):
         return None
     return found
 
@@ -43,7 +42,7 @@ def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
     plain = on_one_line(text)
     found = extract(plain, catalogue)
     codes = {remark.code for remark in found.remarks}
-    return EXISTING not in codes and not codes <= {TERM} and any(token.value is not None for token in tokens(plain))
+    return "existing" not in codes and not codes <= {"term"} and any(token.value is not None for token in tokens(plain))
 
 
 def on_one_line(text: str) -> str:

@@ -84,7 +84,7 @@ class QuoteListeners:
                 await ack(text=approval_messages.standing(await self.surface.ledger.database.read(read), viewer.user))
             case verbs.FormRequest():
                 opened = await self.surface.open_creation(body, body["channel_id"], forms.Draft(), viewer)
-                await (ack() if opened else ack(text=messages.form_not_opened()))
+                await (ack() if opened else ack(text=messages.FORM_NOT_OPENED))
             case grammar.StatusRequest(quote_id):
                 card = await self.surface.status(quote_id, viewer)
                 if card is None:
@@ -92,7 +92,7 @@ class QuoteListeners:
                 else:
                     await ack(text=card.text, blocks=card.blocks)
             case grammar.HelpRequest():
-                await ack(text=messages.help_text())
+                await ack(text=messages.HELP_TEXT)
             case grammar.GrammarProblem(message):
                 await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(body.get("text") or "")))
             case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest():
@@ -111,7 +111,7 @@ class QuoteListeners:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = payloads.button(body)
         if value is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
             await ack()
             return
         if action_id in FORMS:
@@ -137,7 +137,7 @@ class QuoteListeners:
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "New quote" on a Home tab: open the form, which also asks for the channel."""
         if not await self.surface.open_creation(body, None, forms.Draft(), await viewer_of(context)):
-            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
+            await self.surface.dialogs.reply_privately(body, messages.FORM_NOT_OPENED)
         await ack()
 
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
@@ -145,14 +145,14 @@ class QuoteListeners:
         viewer = await viewer_of(context)
         draft = draft_of_message((body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX])
         if not await self.surface.open_creation(body, body["channel"]["id"], draft, viewer):
-            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
+            await self.surface.dialogs.reply_privately(body, messages.FORM_NOT_OPENED)
         await ack()
 
     async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a choice in a card's menu."""
         chosen = payloads.menu(body)
         if chosen is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
             await ack()
             return
         deed, value = chosen
@@ -170,12 +170,12 @@ class QuoteListeners:
         """Handle "Create another": confirm the offered creation. In a direct message, open the form, which asks for a channel."""
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         if command is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
             await ack()
             return
         if payloads.is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
             if not await self.surface.open_creation(body, None, draft, await viewer_of(context)):
-                await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
+                await self.surface.dialogs.reply_privately(body, messages.FORM_NOT_OPENED)
             await ack()
             return
         await self.surface.click(ack, context, command)
@@ -201,7 +201,7 @@ class QuoteListeners:
         _, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
         elif card is None:
             await self.surface.dialogs.reply_privately(body, messages.unknown_quote(value.quote_id))
         else:
@@ -212,7 +212,7 @@ class QuoteListeners:
         """Handle a button under a list: replace the list with the requested one. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
         else:
             text, blocks = await self.surface.reads(self.surface.rules).listed(asked, await viewer_of(context))
             await self.surface.dialogs.reply_privately(body, text, blocks, replace=True)
@@ -223,20 +223,20 @@ class QuoteListeners:
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
         elif not await self.surface.open_creation(body, channel, draft_of(typed), await viewer_of(context)):
-            await self.surface.dialogs.reply_privately(body, messages.form_not_opened())
+            await self.surface.dialogs.reply_privately(body, messages.FORM_NOT_OPENED)
         await ack()
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a decision (reject, request changes or approve); errors are shown in the form."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         if value is None:
-            await ack(response_action="errors", errors={REASON: messages.unreadable_button()})
+            await ack(response_action="errors", errors={REASON: messages.UNREADABLE_BUTTON})
             return
         command = payloads.rejection_command(body, value, self.surface.ledger.clock.now_ms())
         if command is None:
-            await ack(response_action="errors", errors={REASON: messages.reason_needed()})
+            await ack(response_action="errors", errors={REASON: messages.REASON_NEEDED})
             return
         await self.surface.submitted(ack, context, command, REASON)
 
@@ -287,4 +287,4 @@ def named(asked: verbs.Meaning) -> str | None:
 def _where_others_see(asked: verbs.Meaning, channel: str) -> verbs.Meaning:
     """Return the request, or the refusal to create a quote in a direct message."""
     creates = isinstance(asked, CreateQuote | CloneQuote)
-    return grammar.GrammarProblem(messages.choose_channel()) if creates and payloads.is_direct(channel) else asked
+    return grammar.GrammarProblem(messages.CHOOSE_CHANNEL) if creates and payloads.is_direct(channel) else asked

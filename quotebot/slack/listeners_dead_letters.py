@@ -43,7 +43,7 @@ class Operating:
         action = body["actions"][0]
         seen = parse_dead_letter_value(action.get("value") or "")
         if seen is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
             await ack()
         elif action["action_id"] in (DISCARD, DETAILS):
             await self._open(body, action["action_id"], seen[0], await viewer_of(context))
@@ -57,7 +57,7 @@ class Operating:
         seen = parse_dead_letter_value(body["view"].get("private_metadata") or "")
         reason = parse_rejection(body["view"]["state"]["values"])
         if seen is None or reason is None:
-            text = messages.unreadable_form() if seen is None else operator_messages.reason_needed()
+            text = messages.UNREADABLE_FORM if seen is None else operator_messages.REASON_NEEDED
             await ack(response_action="errors", errors={REASON: text})
             return
         command = payloads.dead_letter_form_command(body, DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms())
@@ -67,13 +67,13 @@ class Operating:
         dialogs = self.surface.dialogs
         letter = await DeadLetters(self.surface.ledger, build=__version__).show(reference)
         if viewer.own_only or viewer.user not in self.surface.rules.operators:
-            await dialogs.reply_privately(body, operator_messages.not_operator())
+            await dialogs.reply_privately(body, operator_messages.NOT_OPERATOR)
         elif letter is None:
             await dialogs.reply_privately(body, operator_messages.unknown(reference))
         elif action_id == DISCARD and letter.status != "pending":
             await dialogs.reply_privately(body, operator_messages.too_late(reference, letter.status, None))
         elif not await dialogs.open(body, discard_form(letter) if action_id == DISCARD else details_view(letter)):
-            await dialogs.reply_privately(body, messages.form_not_opened())
+            await dialogs.reply_privately(body, messages.FORM_NOT_OPENED)
 
 
 def register_operating(app: AsyncApp, surface: Surface) -> None:

@@ -34,7 +34,7 @@ class EffectListeners:
         action = body["actions"][0]
         value = parse_pending_effect_value(action.get("value") or "")
         if value is None:
-            await self.surface.dialogs.reply_privately(body, messages.unreadable_button())
+            await self.surface.dialogs.reply_privately(body, messages.UNREADABLE_BUTTON)
             await ack()
         elif action["action_id"] == CHECK:
             await self._tell(body, value, await viewer_of(context, value.quote_id))

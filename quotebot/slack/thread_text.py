@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.extraction.extractor import Extraction, extract
-from quotebot.domain.extraction.remarks import ACCOUNT, EXISTING, NO_ACCOUNT, NO_LINES, TERM
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.quotes.changes import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
@@ -120,9 +119,9 @@ def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction
     """Return the extracted change of the thread's quote; None if there is none, or for another quote or customer."""
     found = extract(plain.replace(quote.quote_id, "").replace(quote.quote_id.lower(), ""), catalogue)
     another = found.account is not None and found.account.casefold() != quote.account.casefold()
-    if another or any(remark.code == EXISTING for remark in found.remarks):
+    if another or any(remark.code == "existing" for remark in found.remarks):
         return None
-    needless = {NO_ACCOUNT, NO_LINES, TERM, ACCOUNT}  # a change keeps what it does not name
+    needless = {"no_account", "no_lines", "term", "account"}  # a change keeps what it does not name
     found = replace(found, remarks=tuple(remark for remark in found.remarks if remark.code not in needless))
     said = (found.term_months, found.discount_percent, found.currency) != (None, None, None)
     return found if found.lines or said or found.open_questions else None

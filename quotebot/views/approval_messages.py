@@ -87,16 +87,14 @@ def not_due(quote: Quote) -> str:
     return f"{title(quote)}: the slot is decided, or this is not due. Nothing was changed."
 
 
-def scheduled_only() -> str:
-    """Refuse a person who sends a command that only the scheduler may send."""
-    return "Reminders, escalations and expiries come by themselves. Nothing was changed."
+# Refuse a person who sends a command that only the scheduler may send.
+SCHEDULED_ONLY = "Reminders, escalations and expiries come by themselves. Nothing was changed."
 
 
-def incident_needed() -> str:
-    """Refuse an approval under dual control that lacks a reason with an incident number."""
-    return (
-        f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
-    )
+# Refuse an approval under dual control that lacks a reason with an incident number.
+INCIDENT_NEEDED = (
+    f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
+)
 
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
@@ -132,9 +130,8 @@ def _absence(delegation: Delegation, user: str) -> str:
     return f"You are asked instead of {messages.mention(delegation.absent)} {period}{why}"
 
 
-def back_in_office() -> str:
-    """Reply to the end of a delegation."""
-    return "You are asked yourself again. Nobody stands in for you."
+# Reply to the end of a delegation.
+BACK_IN_OFFICE = "You are asked yourself again. Nobody stands in for you."
 
 
 def delegation_refused(code: str, delegate: str | None) -> str:

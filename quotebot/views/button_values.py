@@ -10,7 +10,6 @@ from quotebot.domain.quotes.quote import parse_quote_id
 
 BUTTON_SCHEMA: Final = 1
 BUTTON_CHARACTERS_MAX: Final = 2_000
-MENU_CHARACTERS_MAX: Final = 150  # of one entry
 
 
 @dataclass(frozen=True, slots=True)

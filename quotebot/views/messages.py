@@ -64,14 +64,12 @@ def working(ref: str) -> str:
     return f"On it: the quote's card follows in this channel. Ref {ref}"
 
 
-def being_read() -> str:
-    """Acknowledgement of a recorded message that the model is asked to extract."""
-    return "On it: I read your message and answer you here."
+# Acknowledgement of a recorded message that the model is asked to extract.
+BEING_READ = "On it: I read your message and answer you here."
 
 
-def message_answered() -> str:
-    """Result of a second answer to the same message; it is stored with the command and never posted."""
-    return "This message was answered before."
+# Result of a second answer to the same message; it is stored with the command and never posted.
+MESSAGE_ANSWERED = "This message was answered before."
 
 
 def changing(quote_id: str, ref: str) -> str:
@@ -84,9 +82,8 @@ def noted(ref: str) -> str:
     return f"On it: the answer follows here. Ref {ref}"
 
 
-def home_follows() -> str:
-    """Result of a recorded visit to the App Home; it is stored with the command and never posted."""
-    return "The Home tab is drawn anew."
+# Result of a recorded visit to the App Home; it is stored with the command and never posted.
+HOME_FOLLOWS = "The Home tab is drawn anew."
 
 
 def operation_pending(ref: str) -> str:
@@ -100,9 +97,8 @@ def retry_pending(ref: str, due_at: int | None = None) -> str:
     return f"Operation pending retry, ref {ref}{when}. It is recorded; you need not send it again."
 
 
-def nothing_recorded() -> str:
-    """Reply if the command was certainly not recorded."""
-    return "Nothing was recorded and nothing was done. Try again."
+# Reply if the command was certainly not recorded.
+NOTHING_RECORDED = "Nothing was recorded and nothing was done. Try again."
 
 
 def over_budget(per_minute: int, wait_seconds: int) -> str:
@@ -113,9 +109,8 @@ def over_budget(per_minute: int, wait_seconds: int) -> str:
     )
 
 
-def maybe_recorded() -> str:
-    """Reply if it is uncertain whether the command was recorded."""
-    return "Not sure it was recorded. Look for its card in this channel before you send it again."
+# Reply if it is uncertain whether the command was recorded.
+MAYBE_RECORDED = "Not sure it was recorded. Look for its card in this channel before you send it again."
 
 
 def discarded(ref: str) -> str:
@@ -155,30 +150,29 @@ def finished_long_ago(outcome: str | None, finished_at: int) -> str:
     return f"This was {end} on {day.day} {day:%B %Y}; its details are no longer kept. Nothing was done now."
 
 
-def help_text() -> str:
-    """Return the help text: the commands and their syntax."""
-    return "\n".join(
-        (
-            "*Quotebot prices, approves and sends quotes.*",
-            "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
-            "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
-            "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
-            "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
-            "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
-            "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
-            "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
-            "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
-            "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
-            "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
-            "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
-            "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
-            "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
-            "`/quote status c-...` says what became of a command, by the ref it was answered with.",
-            "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
-            "`/quote help` shows this. Instead of new: start, create.",
-            f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
-        )
+# Return the help text: the commands and their syntax.
+HELP_TEXT = "\n".join(
+    (
+        "*Quotebot prices, approves and sends quotes.*",
+        "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
+        "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
+        "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
+        "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
+        "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
+        "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
+        "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
+        "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
+        "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
+        "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
+        "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
+        "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
+        "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
+        "`/quote status c-...` says what became of a command, by the ref it was answered with.",
+        "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
+        "`/quote help` shows this. Instead of new: start, create.",
+        f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
     )
+)
 
 
 def created(quote: Quote) -> str:
@@ -207,17 +201,15 @@ def proposal(account: str, pricing: Pricing) -> str:
     return "\n".join((f"{head}, {percent} discount:", *lines, f"*{net}* in all. Nothing was created yet. Create it?"))
 
 
-def choose_channel() -> str:
-    """Refuse a creation in a direct message."""
-    return (
-        "Nobody who approves would see a quote in here. Nothing was recorded. "
-        "Create it where the deal is discussed, or choose the channel in the form."
-    )
+# Refuse a creation in a direct message.
+CHOOSE_CHANNEL = (
+    "Nobody who approves would see a quote in here. Nothing was recorded. "
+    "Create it where the deal is discussed, or choose the channel in the form."
+)
 
 
-def by_form() -> str:
-    """Offer the form to a user who asks for a quote without any content."""
-    return "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
+# Offer the form to a user who asks for a quote without any content.
+BY_FORM = "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
 
 
 def by_command_only(quote_id: str | None) -> str:
@@ -231,14 +223,12 @@ def already_created(quote_id: str) -> str:
     return f"Already created: {quote_id}. Nothing was created now. See `/quote status {quote_id}`"
 
 
-def offer_gone() -> str:
-    """Reply if the command behind a "Create another" button has been purged."""
-    return "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
+# Reply if the command behind a "Create another" button has been purged.
+OFFER_GONE = "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
 
 
-def not_your_offer() -> str:
-    """Refuse a "Create another" button that was shown to another user."""
-    return "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
+# Refuse a "Create another" button that was shown to another user.
+NOT_YOUR_OFFER = "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
 
 
 def submitted(quote: Quote, approval: Approval) -> str:
@@ -351,24 +341,20 @@ def history_broken(ref: str) -> str:
     )
 
 
-def unreadable_button() -> str:
-    """Reply to a button that another build wrote."""
-    return "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
+# Reply to a button that another build wrote.
+UNREADABLE_BUTTON = "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
 
 
-def unreadable_form() -> str:
-    """Error in a form that was opened by another build."""
-    return "This form is from another version of Quotebot. Nothing was recorded. Close it and open it again."
+# Error in a form that was opened by another build.
+UNREADABLE_FORM = "This form is from another version of Quotebot. Nothing was recorded. Close it and open it again."
 
 
-def form_not_opened() -> str:
-    """Reply if Slack did not open a form."""
-    return "Slack did not open the form. Nothing was changed. Click again."
+# Reply if Slack did not open a form.
+FORM_NOT_OPENED = "Slack did not open the form. Nothing was changed. Click again."
 
 
-def reason_needed() -> str:
-    """Error under the reason field of the reject form."""
-    return "Say in one sentence why, so that the requester knows what to change (at most 500 characters)."
+# Error under the reason field of the reject form.
+REASON_NEEDED = "Say in one sentence why, so that the requester knows what to change (at most 500 characters)."
 
 
 def terminal(reason: str, ref: str, quote_id: str | None) -> str:
@@ -459,9 +445,10 @@ def card_in_direct_message(quote: Quote) -> str:
     )
 
 
-def card_withdrawn() -> str:
-    """Placeholder for a card in a channel that another organization may read: no fact, not even the quote's number."""
-    return "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
+# Placeholder for a card in a channel that another organization may read: no fact, not even the quote's number.
+CARD_WITHDRAWN = (
+    "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
+)
 
 
 def sent_directly(quote: Quote, text: str) -> str:

@@ -27,9 +27,8 @@ def too_late(reference: str, standing: str, earlier: str | None) -> str:
     return f"Dead letter {reference}: {who}. Your click changed nothing."
 
 
-def not_operator() -> str:
-    """Refuse a user who may not act on dead letters."""
-    return "Only operators work dead letters (QUOTEBOT_OPERATORS names them). Nothing was changed."
+# Refuse a user who may not act on dead letters.
+NOT_OPERATOR = "Only operators work dead letters (QUOTEBOT_OPERATORS names them). Nothing was changed."
 
 
 def unknown(reference: str) -> str:
@@ -37,9 +36,8 @@ def unknown(reference: str) -> str:
     return f"There is no dead letter {messages.escape(reference)} any more. Nothing was changed."
 
 
-def reason_needed() -> str:
-    """Error under the reason field of the discard form."""
-    return "Say in one sentence why, for the audit (at most 500 characters)."
+# Error under the reason field of the discard form.
+REASON_NEEDED = "Say in one sentence why, for the audit (at most 500 characters)."
 
 
 def announced(reference: str) -> str:

@@ -385,7 +385,7 @@ def test_every_row_of_the_page_is_driven() -> None:
 def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
     """Compare one answer with a cell of the page."""
     refused = any(refusal in answer for refusal in REFUSALS)
-    refused = refused or ("(operators)" in row and operator_messages.not_operator() in answer and cell == "no")
+    refused = refused or ("(operators)" in row and operator_messages.NOT_OPERATOR in answer and cell == "no")
     if cell == "no":
         assert not holds_a_fact(answer), (row, answer)
         assert not re.search(r"Q-[0-9]{4}-", answer), (row, answer)

@@ -29,10 +29,6 @@ class Delegation:
     until: int
     reason: str | None = None
 
-    def holds_at(self, at: int) -> bool:
-        """Return whether the delegation is in force at this time (Unix ms)."""
-        return self.since <= at < self.until
-
     def overlaps(self, since: int, until: int) -> bool:
         """Return whether the two periods overlap."""
         return self.since < until and since < self.until

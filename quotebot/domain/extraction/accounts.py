@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.extraction import vocabulary as known
-from quotebot.domain.extraction.remarks import ACCOUNT
 
 if TYPE_CHECKING:
     from quotebot.domain.extraction.state import ExtractionState
@@ -55,7 +54,7 @@ def _take_name(reading: ExtractionState, index: int, *, guessed: bool) -> int:
     reading.use(index, end - 1)
     reading.accounts.setdefault(name.casefold(), name)
     if guessed:
-        reading.note(ACCOUNT, index, end - 1, name)
+        reading.note("account", index, end - 1, name)
     return end
 
 

@@ -15,28 +15,7 @@ from quotebot.domain.catalogue.names import Names
 from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.accounts import read_accounts
 from quotebot.domain.extraction.lines import read_lines
-from quotebot.domain.extraction.remarks import (
-    ACCOUNTS,
-    CURRENCIES,
-    DISCOUNTS,
-    DOLLARS,
-    DOUBTS,
-    EXISTING,
-    MONEY,
-    MORE,
-    NO_ACCOUNT,
-    NO_LINES,
-    NUMBER,
-    ON_ALL,
-    PERCENT,
-    SIGN,
-    TERM,
-    TERMS,
-    TWICE,
-    UNCLAIMED,
-    WORD,
-    Remark,
-)
+from quotebot.domain.extraction.remarks import DOUBTS, Doubt, Remark
 from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, Item, touching
 from quotebot.domain.extraction.tokens import Token, tokens
 
@@ -73,7 +52,7 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
     names = Names(catalogue, text)
     reading = ExtractionState(text, _items(tokens(text), names), names)
     if _QUOTE_ID.search(text):
-        reading.remarks.append(Remark(EXISTING, ""))
+        reading.remarks.append(Remark("existing", ""))
     reading.products = sum(item.kind == "product" for item in reading.items)
     _read_money(reading)
     _read_terms(reading)
@@ -136,9 +115,9 @@ def _read_money(reading: ExtractionState) -> None:
         reading.use(first, last)
         near = {reading.kind(first - 1), reading.kind(first - 2), reading.kind(last + 1), reading.kind(last + 2)}
         if "discount" in near:
-            reading.note(NUMBER, first, last)
+            reading.note("number", first, last)
         else:
-            reading.note(MONEY, first, last)
+            reading.note("money", first, last)
         _see_currency(reading, sign, first, last)
 
 
@@ -154,7 +133,7 @@ def _read_terms(reading: ExtractionState) -> None:
             if months is not None and months == months.to_integral_value() and 0 < months < known.TERM_MONTHS_LIMIT:
                 reading.terms.setdefault(int(months), reading.excerpt(index - 1, index))
             else:
-                reading.note(NUMBER, index - 1, index)
+                reading.note("number", index - 1, index)
             reading.use(index - 1, index)
         elif before.text in ("a", "an") and item.text in known.ARTICLE_TERMS and not _is_rate(reading, index - 2):
             reading.terms.setdefault(int(item.number), reading.excerpt(index - 1, index))
@@ -180,11 +159,11 @@ def _read_discounts(reading: ExtractionState) -> None:
         if last > index and before is None and after is None and not _stands_alone(reading, first, last):
             continue  # per cent of something else: unclaimed, and therefore a doubt
         if item.number is None:
-            reading.note(NUMBER, first, end)
+            reading.note("number", first, end)
         else:
             reading.discounts.setdefault(item.number, reading.excerpt(first, end))
             if last == index or (before is None and after is None):
-                reading.note(PERCENT, first, end, f"{item.number}")
+                reading.note("percent", first, end, f"{item.number}")
         reading.use(first, end)
         _see_what_it_is_on(reading, first, end)
 
@@ -216,9 +195,9 @@ def _see_what_it_is_on(reading: ExtractionState, first: int, last: int) -> None:
     while reading.word(at) in ("at", "with", "a", "an") and first - at <= GAP_ITEMS_MAX:
         at -= 1
     if named and reading.products > 1:
-        reading.note(NUMBER, first, last)
+        reading.note("number", first, last)
     elif reading.kind(at) in ("product", "unit") and reading.products > 1:
-        reading.note(ON_ALL, first, last)
+        reading.note("on_all", first, last)
 
 
 def _read_currencies(reading: ExtractionState) -> None:
@@ -233,7 +212,7 @@ def _see_currency(reading: ExtractionState, sign: Item, first: int, last: int) -
     code = sign.code or known.SIGNS[sign.text]
     reading.currencies.setdefault(code, reading.excerpt(first, last))
     if sign.text in known.AMBIGUOUS_CURRENCIES:
-        reading.note(DOLLARS, first, last, code)
+        reading.note("dollars", first, last, code)
 
 
 def _read_rest(reading: ExtractionState) -> None:
@@ -242,13 +221,13 @@ def _read_rest(reading: ExtractionState) -> None:
         if item.used or item.kind in ("break", "unit"):
             continue
         if item.kind == "odd":
-            reading.note(SIGN, index, index)
+            reading.note("sign", index, index)
         elif item.kind in ("number", "percent"):
-            reading.note(NUMBER, index, index)
+            reading.note("number", index, index)
         elif item.text in known.UNCLEAR:
-            reading.note(WORD, index, index)
+            reading.note("word", index, index)
         elif item.text not in known.FILLERS:  # includes a discount word without a number
-            reading.note(UNCLAIMED, index, index)
+            reading.note("unclaimed", index, index)
 
 
 def _result(reading: ExtractionState) -> Extraction:
@@ -256,25 +235,25 @@ def _result(reading: ExtractionState) -> Extraction:
     seen: set[str] = set()
     for line, excerpt in reading.lines:
         if line.sku in seen:
-            reading.remarks.append(Remark(TWICE, excerpt, line.sku))
+            reading.remarks.append(Remark("twice", excerpt, line.sku))
         seen.add(line.sku)
     if not reading.lines:
-        reading.remarks.append(Remark(NO_LINES, ""))
+        reading.remarks.append(Remark("no_lines", ""))
     if not reading.accounts:
-        reading.remarks.append(Remark(NO_ACCOUNT, ""))
+        reading.remarks.append(Remark("no_account", ""))
     if not reading.terms:
-        reading.remarks.append(Remark(TERM, "", str(known.TERM_MONTHS_DEFAULT)))
+        reading.remarks.append(Remark("term", "", str(known.TERM_MONTHS_DEFAULT)))
     return Extraction(
-        account=_single(reading, ACCOUNTS, {name: name for name in reading.accounts.values()}),
+        account=_single(reading, "accounts", {name: name for name in reading.accounts.values()}),
         lines=tuple(line for line, _ in reading.lines),
-        term_months=_single(reading, TERMS, reading.terms),
-        discount_percent=_single(reading, DISCOUNTS, reading.discounts),
-        currency=_single(reading, CURRENCIES, reading.currencies),
+        term_months=_single(reading, "terms", reading.terms),
+        discount_percent=_single(reading, "discounts", reading.discounts),
+        currency=_single(reading, "currencies", reading.currencies),
         remarks=worth_showing(reading.remarks),
     )
 
 
-def _single(reading: ExtractionState, code: str, found: Mapping[_T, str]) -> _T | None:
+def _single(reading: ExtractionState, code: Doubt, found: Mapping[_T, str]) -> _T | None:
     if len(found) > 1:
         excerpts = list(found.values())
         reading.remarks.append(Remark(code, f"{excerpts[0]} / {excerpts[1]}"))
@@ -288,4 +267,4 @@ def worth_showing(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
     if len(each) <= REMARKS_MAX:
         return tuple(each)
     shown = each[: REMARKS_MAX - 1]
-    return (*shown, Remark(MORE, "", str(len(each) - len(shown))))
+    return (*shown, Remark("more", "", str(len(each) - len(shown))))

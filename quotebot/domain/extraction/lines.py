@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from quotebot.domain.extraction import vocabulary as known
-from quotebot.domain.extraction.remarks import JOINED, NEAR_NAME, NO_QUANTITY, NUMBER, ONE, THOUSANDS, UNKNOWN_PRODUCT
 from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, touching
 
 
@@ -19,16 +18,16 @@ def read_lines(reading: ExtractionState) -> None:
     counted = [index for index in counted if not reading.items[index].used]
     loose = [index for index in loose if not reading.items[index].used]
     if len(counted) == 1 and len(loose) == 1:
-        _add_line(reading, loose[0], counted[0], min(loose[0], counted[0]), max(loose[0], counted[0] + 1), JOINED)
+        _add_line(reading, loose[0], counted[0], min(loose[0], counted[0]), max(loose[0], counted[0] + 1), joined=True)
         reading.use(counted[0], counted[0] + 1)
         loose = []
     for index in loose:
         reading.use(index, index)
         if reading.word(index - 1) in ("a", "an"):
             reading.lines.append((ExtractedLine(reading.items[index].sku, 1), reading.excerpt(index, index)))
-            reading.note(ONE, index - 1, index, reading.items[index].sku)
+            reading.note("one", index - 1, index, reading.items[index].sku)
         else:
-            reading.note(NO_QUANTITY, index, index, reading.items[index].sku)
+            reading.note("no_quantity", index, index, reading.items[index].sku)
 
 
 def _read_counted(reading: ExtractionState, index: int) -> bool:
@@ -45,14 +44,14 @@ def _read_counted(reading: ExtractionState, index: int) -> bool:
         found = _near(reading, at)
         if found is None:
             if at == index + 1:
-                reading.note(UNKNOWN_PRODUCT, index, at)
+                reading.note("unknown_product", index, at)
                 reading.use(index, at)
                 return True
             return False
         item.kind, item.sku, item.near = "product", found, True
     if item.kind != "product":
         return False
-    _add_line(reading, at, index, index, at, "")
+    _add_line(reading, at, index, index, at)
     reading.use(index, at)
     if reading.kind(at + 1) == "unit":
         reading.use(at + 1, at + 1)
@@ -85,23 +84,23 @@ def _read_following(reading: ExtractionState, index: int) -> None:
     if (comma and not counted) or reading.kind(at + 1) == "product":
         return
     last = at + 1 if counted else at
-    _add_line(reading, index, at, index, last, "")
+    _add_line(reading, index, at, index, last)
     reading.use(index, last)
 
 
-def _add_line(reading: ExtractionState, product: int, counted: int, first: int, last: int, code: str) -> None:
+def _add_line(reading: ExtractionState, product: int, counted: int, first: int, last: int, *, joined: bool = False) -> None:
     """Record one line; a quantity that is not a whole number is a doubt."""
     item, quantity = reading.items[product], reading.items[counted].number
     item.used = True
     if quantity is not None and reading.word(counted + 1) == "k" and touching(reading, counted):
         quantity *= 1000
         reading.use(counted + 1, counted + 1)
-        reading.note(THOUSANDS, counted, counted + 1, f"{quantity:f}")
+        reading.note("thousands", counted, counted + 1, f"{quantity:f}")
     if quantity is None or quantity != quantity.to_integral_value():
-        reading.note(NUMBER, first, last)
+        reading.note("number", first, last)
         return
     if item.near:
-        reading.note(NEAR_NAME, product, product, item.sku)
-    if code:
-        reading.note(code, first, last, f"{quantity} {item.sku}")
+        reading.note("near_name", product, product, item.sku)
+    if joined:
+        reading.note("joined", first, last, f"{quantity} {item.sku}")
     reading.lines.append((ExtractedLine(item.sku, int(quantity)), reading.excerpt(first, last)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.extraction.remarks import Remark
+from quotebot.domain.extraction.remarks import Code, Remark
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -59,7 +59,7 @@ class ExtractionState:
         words = " ".join(self.text[self.items[first].start : self.items[last].end].split())
         return words if len(words) <= EXCERPT_CHARACTERS_MAX else f"{words[: EXCERPT_CHARACTERS_MAX - 1]}\u2026"
 
-    def note(self, code: str, first: int, last: int, meaning: str = "") -> None:
+    def note(self, code: Code, first: int, last: int, meaning: str = "") -> None:
         """Add a remark on these items."""
         self.remarks.append(Remark(code, self.excerpt(first, last), meaning))
 

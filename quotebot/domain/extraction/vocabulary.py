@@ -23,7 +23,6 @@ TERM_MONTHS: Final[Mapping[str, int]] = {
 }
 SHORT_TERMS: Final = _words("m y")
 ARTICLE_TERMS: Final = _words("year month quarter")
-_CODES: Final = "USD EUR GBP CHF JPY AUD NZD SEK NOK DKK PLN CZK KWD INR CNY BRL SGD HKD"
 CURRENCIES: Final[Mapping[str, str]] = {
     **{
         code.casefold(): code

@@ -442,7 +442,7 @@ class Desk:
         return self.rules.who_may_decide(approval, self.quote.makers, self.away(MORNING))
 
     def away(self, at: int) -> tuple[Delegation, ...]:
-        return tuple(each for each in self.case.away if each.holds_at(at))
+        return tuple(each for each in self.case.away if each.since <= at < each.until)
 
     def play(self, step: Step) -> None:
         if step.approvers is not None:
