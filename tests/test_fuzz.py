@@ -35,7 +35,7 @@ from quotebot.slack.crm_menus import _sought
 from quotebot.slack.form_drafts import draft_of_message
 from quotebot.slack.form_input import Form, read_form
 from quotebot.slack.receiver import envelope_id_of
-from quotebot.views import button_values, confirmations, forms, messages, modals
+from quotebot.views import button_values, confirmations, forms, messages
 from quotebot.views.card import parse_pending_effect_value
 from quotebot.views.crm_fields import read_choice, remembered
 from quotebot.views.dead_letter_card import parse_dead_letter_value
@@ -94,7 +94,7 @@ def form(text: str) -> object:
             said.append(read_form(Form({**view, "root_view_id": "V1", "state": {"values": entered}}, RULESET, MORNING)))
         metadata = {**view, "private_metadata": text, "root_view_id": "V1", "state": {"values": {}}}
         said.append(read_form(Form(metadata, RULESET, MORNING)))
-    return len(str(said)) < 30 * ANSWER_CHARACTERS_MAX, modals.parse_rejection({"reason": {"reason": {"value": text}}})
+    return len(str(said)) < 30 * ANSWER_CHARACTERS_MAX, forms.parse_rejection({"reason": {"reason": {"value": text}}})
 
 
 def button(text: str) -> object:

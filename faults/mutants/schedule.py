@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from faults.mutants.patching import of, put
-from quotebot.execution import kinds
-from quotebot.handlers import expiry
+from quotebot.handlers import lifecycle
 from quotebot.jobs import scheduler, table
 from quotebot.store import schedule as store
 
@@ -47,10 +45,10 @@ def marked_before_it_is_reserved() -> None:
 
 def closed_a_week_early() -> None:
     """A quote is closed while it is valid."""
-    honest = of(expiry, "expire")
+    honest = of(lifecycle, "expire")
 
     def expire(asked: Any, command: Any, quote: Any, root: str) -> Any:
         return honest(replace(asked, received_at=quote.valid_until), command, quote, root)
 
-    put(kinds, "expiry", SimpleNamespace(expire=expire, note_stale=of(expiry, "note_stale")))
+    put(lifecycle, "expire", expire)
     put(table, "GRACE_MS", -7 * 86_400_000)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect, EffectIntent, Settlement
-    from quotebot.domain.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import DeadLetterCard
     from quotebot.views.blocks import Json
     from quotebot.views.card import Card
 

@@ -44,10 +44,9 @@ from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
 from quotebot.execution.operator_actions import act_on_effect, announce_dead_letter, discard_dead_letter, retry_dead_letter
 from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
-from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
+from quotebot.handlers import approvals, crm, escalation, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.handlers.access import out_of_sight
-from quotebot.handlers.decision import Decision, Twin
+from quotebot.handlers.decision import Decision, Twin, out_of_sight
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
 from quotebot.store import crm_mirror, generations, schedule, versions
@@ -183,7 +182,7 @@ def revise(run: Run, payload: ReviseQuote, head: Head) -> Decision:
 def note_stale(run: Run, payload: NoteStaleDraft, head: Head) -> Decision:
     """Remind the requester of a quote that has not changed."""
     touched_at = schedule.touched_at(run.tx, head.quote.quote_id)
-    return expiry.note_stale(run.asked, payload, head.quote, head.root, touched_at)
+    return lifecycle.note_stale(run.asked, payload, head.quote, head.root, touched_at)
 
 
 # Creations.
@@ -365,7 +364,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(MarkSent, load_head, lambda run, it, at: lifecycle.mark_sent(run.asked, it, at.quote, at.root), save_version),
         Kind(AcceptQuote, load_head, lambda run, _, at: lifecycle.accept(run.asked, at.quote, at.root), save_version),
         Kind(LoseQuote, load_head, lambda run, it, at: lifecycle.lose(run.asked, it, at.quote, at.root), save_version),
-        Kind(ExpireQuote, load_head, lambda run, it, at: expiry.expire(run.asked, it, at.quote, at.root), save_version),
+        Kind(ExpireQuote, load_head, lambda run, it, at: lifecycle.expire(run.asked, it, at.quote, at.root), save_version),
         Kind(NoteStaleDraft, load_head, note_stale, save_version),
         Kind(RefreshCard, load_head, lambda run, _, at: lifecycle.refresh(run.asked, at.quote, at.root), save_version),
         Kind(ActOnEffect, load_head, lambda run, it, at: act_on_effect(run, it, at.quote, at.root), save_version),

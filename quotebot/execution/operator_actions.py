@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
     from quotebot.domain.access import Viewer
-    from quotebot.domain.dead_letters import DeadLetterCard
     from quotebot.domain.quotes.quote import Quote
     from quotebot.execution.run import Run
+    from quotebot.store.dead_letters import DeadLetterCard
 
 
 def announce_dead_letter(run: Run, payload: AnnounceDeadLetter) -> Decision:

@@ -10,7 +10,7 @@ from quotebot.views import operator_messages
 
 if TYPE_CHECKING:
     from ledger.records import EffectIntent
-    from quotebot.domain.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import DeadLetterCard
 
 
 def may_operate(asked: Asked, operators: tuple[str, ...]) -> bool:

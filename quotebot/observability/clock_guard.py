@@ -187,8 +187,7 @@ class ClockGuard:
 def _last_event_at(tx: Tx) -> int | None:
     """Return the time of the newest audit event (Unix ms)."""
     row = tx.one("last_audit_time")
-    found: int | None = None if row is None else row["at"]
-    return found
+    return None if row is None else int(row["at"])
 
 
 _CONFIRM: Final = "look at this machine's clock; if it is right, give: quotebot clock confirm"

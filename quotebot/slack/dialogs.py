@@ -19,7 +19,7 @@ from quotebot.store import quotes as store
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import plain, section
 from quotebot.views.buttons import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
-from quotebot.views.modals import approve_modal, changes_modal, reject_modal
+from quotebot.views.forms import approve_modal, changes_modal, reject_modal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -32,9 +32,9 @@ from quotebot.views import approval_messages, forms, messages
 from quotebot.views.button_values import parse_button_value
 from quotebot.views.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
+from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.views.home import NEW_QUOTE
 from quotebot.views.list_card import parse_question
-from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp

@@ -21,7 +21,7 @@ from quotebot.views.dead_letter_card import (
     discard_form,
     parse_dead_letter_value,
 )
-from quotebot.views.modals import parse_rejection
+from quotebot.views.forms import parse_rejection
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp

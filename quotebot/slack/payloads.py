@@ -16,7 +16,7 @@ from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 
 from quotebot.views.button_values import ButtonValue, parse_button_value, parse_menu_value
 from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
-from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
+from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

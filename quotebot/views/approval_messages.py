@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.slots import Slot, SlotState
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import Approval, Quote, title, utc_text
+from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, title, utc_text
 from quotebot.views import messages
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.slots import SlotState
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped
-from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, state_words, title, utc_text
+from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
 from quotebot.views import approval_messages, messages
 from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, section
 from quotebot.views.button_values import named_version, read, written

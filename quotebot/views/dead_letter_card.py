@@ -13,7 +13,7 @@ from quotebot.views.card import Card
 
 if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
-    from quotebot.domain.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import DeadLetterCard
 
 RETRY, DISCARD, DETAILS = "letter.retry", "letter.discard", "letter.details"  # action_ids
 DISCARD_FORM = "letter.discard"  # callback_id

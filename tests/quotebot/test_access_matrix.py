@@ -27,7 +27,6 @@ from quotebot.views import (
     home,
     list_card,
     messages,
-    modals,
     operator_messages,
 )
 from quotebot.views.button_values import ButtonValue, menu_text, value_text, written
@@ -232,8 +231,8 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "Approve", partial(hand.pressed, buttons.APPROVE, text)
     for action_id in (buttons.REJECT, buttons.REQUEST_CHANGES, buttons.APPROVE_WITH_REASON):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
-    for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK):
-        yield "forms of an approval", partial(hand.submitted, callback, text, modals.REASON, "no")
+    for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):
+        yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
     yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
     yield "form of a new quote", partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32)
@@ -349,8 +348,8 @@ async def test_without_the_role_no_gesture_decides_and_each_is_audited(world: Wo
             partial(hand.pressed, buttons.APPROVE, carried),
             partial(hand.pressed_at_home, buttons.APPROVE, carried),
             *(
-                partial(hand.submitted, callback, carried, modals.REASON, "INC-1 says no")
-                for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK)
+                partial(hand.submitted, callback, carried, forms.REASON, "INC-1 says no")
+                for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK)
             ),
         ]
         for gesture in gestures:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from quotebot.domain.approvals.people import Person, sufficient_role
 from quotebot.domain.approvals.policy import LADDER
-from quotebot.domain.approvals.slots import Slot, SlotState
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, utc_text
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, state_words, utc_text
 
 NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
 

@@ -10,7 +10,7 @@ from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from quotebot.domain.approvals.slots import Slot
+    from quotebot.domain.quotes.quote import Slot
 
     Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
 

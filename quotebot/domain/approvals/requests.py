@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from quotebot.domain.approvals.people import higher_with_holders
-from quotebot.domain.approvals.slots import UNDECIDED, Slot, SlotState
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote
+from quotebot.domain.quotes.quote import UNDECIDED, Approval, ApprovalState, Quote, Slot, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.people import roles_of, sufficient_role
 from quotebot.domain.approvals.policy import HUNDRED, Need, PolicyDecision, family_totals, sufficient_roles
-from quotebot.domain.approvals.slots import Slot, SlotState
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, Slot, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

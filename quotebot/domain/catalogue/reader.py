@@ -138,6 +138,13 @@ class Table:
             self.report(f"{shown(value)} must be a date", "write e.g. 2026-11-21", key)
             return None
 
+    def validity(self) -> Validity:
+        """Return the period from `valid_from` to `valid_until`."""
+        validity = Validity(self.day("valid_from"), self.day("valid_until"))
+        if not validity.overlaps(validity):
+            self.report("valid_until is before valid_from", "swap the two days", "valid_until")
+        return validity
+
     def currency(self, key: str) -> str:
         """Return an ISO 4217 code; "USD" if the value is invalid."""
         value = self.text(key)
@@ -173,3 +180,34 @@ class Table:
             else:
                 self.report(f"{shown(row)} must be a table", "write its keys and values", key, index)
         return found
+
+
+VALIDITY_KEYS = ("valid_from", "valid_until")
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Validity period that includes both days; None leaves that side open."""
+
+    valid_from: date | None = None
+    valid_until: date | None = None
+
+    def covers(self, day: date | None) -> bool:
+        """Return whether the period includes `day`. Without a day only an unlimited period matches."""
+        if day is None:
+            return self.valid_from is None and self.valid_until is None
+        return (self.valid_from is None or self.valid_from <= day) and (self.valid_until is None or day <= self.valid_until)
+
+    def overlaps(self, other: Validity) -> bool:
+        """Return whether the two periods share a day."""
+        return (self.valid_from or date.min) <= (other.valid_until or date.max) and (other.valid_from or date.min) <= (
+            self.valid_until or date.max
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return the period in the form of a ruleset document, without open sides."""
+        days = {"valid_from": self.valid_from, "valid_until": self.valid_until}
+        return {name: day.isoformat() for name, day in days.items() if day is not None}
+
+
+ALWAYS = Validity()

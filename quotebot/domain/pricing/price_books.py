@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.validity import ALWAYS, VALIDITY_KEYS, Validity, read_validity
+from quotebot.domain.catalogue.reader import ALWAYS, VALIDITY_KEYS, Table, Validity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.catalogue.catalogue import Product
-    from quotebot.domain.catalogue.reader import Table
 
 from quotebot.domain.pricing.price_kinds import KIND_KEYS, PriceKind, read_kind
 
@@ -129,7 +128,7 @@ def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook
             prices=_prices(row, products),
             segment=row.optional_text("segment"),
             region=row.optional_text("region"),
-            validity=read_validity(row),
+            validity=row.validity(),
             priority=row.whole("priority", 0, PRIORITY_MAX, default=0),
             converts_to=_converts_to(row),
         )

@@ -7,13 +7,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.validity import ALWAYS, VALIDITY_KEYS, Validity, read_validity
+from quotebot.domain.catalogue.reader import ALWAYS, VALIDITY_KEYS, Table, Validity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
-    from quotebot.domain.catalogue.reader import Table
 
 TAXES_MAX = 2_000
 RATES_MAX = 10_000
@@ -78,7 +77,7 @@ def read_taxes(table: Table) -> tuple[Tax, ...]:
             category=row.optional_text("category"),
             percent=row.amount("percent", most=HUNDRED, decimals=4),
             estimated=row.flag("estimated", default=False),
-            validity=read_validity(row),
+            validity=row.validity(),
         )
         rivals = found.setdefault((tax.region, tax.category), [])
         if any(other.validity.overlaps(tax.validity) for other in rivals):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.requests import open_request
 from quotebot.domain.approvals.reuse import EarlierApproval, ReuseRules, got_worse, reused
-from quotebot.domain.approvals.slots import SlotState
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
-from quotebot.domain.quotes.quote import Approval, ApprovalState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, SlotState
 from tests.quotebot.domain.test_policy import POLICY, line, pricing
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_pricing, example_quote

@@ -14,12 +14,12 @@ from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
 from quotebot.app.installation import dead_letters
 from quotebot.app.workers import Ports, _jobs
-from quotebot.domain.dead_letters import DeadLetterCard
 from quotebot.execution.executor import Executor
 from quotebot.jobs.maintenance import announce_dead_letters
 from quotebot.jobs.retention import forget
 from quotebot.observability.metrics import Metrics
 from quotebot.settings import Settings
+from quotebot.store.dead_letters import DeadLetterCard
 from quotebot.views import buttons, operator_messages
 from quotebot.views.dead_letter_card import (
     DETAILS,

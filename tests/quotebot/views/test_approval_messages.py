@@ -7,8 +7,7 @@ import pytest
 
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
 from quotebot.views import approval_messages
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
 
