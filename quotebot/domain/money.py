@@ -72,10 +72,7 @@ def round_money(amount: Decimal, currency: str) -> Decimal:
 
 def multiply(*factors: Decimal | int) -> Decimal:
     """Return the exact product of `factors`."""
-    product = Decimal(1)
-    for factor in factors:
-        product = EXACT.multiply(product, exact(factor))
-    return product
+    return product(*map(exact, factors))
 
 
 def product(*factors: Decimal | int) -> Decimal:

@@ -51,8 +51,7 @@ class Rules:
     def person(self, user: str, team: str, delegations: Iterable[Delegation] = (), kind: str = "member") -> Person:
         """Return a person with their present roles and the absent people they substitute for."""
         absent = [each.absent for each in delegations if each.delegate == user]
-        stands_in_for = [StandIn(each, self.roles_of(each)) for each in absent]
-        return people.person(user, team, self.roles_of(user), stands_in_for, kind)
+        return people.person(user, team, self.roles_of(user), [StandIn(each, self.roles_of(each)) for each in absent], kind)
 
     def who_may_decide(
         self, approval: Approval, makers: tuple[str, ...], delegations: Iterable[Delegation] = ()

@@ -46,7 +46,7 @@ from quotebot.execution.operator_actions import act_on_effect, announce_dead_let
 from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
 from quotebot.handlers import approvals, crm, escalation, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.handlers.decision import Decision, Twin, out_of_sight
+from quotebot.handlers.decision import Decision, Twin, access_refused
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
 from quotebot.store import crm_mirror, generations, schedule, versions
@@ -114,7 +114,7 @@ def load_head(run: Run, payload: Payload) -> Head | Outcome:
     text = messages.outline(quote) if quote is not None and outlined else messages.unknown_quote(quote_id)
     answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
     response = {"code": "out_of_sight" if outlined else "unknown_quote", "quote_id": quote_id, "text": text}
-    events = () if quote is None else (out_of_sight(asked, quote_id, payload),)
+    events = () if quote is None else (access_refused(asked, quote_id, payload, "out_of_sight"),)
     return Outcome("refused", response, answers, events, retain_until=run.now + KEEP_REFUSED_MS)
 
 
@@ -262,7 +262,7 @@ def create(run: Run, payload: Payload, loaded: Creating) -> Decision:
         return handlers.create(asked, creation, allocate, run.rules, run.precomputed.price)
     decision = lifecycle.clone(asked, creation, loaded.original, allocate, run.rules)
     if loaded.hidden:
-        return replace(decision, events=(*decision.events, out_of_sight(asked, creation.quote_id, creation)))
+        return replace(decision, events=(*decision.events, access_refused(asked, creation.quote_id, creation, "out_of_sight")))
     return decision
 
 

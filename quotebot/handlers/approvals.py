@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
+from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.policy import PolicyDecision, evaluate
-from quotebot.domain.approvals.requests import answered, invalidated, open_request, slot_of
+from quotebot.domain.approvals.requests import answered, invalidated, open_request
 from quotebot.domain.approvals.reuse import EarlierApproval, ReuseRules, reused
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, approval_id_for
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, approval_id_for
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
 from quotebot.views import approval_messages, messages
 
@@ -62,8 +62,7 @@ def submit(
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
-    reuse = ReuseRules(rules.approvers, gone, rules.reuse_tolerance_percent)
-    settled = _settled(asked, approval_id, quote, policy, earlier, reuse)
+    settled = _settled(asked, approval_id, quote, policy, earlier, ReuseRules(rules.approvers, gone, rules.reuse_tolerance_percent))
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=settled)
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
@@ -110,9 +109,7 @@ def decide(
     """
     verdict = _verdict(asked, command, quote, rules, delegations)
     if isinstance(verdict, Mandate) and acted_for_others:
-        text = approval_messages.acted_for_others(quote.quote_id)
-        refusal = refused(asked, quote.quote_id, quote.channel, "acted_for_others", text)
-        verdict = replace(refusal, events=(_refused_event(asked, quote, "acted_for_others"),))
+        verdict = _no_authority(asked, quote, "acted_for_others", approval_messages.acted_for_others(quote.quote_id))
     if isinstance(verdict, Decision):
         return verdict
     approval = quote.approval
@@ -159,12 +156,10 @@ def approval_facts(quote: Quote) -> dict[str, Any]:
     if approval is None:
         return facts(quote)
     kept = {} if approval.earlier is None else {"earlier": approval.earlier}
-    return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot.number) for slot in approval.slots]}
+    return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot) for slot in approval.slots]}
 
 
-def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
-    slot = slot_of(approval, number)
-    assert slot is not None  # noqa: S101 -- the numbers are its own
+def _slot_facts(approval: Approval, slot: Slot) -> dict[str, Any]:
     incident = INCIDENT.search(slot.reason or "") if slot.dual_control else None
     return {
         "slot": slot.number,
@@ -210,12 +205,13 @@ def _verdict(
         return refusal
     approval = quote.approval
     if approval is None or approval.approval_id != command.approval_id:
-        return _stale_request(asked, command, quote)
+        text = messages.wrong_state(quote, command.decision.replace("_", " "))
+        return refused(asked, quote.quote_id, quote.channel, "stale", text)
     kind = "bot" if asked.actor_type == "system" else asked.actor_kind
     person = rules.person(asked.actor, asked.team_id, delegations, kind)
     verdict = may_decide(approval, quote, person, received_at=asked.received_at)
     if not isinstance(verdict, Mandate):
-        return _no_authority(asked, quote, verdict)
+        return _no_authority(asked, quote, verdict.code, verdict.sentence)
     return _unreasoned(asked, command, quote, approval, verdict) or verdict
 
 
@@ -225,23 +221,14 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     if command.decision != "approve":
         return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.REASON_NEEDED)
     taken = {one.number for one in mandate.taken}
-    if not any(slot.dual_control for slot in approval.slots if slot.number in taken) or _names_an_incident(reason):
+    named = INCIDENT.search(reason) is not None and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
+    if named or not any(slot.dual_control for slot in approval.slots if slot.number in taken):
         return None
     return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.INCIDENT_NEEDED)
 
 
-def _no_authority(asked: Asked, quote: Quote, verdict: DecisionRefusal) -> Decision:
-    refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, messages.refusal(verdict))
-    return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
-
-
-def _names_an_incident(reason: str) -> bool:
-    return bool(INCIDENT.search(reason)) and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
-
-
-def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decision:
-    verb = command.decision.replace("_", " ")
-    return refused(asked, quote.quote_id, quote.channel, "stale", messages.wrong_state(quote, verb))
+def _no_authority(asked: Asked, quote: Quote, code: str, text: str) -> Decision:
+    return refused(asked, quote.quote_id, quote.channel, code, text, (_refused_event(asked, quote, code),))
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:

@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from quotebot.store.dead_letters import DeadLetterCard
 
 
-def may_operate(asked: Asked, operators: tuple[str, ...]) -> bool:
-    """Return true if the user may act on dead letters: only the listed operators may."""
-    return asked.actor in operators
-
-
 def done(reference: str, card: DeadLetterCard, deed: Literal["retried", "discarded"]) -> Decision:
     """Reply with the completed action; the card shows who did it."""
     text = operator_messages.queued(reference) if deed == "retried" else operator_messages.discarded(reference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.keys import digest
@@ -72,17 +72,19 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
     """Refuse a user of another workspace; None if the user belongs to the quote's workspace."""
     if asked.team_id == quote.team_id:
         return None
-    refusal = refused(asked, quote.quote_id, quote.channel, "foreign_team", messages.foreign_team(quote))
     event = AuditEvent("access.refused", quote.quote_id, after={"code": "foreign_team", "actor": asked.actor})
-    return replace(refusal, events=(event,))
+    return refused(asked, quote.quote_id, quote.channel, "foreign_team", messages.foreign_team(quote), (event,))
 
 
-def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
+def refused(
+    asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str, events: tuple[AuditEvent, ...] = ()
+) -> Decision:
     """Refuse without a change, and reply to the author with `text`."""
     response = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
     if asked.actor_type == "system":
-        return Decision("refused", response)
-    return Decision("refused", response, None, (effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at),))
+        return Decision("refused", response, events=events)
+    answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
+    return Decision("refused", response, None, (answer,), events)
 
 
 def facts(quote: Quote) -> dict[str, Any]:
@@ -121,12 +123,11 @@ def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payloa
     else:
         return None
     channel = command.channel if isinstance(command, Creation | ReadMessage) else None
-    refusal = refused(asked, aggregate_id, channel, code, messages.turned_away(code))
+    event = access_refused(asked, aggregate_id, command, code)
+    return refused(asked, aggregate_id, channel, code, messages.turned_away(code), (event,))
+
+
+def access_refused(asked: Asked, aggregate_id: str, command: Payload, code: str) -> AuditEvent:
+    """Return the audit event of a command that its author may not give, or not on this quote."""
     facts = {"code": code, "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
-    return replace(refusal, events=(AuditEvent("access.refused", aggregate_id, after=facts),))
-
-
-def out_of_sight(asked: Asked, quote_id: str, command: Payload) -> AuditEvent:
-    """Return the audit event of a command on a quote that its author may not see; the reply is that for an unknown quote."""
-    facts = {"code": "out_of_sight", "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
-    return AuditEvent("access.refused", quote_id, after=facts)
+    return AuditEvent("access.refused", aggregate_id, after=facts)

@@ -68,7 +68,10 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
         return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
-    text = approval_messages.BACK_IN_OFFICE if command.delegate is None else _delegated_words(command, command.delegate)
+    if command.delegate is None:
+        text = approval_messages.BACK_IN_OFFICE
+    else:
+        text = approval_messages.delegated(command.delegate, command.until, since=command.since)
     later = {} if command.since is None else {"since": command.since}
     after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(
@@ -78,10 +81,6 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         (effects.reply(where, asked.actor, None, text, asked.received_at),),
         (AuditEvent("delegation.ended" if ended else "delegation.set", where, after=after),),
     )
-
-
-def _delegated_words(command: DelegateApprovals, delegate: str) -> str:
-    return approval_messages.delegated(delegate, command.until, since=command.since)
 
 
 def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:

@@ -63,7 +63,9 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         sent=None,
         valid_until=asked.received_at + rules.valid_days * DAY_MS,
         revised_by=asked.actor,
-        earlier_makers=() if quote.approved_by_people else _with_maker(quote),
+        earlier_makers=()
+        if quote.approved_by_people
+        else tuple(sorted({*quote.earlier_makers, *filter(None, [quote.revised_by])})),
         revised_at=asked.received_at,
     )
     notice = lifecycle_messages.revised(quote, after, asked.actor)
@@ -172,10 +174,6 @@ def _revised_price(asked: Asked, command: ReviseQuote, quote: Quote, rules: Rule
             return edited
         request = edited
     return unknown_terms(request.terms, rules.policy) or price(as_of(request, asked.received_at), rules.ruleset)
-
-
-def _with_maker(quote: Quote) -> tuple[str, ...]:
-    return tuple(sorted({*quote.earlier_makers, *(() if quote.revised_by is None else (quote.revised_by,))}))
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

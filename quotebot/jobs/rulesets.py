@@ -84,8 +84,7 @@ class RulesetChanges:
         def work(tx: Tx) -> None:
             if store.newest(tx):
                 return
-            version = self._insert(tx, Import(initial, SAMPLE_ORIGIN), QUOTEBOT, now)
-            self._activated(tx, version, initial, QUOTEBOT, now)
+            self._activated(tx, self._insert(tx, Import(initial, SAMPLE_ORIGIN), QUOTEBOT, now), initial, QUOTEBOT, now)
 
         await self._ledger.database.write("ruleset.begin", work)
 

@@ -132,9 +132,7 @@ def read_page(data_dir: Path, now_seconds: float) -> list[Metric]:
 
 def exposition(found: Sequence[Metric]) -> bytes:
     """Return metrics as Prometheus text."""
-    registry = CollectorRegistry()
-    registry.register(_Fixed(found))
-    return generate_latest(registry)
+    return generate_latest(_Fixed(found))
 
 
 def families(measures: Measures) -> Iterator[Metric]:

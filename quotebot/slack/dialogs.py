@@ -80,7 +80,7 @@ class Dialogs:
             return messages.wrong_state(quote, "decide about")
         verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
         if not isinstance(verdict, Mandate):
-            return messages.refusal(verdict)
+            return verdict.sentence
         return _REASONS[asked](quote, quote.approval)
 
     async def open(self, body: Mapping[str, Any], view: Body) -> bool:

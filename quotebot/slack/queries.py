@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from quotebot.domain.access import Viewer
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.quotes.quote import Listed, Quote
     from quotebot.domain.rules import Rules
     from quotebot.execution.visibility import Visibility
     from quotebot.slack.verbs import Read
-    from quotebot.store.versions import Listed
     from quotebot.views.blocks import Json
 
 ANSWER_CHARACTERS_MAX: Final = 3_000

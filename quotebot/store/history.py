@@ -206,8 +206,7 @@ def _bind_page(bound: Binding, place: Place, tx: Tx) -> tuple[int, Place | None]
     counted, key = 0, place.key
     for number in range(place.table, len(tables)):
         name, table = tables[number]
-        statement = f"chained_first_{name}" if key is None else f"chained_after_{name}"
-        rows = tx.all(statement, limit=PAGE_ROWS, **(key or {}))
+        rows = tx.all(f"chained_first_{name}" if key is None else f"chained_after_{name}", limit=PAGE_ROWS, **(key or {}))
         for row in rows:
             bound.bind(name, row["chain"], [row[column] for column in table.keys])
         counted, key = counted + len(rows), None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, title, utc_text
 from quotebot.views import messages
 
@@ -123,7 +122,7 @@ def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...])
 
 def _absence(delegation: Delegation, user: str) -> str:
     period = f"from {utc_text(delegation.since)} until {utc_text(delegation.until)}"
-    why = "" if delegation.reason is None else f": {messages.escape(clipped(messages.one_line(delegation.reason), 200))}"
+    why = "" if delegation.reason is None else f": {messages.short(delegation.reason, 200)}"
     if delegation.absent == user:
         return f"{messages.mention(delegation.delegate)} is asked instead of you {period}{why}"
     return f"You are asked instead of {messages.mention(delegation.absent)} {period}{why}"

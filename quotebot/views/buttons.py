@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, title
@@ -86,7 +85,7 @@ def deciding(quote: Quote) -> list[Json]:
         **button(APPROVE, "Approve", value, style="primary"),
         "confirm": confirm(
             f"Approve {title(quote)}?",
-            f"{_net(quote)} for {_account(quote)}. This creates the PDF and the CRM record.",
+            f"{messages.net(quote)} for {_account(quote)}. This creates the PDF and the CRM record.",
             "Approve",
             "Not yet",
         ),
@@ -104,7 +103,7 @@ def _cancelling(quote: Quote) -> dict[str, Any]:
     return {
         **confirm(
             f"Cancel {title(quote)}?",
-            f"{_net(quote)} for {_account(quote)}. That is final: nothing more will happen to it.",
+            f"{messages.net(quote)} for {_account(quote)}. That is final: nothing more will happen to it.",
             "Cancel the quote",
             "Keep it",
         ),
@@ -121,10 +120,6 @@ def _menu(quote: Quote) -> Json:
         "action_id": MORE,
         "options": [option(label, menu_text(deed, value)) for label, deed in entries],
     }
-
-
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
 
 
 def _account(quote: Quote) -> str:

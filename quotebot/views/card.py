@@ -110,8 +110,7 @@ def status_card(
     fewer approvals. `pending` are mrkdwn lines about commands that wait for a retry.
     """
     pricing = quote.pricing
-    net = money.format_amount(pricing.net_total, pricing.currency)
-    account = messages.one_line(quote.account)
+    account, net = messages.one_line(quote.account), messages.net(quote)
     text = f"Quote {title(quote)} for {messages.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
     approval_text = _approval_text(quote, approvers, away, decision, free_discount)
     blocks: list[dict[str, Any]] = [
@@ -145,7 +144,7 @@ def _fields(quote: Quote) -> list[dict[str, Any]]:
     percent = money.format_percent(pricing.discount_percent)
     facts = {
         "Status": _state(quote.state),
-        "Total": f"*{money.format_amount(pricing.net_total, pricing.currency)}*",
+        "Total": f"*{messages.net(quote)}*",
         "List": money.format_amount(pricing.list_total, pricing.currency),
         "Discount": f"{percent} ({money.format_amount(pricing.discount_total, pricing.currency)})",
         "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
@@ -179,7 +178,7 @@ def _figures(figures: tuple[Row, ...], sign: str = "") -> list[dict[str, Any]]:
 
 
 def _row(line: PricedLine, currency: str) -> str:
-    name = messages.escape(clipped(messages.one_line(line.name), NAME_CHARACTERS_MAX))
+    name = messages.short(line.name, NAME_CHARACTERS_MAX)
     months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
     unit_price = money.format_unit_price(line.unit_price, currency)
     before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
@@ -245,7 +244,7 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
         frozen = quote.frozen
         lines.append(f"🔒 Finalized by {messages.mention(frozen.frozen_by)} on {utc_text(frozen.frozen_at)}")
     if quote.sent is not None:
-        recipient = _detail(quote.sent.recipient)
+        recipient = messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX)
         lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")
     if quote.closing is not None:
         closing = quote.closing
@@ -264,7 +263,7 @@ def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, 
 def _delivered(effect: PendingEffect) -> str:
     if effect.label == "PDF":
         return "PDF in this thread"
-    return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
+    return f"Salesforce {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else "Salesforce updated"
 
 
 def _linked(text: str, link: str | None) -> str:
@@ -273,17 +272,13 @@ def _linked(text: str, link: str | None) -> str:
 
 
 def _undelivered(effect: PendingEffect) -> str:
-    why = f": {_detail(effect.detail)}" if effect.detail else ""
+    why = f": {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else ""
     if effect.state == "paused":
         since = "" if effect.since is None else f" since {utc_text(effect.since)}"
         safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
         return f"⏸️ {effect.label} paused{since}, ref {messages.escape(effect.ref)}{safe}"
     state = _OWED_WORDS.get(effect.state, effect.state)
     return f"{_OWED_ICONS[effect.state]} {effect.label} {state}, ref {messages.escape(effect.ref)}{why}"
-
-
-def _detail(text: str) -> str:
-    return messages.escape(clipped(messages.one_line(text), DETAIL_CHARACTERS_MAX))
 
 
 RETRY, CHECK, CANCEL = "owed.retry", "owed.check", "owed.cancel"  # action_ids

@@ -143,8 +143,8 @@ def _what(letter: DeadLetter) -> str:
 
 
 def _error(error: object) -> str:
-    return messages.escape(clipped(messages.one_line(str(error or "none is known")), ERROR_CHARACTERS_MAX))
+    return messages.short(str(error or "none is known"), ERROR_CHARACTERS_MAX)
 
 
 def _code(text: str) -> str:
-    return f"`{messages.escape(clipped(messages.one_line(text), 100)).replace('`', '')}`"
+    return f"`{messages.short(text, 100).replace('`', '')}`"

@@ -18,7 +18,7 @@ _DEEDS: Final = {"PDF": "The PDF", "CRM": "The write to Salesforce"}
 
 def tried(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
     """Reply to a Retry that took effect."""
-    return f"{_named(label, quote, effect)}: {_plain(sentence)} The card shows what comes of it."
+    return f"{_named(label, quote, effect)}: {messages.short(sentence, SENTENCE_CHARACTERS_MAX)} The card shows what comes of it."
 
 
 def cancelled(label: str, quote: Quote, effect: Effect, by: str) -> str:
@@ -33,7 +33,7 @@ def cancelled(label: str, quote: Quote, effect: Effect, by: str) -> str:
 
 def too_late(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
     """Reply to a click that came too late; `sentence` is the effect's current state."""
-    return f"{_named(label, quote, effect)}: {_plain(sentence)} Your click changed nothing."
+    return f"{_named(label, quote, effect)}: {messages.short(sentence, SENTENCE_CHARACTERS_MAX)} Your click changed nothing."
 
 
 def not_yours(label: str, quote: Quote) -> str:
@@ -50,13 +50,9 @@ def unknown(quote_id: str) -> str:
 def standing(label: str, quote: Quote, effect: Effect, sentence: str, remedy: str | None) -> str:
     """Reply to a status check of an effect. `remedy` is a terminal command for operators."""
     todo = "" if remedy is None else f"\nAn operator can do something about it: `{messages.escape(clipped(remedy, 200))}`"
-    return f"{_named(label, quote, effect)}: {_plain(sentence)} You need not do anything.{todo}"
+    return f"{_named(label, quote, effect)}: {messages.short(sentence, SENTENCE_CHARACTERS_MAX)} You need not do anything.{todo}"
 
 
 def _named(label: str, quote: Quote, effect: Effect) -> str:
     of_version = replace(quote, version=effect.payload.get("version", quote.version))  # the effect's version, possibly not the head
     return f"{_DEEDS[label]} of {title(of_version)}, ref {messages.escape(effect.correlation_id)}"
-
-
-def _plain(sentence: str) -> str:
-    return messages.escape(clipped(messages.one_line(sentence), SENTENCE_CHARACTERS_MAX))

@@ -78,8 +78,7 @@ def beside(remarks: Sequence[Remark]) -> str:
 
 def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
     """Return the extracted facts and ask for the missing ones. `end` is the last sentence."""
-    asked = _listed(extraction.open_questions)
-    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, end))
+    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *_listed(extraction.open_questions), end))
 
 
 def question_after_reading(extraction: Extraction) -> str:

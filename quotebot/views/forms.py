@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
-from quotebot.domain import money
 from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
 from quotebot.domain.quotes.quote import Approval, Quote, title
 from quotebot.views import lifecycle_messages, messages
@@ -159,9 +158,10 @@ def lose_form(quote: Quote) -> Json:
 
 
 def _about(quote: Quote) -> str:
-    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
-    return f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {net}"
+    account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+    return (
+        f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {messages.net(quote)}"
+    )
 
 
 def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
@@ -177,8 +177,13 @@ def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
 
 
 def _discount_input(quote: Quote) -> Json:
-    hint = "On the whole quote. It may need approval; the card says by whom."
-    return text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=_percent(quote), hint=hint)
+    return text_input(
+        DISCOUNT,
+        "Discount in %",
+        length_max=SHORT_CHARACTERS_MAX,
+        initial=_percent(quote),
+        hint="On the whole quote. It may need approval; the card says by whom.",
+    )
 
 
 def _remembered(quote: Quote, rows: list[list[str | int]], *, with_term: bool) -> str:
@@ -237,9 +242,8 @@ def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
 
 
 def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:
-    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
-    summary = f"*{title(quote)}* for {account}, {net}, asked for by {messages.mention(approval.requested_by)}"
+    account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+    summary = f"*{title(quote)}* for {account}, {messages.net(quote)}, asked for by {messages.mention(approval.requested_by)}"
     field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, multiline=True)
     return modal(callback_id, head, submit, button_value(quote, approval), [section(summary), field])
 

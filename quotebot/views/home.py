@@ -11,10 +11,10 @@ from quotebot.domain.access import Sight, Viewer, may_see
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import is_final
-from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, state_words, title
+from quotebot.domain.quotes.quote import ApprovalState, Listed, Quote, QuoteState, state_words, title
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
-from quotebot.store.versions import Filter, Listed, list_quotes
+from quotebot.store.versions import Filter, list_quotes
 from quotebot.views import messages
 from quotebot.views.blocks import Json, button, context, plain, section
 from quotebot.views.button_values import ButtonValue, value_text
@@ -109,7 +109,7 @@ def _waiting(home: Home) -> list[Json]:
         effect = _effect(quote, home.margins.get(quote.quote_id, ()))
         asked = f"asked for by {messages.mention(quote.approval.requested_by)}"
         blocks += [
-            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{effect}\n{why}"),
+            section(f"*{title(quote)}* for {_account(quote)}, *{messages.net(quote)}*, {asked}\n{effect}\n{why}"),
             {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
         ]
     if home.more_waiting:
@@ -128,10 +128,9 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
 
 
 def _row(listed: Listed) -> Json:
-    name = listed.quote_id if listed.version == 1 else f"{listed.quote_id} v{listed.version}"
     net = money.format_amount(listed.net_total, listed.currency)
     return {
-        **section(f"{state_icon(listed.state)} *{name}* for {_account(listed.account)}, {net}: {state_words(listed.state)}"),
+        **section(f"{state_icon(listed.state)} *{title(listed)}* for {_account(listed)}, {net}: {state_words(listed.state)}"),
         "accessory": _show(listed),
     }
 
@@ -140,13 +139,9 @@ def _show(quote: Quote | Listed) -> Json:
     return button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))
 
 
+def _account(quote: Quote | Listed) -> str:
+    return messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+
+
 def _heading(text: str) -> Json:
     return {"type": "header", "text": plain(text)}
-
-
-def _account(account: str) -> str:
-    return messages.escape(clipped(messages.one_line(account), ACCOUNT_CHARACTERS_MAX))
-
-
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)

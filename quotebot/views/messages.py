@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.access import Sight
-from quotebot.domain.approvals.decisions import DecisionRefusal, decided_words
+from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
 
@@ -24,6 +24,7 @@ _MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")
 NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
 PROPOSED_LINES_MAX = 10
+ACCOUNT_CHARACTERS_MAX = 100
 DETAIL_CHARACTERS_MAX = 300
 AGO_SECONDS_MAX = 600  # beyond this, a message gives the date and time instead
 
@@ -38,6 +39,16 @@ def one_line(text: str) -> str:
 def escape(text: str) -> str:
     """Return text for mrkdwn: `& < >` become entities, so that typed text cannot create a mention, channel alert or link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def short(text: str, characters_max: int) -> str:
+    """Return typed text on one line, shortened and escaped."""
+    return escape(clipped(one_line(text), characters_max))
+
+
+def net(quote: Quote) -> str:
+    """Return the net total of a quote: "17,340.00 USD"."""
+    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
 
 
 def mention(user: str) -> str:
@@ -177,7 +188,7 @@ HELP_TEXT = "\n".join(
 
 def created(quote: Quote) -> str:
     """Reply to a creation that succeeded."""
-    return f"Created {title(quote)} for {_account(quote)}: {_net(quote)}. Its card is in the channel; submit it there."
+    return f"Created {title(quote)} for {_account(quote)}: {net(quote)}. Its card is in the channel; submit it there."
 
 
 def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
@@ -190,12 +201,12 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
 def proposal(account: str, pricing: Pricing) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount and total."""
     lines = [
-        f"• {line.quantity:,} {escape(clipped(one_line(line.name), 60))}: {money.format_amount(line.net_amount, pricing.currency)}"
+        f"• {line.quantity:,} {short(line.name, 60)}: {money.format_amount(line.net_amount, pricing.currency)}"
         for line in pricing.lines[:PROPOSED_LINES_MAX]
     ]
     if len(pricing.lines) > PROPOSED_LINES_MAX:
         lines.append(f"• and {len(pricing.lines) - PROPOSED_LINES_MAX} more lines")
-    head = f"I understood a quote for *{escape(clipped(one_line(account), 100))}*, {pricing.term_months} months"
+    head = f"I understood a quote for *{short(account, 100)}*, {pricing.term_months} months"
     percent = money.format_percent(pricing.discount_percent)
     net = money.format_amount(pricing.net_total, pricing.currency)
     return "\n".join((f"{head}, {percent} discount:", *lines, f"*{net}* in all. Nothing was created yet. Create it?"))
@@ -251,11 +262,6 @@ def problem_list(problems: tuple[str, ...]) -> str:
 def pricing_problem(problem: PricingProblem) -> str:
     """Return one reason why a request has no price, with the suggested correction; escaped."""
     return escape(f"{problem.message}: {problem.suggestion}")
-
-
-def refusal(refused: DecisionRefusal) -> str:
-    """Return the reason why a click had no effect. The domain's sentence already states the next step."""
-    return refused.sentence
 
 
 def stale(seen_version: int, quote: Quote) -> str:
@@ -371,7 +377,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     who = mentions(asked) if asked else "No approver is known yet"
     return (
-        f"{who}: {title(quote)} for {_account(quote)}, {_net(quote)}, needs approval by "
+        f"{who}: {title(quote)} for {_account(quote)}, {net(quote)}, needs approval by "
         f"{approver_words(approval.required_roles)} ({escape(clipped('; '.join(approval.reasons), 1_000))}). "
         f"Asked for by {mention(approval.requested_by)}. Decide with the buttons on the card above."
     )
@@ -379,7 +385,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
 
 def decided_notice(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, of the decision, its author and its time."""
-    words = f"{mention(approval.requested_by)}: {title(quote)}, {_net(quote)}, was {decided_words(approval)}."
+    words = f"{mention(approval.requested_by)}: {title(quote)}, {net(quote)}, was {decided_words(approval)}."
     if approval.state is ApprovalState.APPROVED:
         return f"{words} The PDF follows in this thread."
     if approval.decision_reason is None:
@@ -390,7 +396,7 @@ def decided_notice(quote: Quote, approval: Approval) -> str:
 def expired_notice(quote: Quote) -> str:
     """Notify the requester, in the thread, that the quote expired."""
     return (
-        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, expired: it was valid until "
+        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, expired: it was valid until "
         f"{utc_text(quote.valid_until)}. It can no longer be submitted, approved or accepted. If it is still wanted, create a new "
         "quote."
     )
@@ -399,7 +405,7 @@ def expired_notice(quote: Quote) -> str:
 def stale_notice(quote: Quote, touched_at: int) -> str:
     """Remind the requester, in the thread, of a quote that was last changed at `touched_at` (Unix ms)."""
     return (
-        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, is {state_words(quote.state)} and was "
+        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, is {state_words(quote.state)} and was "
         f"not touched since {utc_text(touched_at)}. It expires on {utc_text(quote.valid_until)}. Submit it on the card above, or "
         "let it expire."
     )
@@ -417,7 +423,7 @@ def not_reminded(quote: Quote, reason: str) -> str:
 
 def pdf_comment(quote: Quote) -> str:
     """Comment of the uploaded PDF. It names the version, because a newer one may exist by the time of the upload."""
-    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
+    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {net(quote)}, valid until {utc_text(quote.valid_until)}."
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
@@ -431,7 +437,7 @@ def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
 def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
     """Notify the requester, privately, that the quote was created but its card could not be posted."""
     return (
-        f"{title(quote)} was created ({_net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
+        f"{title(quote)} was created ({net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
         f"Invite the bot to this channel and give the ref to an operator, or see `/quote status {quote.quote_id}`."
     )
 
@@ -477,16 +483,12 @@ def _is_printable(letter: str) -> bool:
     return unicodedata.category(letter) not in ("Cc", "Cs", "Cf") and letter not in _BLANKS
 
 
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-
-
 def _account(quote: Quote) -> str:
-    return escape(clipped(one_line(quote.account), 100))
+    return short(quote.account, ACCOUNT_CHARACTERS_MAX)
 
 
 def _detail(reason: str) -> str:
-    return escape(clipped(one_line(reason), DETAIL_CHARACTERS_MAX)).rstrip(".")
+    return short(reason, DETAIL_CHARACTERS_MAX).rstrip(".")
 
 
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # invisible letters and signs

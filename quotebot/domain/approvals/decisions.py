@@ -86,7 +86,8 @@ def slot_words(slot: Slot) -> str:
     """Return "legal: approved by <@U...> (legal) on ..." or "legal: pending" of one slot."""
     if slot.decided_at is None or slot.decided_by is None:
         return f"{slot.role}: {slot.state.value}"
-    return f"{slot.role}: {slot.state.value} by {_decider(slot)} on {utc_text(slot.decided_at)}"
+    decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
+    return f"{slot.role}: {slot.state.value} by {decider} on {utc_text(slot.decided_at)}"
 
 
 def _deciders(slots: tuple[Slot, ...]) -> str:
@@ -97,10 +98,6 @@ def _deciders(slots: tuple[Slot, ...]) -> str:
     for slot in decisive:
         roles.setdefault((slot.decided_by or "", slot.on_behalf_of), []).append(slot.decided_role or slot.role)
     return " and ".join(_named(by, " + ".join(held), absent) for (by, absent), held in roles.items())
-
-
-def _decider(slot: Slot) -> str:
-    return _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
 
 
 def _named(user: str | None, role: str | None, absent: str | None) -> str:

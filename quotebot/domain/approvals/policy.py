@@ -124,7 +124,11 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
     """
     worth = factor(pricing, policy.currency)
     if worth is None:
-        return _decision([_Hit(_TOP, _no_rate(pricing, policy), blocks=True)], policy)
+        no_rate = (
+            f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no "
+            "rule compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
+        )
+        return _decision([_Hit(_TOP, no_rate, blocks=True)], policy)
     return replace(
         _decision(
             [
@@ -144,13 +148,6 @@ def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
     return pricing.net_total > money.multiply(limit, worth)
 
 
-def _no_rate(pricing: Pricing, policy: ApprovalPolicy) -> str:
-    return (
-        f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no rule "
-        "compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
-    )
-
-
 def sufficient_roles(required: str) -> tuple[str, ...]:
     """Return the roles with the authority of `required`, lowest first; only an orthogonal role itself satisfies it."""
     if required in LADDER:
@@ -160,7 +157,9 @@ def sufficient_roles(required: str) -> tuple[str, ...]:
 
 def _decision(hits: list[_Hit], policy: ApprovalPolicy) -> PolicyDecision:
     needs = [*_commercial(hits, full_ladder=policy.full_ladder), *_orthogonal(hits)]
-    needs += [need for need in _alternatives(hits) if not any(_covers(kept, need) for kept in needs)]
+    chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
+    choices = dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
+    needs += [need for need in choices if not any(_covers(kept, need) for kept in needs)]
     if policy.order == "sequential":
         needs = [replace(need, stage=stage) for stage, need in enumerate(needs, start=1)]
     return PolicyDecision(
@@ -193,11 +192,6 @@ def _orthogonal(hits: list[_Hit]) -> Iterator[Need]:
         if naming:
             dual = any(rule.dual_control and not {rule.role, *rule.more} & set(LADDER) for rule in naming)
             yield Need((role,), _people(naming, role), dual_control=dual)
-
-
-def _alternatives(hits: list[_Hit]) -> Iterator[Need]:
-    chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
-    yield from dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
 
 
 def _offers_a_choice(rule: Threshold) -> bool:

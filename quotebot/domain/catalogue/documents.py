@@ -26,26 +26,13 @@ def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict
     """Parse a TOML document. Raises DocumentError, also for one that is nested too deeply."""
     if _DOTTED.search(text):
         raise too_deep()
-    try:
-        document = tomllib.loads(text, parse_float=parse_float)
-    except RecursionError as error:
-        raise too_deep() from error
-    except (ValueError, ArithmeticError) as error:
-        raise DocumentError(_reason(error)) from error
-    _check(document)
+    document: dict[str, Any] = _read(lambda: tomllib.loads(text, parse_float=parse_float))
     return document
 
 
 def read_json(text: str) -> Any:
     """Parse a JSON document with exact numbers and unique keys. Raises DocumentError, also for one nested too deeply."""
-    try:
-        document = json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each)
-    except RecursionError as error:
-        raise too_deep() from error
-    except (ValueError, ArithmeticError) as error:
-        raise DocumentError(_reason(error)) from error
-    _check(document)
-    return document
+    return _read(lambda: json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each))
 
 
 def too_deep() -> DocumentError:
@@ -68,8 +55,15 @@ def _children(value: object) -> list[Any]:
     return [child for child in held if isinstance(child, dict | list)]
 
 
-def _check(document: object) -> None:
-    """Raise DocumentError if a document exceeds the limits."""
+def _read(parse: Callable[[], Any]) -> Any:
+    """Return what `parse` returns. Raises DocumentError if it fails or the document exceeds the limits."""
+    try:
+        document = parse()
+    except RecursionError as error:
+        raise too_deep() from error
+    except (ValueError, ArithmeticError) as error:
+        too_large = isinstance(error, ArithmeticError) or "integer string" in str(error)
+        raise DocumentError("a number is too large" if too_large else str(error)) from error
     if is_deeper(document, LEVELS_MAX):
         raise too_deep()
     waiting = [document]
@@ -83,10 +77,7 @@ def _check(document: object) -> None:
             raise DocumentError(f"a whole number has more than {NUMBER_BITS_MAX} bits")
         elif isinstance(value, Decimal) and value.is_finite() and value and abs(value.adjusted()) > EXPONENT_MAX:
             raise DocumentError(f"the number {value} is not between 1e-{EXPONENT_MAX} and 1e{EXPONENT_MAX}")
-
-
-def _reason(error: Exception) -> str:
-    return "a number is too large" if isinstance(error, ArithmeticError) or "integer string" in str(error) else str(error)
+    return document
 
 
 def _no_constant(name: str) -> object:

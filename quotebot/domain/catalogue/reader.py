@@ -19,7 +19,6 @@ TEXT_CHARACTERS_MAX = 80
 SHOWN_CHARACTERS_MAX = 60
 PRICE_MAX = Decimal("1e9")
 DECIMALS_MAX = 6
-ZERO = Decimal(0)
 Path = tuple[str | int, ...]  # keys and 0-based indices from the top of the document
 
 
@@ -99,12 +98,12 @@ class Table:
             number = money.exact(value)
         except (TypeError, ValueError):
             self.report(f"{shown(value)} must be an amount", 'write e.g. 10 or "0.40", never a binary float', key)
-            return ZERO
+            return Decimal(0)
         if not 0 <= number <= most or len(money.trimmed(number).partition(".")[2]) > decimals:
             self.report(
                 f"{shown(value)} must be between 0 and {most:,f} with at most {decimals} decimals", "correct the amount", key
             )
-            return ZERO
+            return Decimal(0)
         return number
 
     def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:

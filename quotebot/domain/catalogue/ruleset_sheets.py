@@ -265,7 +265,10 @@ def _price(done: Edited, group: list[SheetRow], path: Path) -> Entry:
     first = group[0]
     if len(group) == 1 and "from" not in first.cells and first.cells.get("kind") not in TIERED:
         return _entry(first, done.problems, without=("book",))
-    tiers = sorted(((_value(row, "from", done.problems) if "from" in row.cells else "0", row) for row in group), key=_start)
+    tiers = sorted(
+        ((_value(row, "from", done.problems) if "from" in row.cells else "0", row) for row in group),
+        key=lambda tier: (Decimal(tier[0]), tier[1].line),
+    )
     for number, (_, row) in enumerate(tiers):
         done.places[(*path, "tiers", number)] = (row, None)
         for name in ("kind", "surcharges"):
@@ -274,10 +277,6 @@ def _price(done: Edited, group: list[SheetRow], path: Path) -> Entry:
     prices = [{"price": _value(row, "price", done.problems)} if "price" in row.cells else {} for _, row in tiers]
     rest = _entry(first, done.problems, without=("book", "from", "price"))
     return {**rest, "tiers": [{"from": start, **price} for (start, _), price in zip(tiers, prices, strict=True)]}
-
-
-def _start(tier: tuple[str, SheetRow]) -> tuple[Decimal, int]:
-    return Decimal(tier[0]), tier[1].line
 
 
 _APPLY: Final[Mapping[str, Callable[[Edited, list[SheetRow]], None]]] = {

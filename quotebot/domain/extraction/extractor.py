@@ -148,7 +148,8 @@ def _read_discounts(reading: ExtractionState) -> None:
         if item.kind != "number" or item.used:
             continue
         last = index + 1 if reading.kind(index + 1) == "percent" else index
-        before, after = _discount_before(reading, index), _discount_after(reading, last)
+        before = _discount_before(reading, index)
+        after = last + 1 if reading.kind(last + 1) == "discount" and last + 1 < len(reading.items) else None
         if last == index and before is None:
             continue
         first = index if before is None else before
@@ -170,10 +171,6 @@ def _discount_before(reading: ExtractionState, index: int) -> int | None:
     while reading.word(at) in known.DISCOUNT_LINKS and index - at <= 2:  # noqa: PLR2004 -- "discount of about 10" is no discount
         at -= 1
     return at if reading.kind(at) == "discount" and not reading.items[at].used and at >= 0 else None
-
-
-def _discount_after(reading: ExtractionState, index: int) -> int | None:
-    return index + 1 if reading.kind(index + 1) == "discount" and index + 1 < len(reading.items) else None
 
 
 def _stands_alone(reading: ExtractionState, first: int, last: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -54,15 +54,6 @@ __all__ = [
 MONTHS_A_YEAR = 12
 
 
-@dataclass(frozen=True, slots=True)
-class _Priced:
-    """Charged item with its share of the header discount and its tax."""
-
-    charged: Charged
-    header_discount: Decimal
-    tax: Tax | None
-
-
 def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingProblem, ...]:
     """Price a request, or return every problem with it. A float raises TypeError.
 
@@ -89,8 +80,8 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
     rows = [row for row in charged if isinstance(row, Charged)]
     shares = _header_shares(rows, terms)
     due = [row for row in taxes if not isinstance(row, PricingProblem)]
-    priced = [_Priced(row, share, tax) for row, share, tax in zip(rows, shares, due, strict=True)]
-    return _pricing(tuple(_line(position, row, terms) for position, row in enumerate(priced, start=1)), terms)
+    priced = enumerate(zip(rows, shares, due, strict=True), start=1)
+    return _pricing(tuple(_line(position, row, share, tax, terms) for position, (row, share, tax) in priced), terms)
 
 
 def request_of(pricing: Pricing) -> PriceRequest:
@@ -155,9 +146,8 @@ def _tax(item: SelectedItem, terms: Terms) -> Tax | PricingProblem:
     )
 
 
-def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
-    charged, item = row.charged, row.charged.item
-    net = money.EXACT.subtract(charged.before_header, row.header_discount)
+def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | None, terms: Terms) -> PricedLine:
+    item, net = charged.item, money.EXACT.subtract(charged.before_header, header_discount)
     return PricedLine(
         position=position,
         sku=item.product.sku,
@@ -181,10 +171,10 @@ def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
         authorised_percent=charged.authorised_percent,
         bundle_discount_amount=charged.bundle_discount,
         line_discount_amount=charged.line_discount,
-        header_discount_amount=row.header_discount,
-        tax_percent=None if row.tax is None else row.tax.percent,
-        tax_amount=terms.rounded(net, ZERO if row.tax is None else row.tax.percent, PERCENT),
-        tax_estimated=row.tax is not None and row.tax.estimated,
+        header_discount_amount=header_discount,
+        tax_percent=None if tax is None else tax.percent,
+        tax_amount=terms.rounded(net, ZERO if tax is None else tax.percent, PERCENT),
+        tax_estimated=tax is not None and tax.estimated,
         trace=charged.steps,
     )
 

@@ -82,14 +82,11 @@ class Tiered:
         """Name of the kind."""
         return self.mode
 
-    def tier_for(self, quantity: int) -> Tier:
-        """Return the tier that `quantity` reaches; quantity >= 1."""
-        return next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
-
     def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
         """Return the cost of this quantity by the tiers."""
         del inputs
-        tier, base = self.tier_for(quantity), Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
+        tier = next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
+        base = Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
         if self.mode == "range":
             amount = money.product(tier.price, quantity)
             return Charge(amount, tier.price, tier.label, (base, Step("tier", tier.price, f"tier {tier.label} prices every unit")))

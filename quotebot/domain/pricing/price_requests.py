@@ -131,9 +131,9 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
     for line in request.lines:
         stored: dict[str, object] = {"sku": line.sku, "quantity": line.quantity}
         if line.discount_percent:
-            stored["requested_discount_percent"] = _percent(line.discount_percent)
+            stored["requested_discount_percent"] = money.trimmed(line.discount_percent)
         if line.discount_limit_percent is not None:
-            stored["discount_limit_percent"] = _percent(line.discount_limit_percent)
+            stored["discount_limit_percent"] = money.trimmed(line.discount_limit_percent)
         if line.attributes:
             stored["attributes"] = [list(pair) for pair in sorted(line.attributes)]
         lines.append(stored)
@@ -143,14 +143,14 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
         "region": request.region,
         "priced_on": None if request.priced_on is None else request.priced_on.isoformat(),
         "billing_frequency": None if request.billing_frequency == BILLING_FREQUENCIES[0] else request.billing_frequency,
-        "discount_limit_percent": None if request.discount_limit_percent is None else _percent(request.discount_limit_percent),
+        "discount_limit_percent": None if request.discount_limit_percent is None else money.trimmed(request.discount_limit_percent),
         "with_tax": request.with_tax or None,
         "terms": sorted(set(request.terms)) or None,
     }
     return {
         "lines": lines,
         "term_months": request.term_months,
-        "requested_discount_percent": _percent(request.discount_percent),
+        "requested_discount_percent": money.trimmed(request.discount_percent),
         **{name: value for name, value in named.items() if value is not None},
     }
 
@@ -187,10 +187,6 @@ def _line(stored: Mapping[str, Any]) -> LineRequest:
         discount_limit_percent=None if limit is None else Decimal(str(limit)),
         attributes=tuple((str(name), str(choice)) for name, choice in stored.get("attributes", ())),
     )
-
-
-def _percent(percent: Decimal) -> str:
-    return money.trimmed(percent)
 
 
 def _is_currency(code: str) -> bool:

@@ -37,8 +37,7 @@ def canonical(pricing: Pricing) -> dict[str, object]:
     if pricing.schema == 1:
         lines = [{name: _plain(getattr(line, name)) for name in _FIRST_LINE} for line in pricing.lines]
         return {"v": 1, **{name: _plain(getattr(pricing, name)) for name in _FIRST_PRICING}, "lines": lines}
-    named = {name: _plain(getattr(pricing, name)) for name in _PRICING_TYPES if name != "schema"}
-    return {"v": pricing.schema, **named}
+    return {"v": pricing.schema, **{name: _plain(getattr(pricing, name)) for name in _PRICING_TYPES if name != "schema"}}
 
 
 def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
@@ -115,10 +114,6 @@ def _decoded(declared: str, value: Any) -> Any:
     return value if decode is None else decode(value)
 
 
-def _step(stored: Mapping[str, Any]) -> Step:
-    return Step(str(stored["name"]), money.exact(stored["amount"]), str(stored["detail"]))
-
-
 def _rate(stored: Mapping[str, Any]) -> Rate:
     return Rate(stored["base"], stored["currency"], money.exact(stored["rate"]), date.fromisoformat(stored["on"]))
 
@@ -131,7 +126,9 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "Decimal": money.exact,
     "Decimal | None": lambda value: None if value is None else money.exact(value),
     "tuple[tuple[str, str], ...]": lambda value: tuple((str(name), str(choice)) for name, choice in value),
-    "tuple[Step, ...]": lambda value: tuple(_step(row) for row in value),
+    "tuple[Step, ...]": lambda value: tuple(
+        Step(str(row["name"]), money.exact(row["amount"]), str(row["detail"])) for row in value
+    ),
     "Rate | None": lambda value: None if value is None else _rate(value),
     "PriceRequest | None": lambda value: None if value is None else parse_request(value),
 }

@@ -18,7 +18,6 @@ TAXES_MAX = 2_000
 RATES_MAX = 10_000
 RATE_MAX = Decimal("1e6")
 RATE_DECIMALS_MAX = 10
-HUNDRED = Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def read_taxes(table: Table) -> tuple[Tax, ...]:
         tax = Tax(
             region=row.text("region"),
             category=row.optional_text("category"),
-            percent=row.amount("percent", most=HUNDRED, decimals=4),
+            percent=row.amount("percent", most=Decimal(100), decimals=4),
             estimated=row.flag("estimated", default=False),
             validity=row.validity(),
         )

@@ -84,7 +84,10 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         before = lines.get(change.sku)
         if change.deed == "remove":
             if before is None:
-                problems.append(_not_there(change.sku, lines))
+                there = clipped(", ".join(lines) or "none", 200)
+                problems.append(
+                    PricingProblem("no_such_line", f"there is no line {clipped(change.sku)} to remove", f"its lines are {there}")
+                )
             else:
                 del lines[change.sku]
         elif change.quantity < 1:
@@ -112,8 +115,3 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         with_tax=request.with_tax if changes.with_tax is None else changes.with_tax,
         terms=request.terms if changes.terms is None else changes.terms,
     )
-
-
-def _not_there(sku: str, lines: dict[str, LineRequest]) -> PricingProblem:
-    there = ", ".join(lines) or "none"
-    return PricingProblem("no_such_line", f"there is no line {clipped(sku)} to remove", f"its lines are {clipped(there, 200)}")

@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from quotebot.domain.pricing.engine import Pricing
 
 
@@ -199,6 +201,25 @@ class Quote:
         return self.created_at if self.revised_at is None else self.revised_at
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a list: the head version of one quote. Times are Unix milliseconds."""
+
+    quote_id: str
+    version: int
+    state: QuoteState
+    account: str
+    requester: str
+    requester_name: str
+    created_at: int
+    valid_until: int
+    net_total: Decimal
+    currency: str
+    team_id: str = ""
+    channel: str = ""  # the channel where it was made
+    outlined: bool = False  # the reader may not see its customer and total
+
+
 QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -223,7 +244,7 @@ def parse_quote_id(text: str) -> str | None:
     return candidate if QUOTE_ID.fullmatch(candidate) else None
 
 
-def title(quote: Quote) -> str:
+def title(quote: Quote | Listed) -> str:
     """Return "Q-2026-0042", from the second version on "Q-2026-0042 v3"."""
     return quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
 

@@ -5,7 +5,7 @@ All amounts are customer prices, never cost or margin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
@@ -38,11 +38,7 @@ class Difference:
 
     def __bool__(self) -> bool:
         """Return whether anything differs."""
-        pairs: tuple[object, ...] = (
-            *(self.term_months, self.discount_percent, self.currency, self.list_total, self.discount_total, self.net_total),
-            *(self.tax_total, self.terms),
-        )
-        return bool(self.added or self.removed or self.changed or any(pair is not None for pair in pairs))
+        return any(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def slots_of_day(cron: Cron, day: date) -> tuple[int, ...]:
 def moment_of(local: datetime, zone: tzinfo) -> int:
     """Return the time (Unix ms) at which the clocks of `zone` first show `local` (naive), or skip it."""
     moment = _unix_seconds(local.replace(tzinfo=zone))
-    if _shown(moment, zone) == local:
+    if _at(moment, zone).replace(tzinfo=None, fold=0) == local:
         return moment * 1000
     before, after = _unix_seconds(local.replace(tzinfo=zone, fold=1)), moment
     old = _at(before, zone).utcoffset()
@@ -153,10 +153,6 @@ def _local_day(cron: Cron, moment: int) -> date:
 
 def _at(seconds: int, zone: tzinfo) -> datetime:
     return (EPOCH + seconds * SECOND).astimezone(zone)
-
-
-def _shown(seconds: int, zone: tzinfo) -> datetime:
-    return _at(seconds, zone).replace(tzinfo=None, fold=0)
 
 
 def _unix_seconds(moment: datetime) -> int:

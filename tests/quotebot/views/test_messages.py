@@ -54,7 +54,7 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         "pricing problem": messages.pricing_problem(
             PricingProblem("unknown_sku", f'"{typed}" is not in the catalogue', "did you mean pro?")
         ),
-        "refusal": messages.refusal(own),
+        "refusal": own.sentence,
         "stale": messages.stale(1, example_quote(version=4)),
         "wrong state": messages.wrong_state(quote_in(QuoteState.APPROVED), "submit"),
         "blocked": messages.blocked(pending, PolicyDecision(("cfo",), (typed,), blocked=True)),
