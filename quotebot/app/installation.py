@@ -29,7 +29,7 @@ from ledger.sqlite.migrations import Migration
 from ledger.statements import load_statements
 from quotebot import __version__
 from quotebot.app.first_start import ledger_begun, require_ledger_or_beginning
-from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS

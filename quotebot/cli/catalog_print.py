@@ -10,8 +10,7 @@ from quotebot.cli import dead_letter_tables, exits, tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quotebot.domain.catalogue.ruleset_diff import Change
-    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.catalogue.rulesets import Change, Ruleset
     from quotebot.domain.catalogue.sheets import SheetProblem
     from quotebot.store.rulesets import RulesetVersion
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from quotebot.cli import catalog_files, catalog_print, dead_letter_tables, exits, opened
-from quotebot.domain.catalogue.lint import lint as warnings_of
-from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
 from quotebot.domain.catalogue.ruleset_sheets import EXPORTED, to_sheets
-from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset
+from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset, ruleset_changes
+from quotebot.domain.catalogue.rulesets import lint as warnings_of
 from quotebot.store import rulesets as store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from quotebot.domain.catalogue.documents import LEVELS_MAX
+from quotebot.domain.catalogue.reader import LEVELS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from quotebot.cli.quote_work import plain
 from quotebot.commands.queries import OPEN
 from quotebot.domain.pricing.engine import explain as trace_of
 from quotebot.domain.pricing.engine import request_of
-from quotebot.domain.quotes.changes import changed
+from quotebot.domain.pricing.price_requests import changed
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id
 from quotebot.domain.quotes.versions import Simulation, difference_words, simulate
 from quotebot.slack import grammar

@@ -17,8 +17,14 @@ from dataclasses import fields
 from typing import Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from quotebot.domain.extraction.remarks import Remark
-from quotebot.domain.pricing.price_requests import PriceRequest, canonical_request, parse_request
-from quotebot.domain.quotes.changes import Changes, canonical_changes, parse_changes
+from quotebot.domain.pricing.price_requests import (
+    Changes,
+    PriceRequest,
+    canonical_changes,
+    canonical_request,
+    parse_changes,
+    parse_request,
+)
 
 Stored = Mapping[str, Any]
 

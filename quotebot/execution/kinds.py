@@ -44,9 +44,9 @@ from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
 from quotebot.execution.operator_actions import act_on_effect, announce_dead_letter, discard_dead_letter, retry_dead_letter
 from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
-from quotebot.handlers import approvals, crm, escalation, lifecycle
+from quotebot.handlers import approvals, crm, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.handlers.decision import Decision, Twin, access_refused
+from quotebot.handlers.decision import Decision, Twin, access_refused, refused
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
 from quotebot.store import crm_mirror, generations, schedule, versions
@@ -167,7 +167,7 @@ def decide(run: Run, payload: DecideApproval, head: Head) -> Decision:
 def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: Head) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     delegations = _delegations(run, head.quote)
-    return escalation.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
+    return approvals.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
 
 
 def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:
@@ -217,7 +217,8 @@ def load_form(run: Run, payload: CreateByForm) -> Creating | Outcome:
     token = f"{run.asked.team_id}:{payload.token}"
     made = store.find_token_use(run.tx, token)
     if made is not None:
-        return run.kept(handlers.already_made(run.asked, made, payload.quote.channel))
+        text = messages.already_created(made)
+        return run.kept(refused(run.asked, made, payload.quote.channel, "already_created", text))
     loaded = load_creation(run, payload.quote)
     return replace(loaded, token=token) if isinstance(loaded, Creating) else loaded
 
@@ -308,7 +309,7 @@ def load_absences(run: Run, payload: DelegateApprovals) -> tuple[Delegation, ...
 
 def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...]) -> Decision:
     """Delegate the user's decisions, or end that."""
-    return escalation.delegate(run.asked, payload, run.rules, away)
+    return approvals.delegate(run.asked, payload, run.rules, away)
 
 
 def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:

@@ -11,9 +11,7 @@ from quotebot import effects
 from quotebot.commands.extraction import ReadMessage
 from quotebot.commands.lifecycle import RefreshCard
 from quotebot.commands.operations import ActOnEffect, ShowHome
-from quotebot.commands.registry import CreateAnother as Again
-from quotebot.commands.registry import CreateByForm as ByForm
-from quotebot.commands.registry import Creation, LifecyclePayload, Payload, ProposeQuote, SubmitQuote
+from quotebot.commands.registry import CreateAnother, CreateByForm, Creation, LifecyclePayload, Payload, ProposeQuote, SubmitQuote
 from quotebot.domain import money
 from quotebot.domain.access import Refusal, Viewer
 from quotebot.views import messages
@@ -108,7 +106,16 @@ def facts(quote: Quote) -> dict[str, Any]:
 
 # Commands of a listed guest; each concerns a quote of their own (domain/access.py). All others are for members.
 GUEST_COMMANDS: Final = (
-    Creation | Again | ByForm | ProposeQuote | ReadMessage | ShowHome | SubmitQuote | LifecyclePayload | RefreshCard | ActOnEffect
+    Creation
+    | CreateAnother
+    | CreateByForm
+    | ProposeQuote
+    | ReadMessage
+    | ShowHome
+    | SubmitQuote
+    | LifecyclePayload
+    | RefreshCard
+    | ActOnEffect
 )
 
 

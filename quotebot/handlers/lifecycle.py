@@ -23,8 +23,7 @@ from quotebot.commands.lifecycle import (
 )
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
-from quotebot.domain.pricing.price_requests import PricingProblem, as_of
-from quotebot.domain.quotes.changes import Changes, changed
+from quotebot.domain.pricing.price_requests import Changes, PricingProblem, as_of, changed
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending, state_words, utc_text
 from quotebot.domain.quotes.versions import difference

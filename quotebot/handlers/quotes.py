@@ -98,11 +98,6 @@ def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
     return Decision("applied", {"code": PROPOSED, "quote_id": None, "text": text, "offer": offer}, None, (answer,))
 
 
-def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:
-    """Refuse a form that has already created its quote; `channel` is where the reply is shown."""
-    return refused(asked, quote_id, channel, "already_created", messages.already_created(quote_id))
-
-
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules, priced_by: Pricer = price) -> Decision:
     """Price the request and show it. `allocate` returns the next quote number; it is called only if there is a quote to number.
 

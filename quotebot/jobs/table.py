@@ -10,8 +10,7 @@ from quotebot.commands.approvals import EscalateApproval, ExpireApproval, Remind
 from quotebot.commands.crm import CRM_AGGREGATE, SyncCrm
 from quotebot.commands.extraction import ANSWER_MS, AnswerMessage
 from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
-from quotebot.domain.schedule.cron import parse_cron
-from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, Candidate, Every, Misfire, Once
+from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, Candidate, Every, Misfire, Once, parse_cron
 from quotebot.effects import EXTRACT
 from quotebot.jobs.scheduler import FiringOrder, ScheduledJob
 from quotebot.store import extractions

@@ -178,10 +178,10 @@ class ClockGuard:
     async def _append(self, event_type: str, after: dict[str, Any]) -> None:
         now, audit = self._clock.now_ms(), self._ledger.audit
 
-        def work(tx: Tx) -> None:
-            audit.append(tx, now, event_type, actor=QUOTEBOT, actor_type="system", aggregate_id=CHAIN, after=after)
-
-        await self._ledger.database.write(event_type, work)
+        await self._ledger.database.write(
+            event_type,
+            lambda tx: audit.append(tx, now, event_type, actor=QUOTEBOT, actor_type="system", aggregate_id=CHAIN, after=after),
+        )
 
 
 def _last_event_at(tx: Tx) -> int | None:

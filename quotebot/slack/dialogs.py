@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.quote import Approval, Quote
     from quotebot.domain.rules import Rules
-    from quotebot.views.button_values import ButtonValue
+    from quotebot.views.blocks import ButtonValue
 
 OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
 WHISPER_SECONDS: Final = 0.8

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.commands.registry import Command, CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
 from quotebot.domain.pricing.engine import Pricing, price
-from quotebot.domain.pricing.price_requests import PriceRequest, dated
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, dated
 from quotebot.domain.texts import composed
 from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- exported for the users of payloads
 from quotebot.slack import grammar
 from quotebot.slack.payloads import _interactive, gesture, submission
 from quotebot.views import forms, lifecycle_messages, messages
-from quotebot.views.button_values import parse_button_value, read
-from quotebot.views.crm_fields import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
+from quotebot.views.blocks import parse_button_value, read
+from quotebot.views.forms import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,7 +29,7 @@ from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
 from quotebot.store import approvals as approval_store
 from quotebot.store.offers import offered
 from quotebot.views import approval_messages, forms, messages
-from quotebot.views.button_values import parse_button_value
+from quotebot.views.blocks import parse_button_value
 from quotebot.views.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK

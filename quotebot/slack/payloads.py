@@ -13,7 +13,7 @@ from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import Command, CreateAnother, DecideApproval, ProposeQuote, SubmitQuote
 from quotebot.effects import dead_letter_target
 from quotebot.execution.channels import is_direct as is_direct  # noqa: PLC0414 -- exported for the users of payloads
-from quotebot.views.button_values import ButtonValue, parse_button_value, parse_menu_value
+from quotebot.views.blocks import ButtonValue, parse_button_value, parse_menu_value
 from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection

@@ -17,7 +17,7 @@ from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.avoidance import avoidances
 from quotebot.domain.approvals.policy import without_margin_figures
 from quotebot.domain.pricing.engine import clipped, explain, request_of
-from quotebot.domain.quotes.changes import Changes, changed
+from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import state_words
 from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.slack.audit_queries import AuditRequest, OpsRequest, for_operators, trail

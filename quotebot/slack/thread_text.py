@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.extraction.extractor import Extraction, extract
 from quotebot.domain.pricing.engine import request_of
-from quotebot.domain.quotes.changes import Changes, LineChange, changed
+from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.quotes.versions import Simulation, difference, simulate
 from quotebot.slack import grammar, verbs
 from quotebot.slack.queries import preview
 from quotebot.views import extraction_messages, lifecycle_messages
-from quotebot.views.blocks import Json, button, section
-from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, named_version, read, written
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, Json, button, named_version, read, section, written
 from quotebot.views.buttons import REVISE, button_value
 
 if TYPE_CHECKING:

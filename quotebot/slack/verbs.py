@@ -37,7 +37,7 @@ from quotebot.commands.lifecycle import (
 )
 from quotebot.commands.queries import ListRequest
 from quotebot.commands.registry import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.slack import grammar
 from quotebot.slack.audit_queries import AuditRequest, OpsRequest

@@ -12,8 +12,7 @@ from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, title
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, confirm, option
-from quotebot.views.button_values import ButtonValue, menu_text, value_text
+from quotebot.views.blocks import ButtonValue, Json, button, confirm, menu_text, option, value_text
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision

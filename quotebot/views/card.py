@@ -15,8 +15,7 @@ from quotebot.domain.approvals.decisions import decided_words, slot_words
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped
 from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
 from quotebot.views import approval_messages, messages
-from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, section
-from quotebot.views.button_values import named_version, read, written
+from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, named_version, plain, read, section, written
 from quotebot.views.buttons import NAME_CHARACTERS_MAX, actions
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ DETAIL_CHARACTERS_MAX = 200
 FIGURE_CHARACTERS_MAX = 300
 REASONS_CHARACTERS_MAX = 500
 
-_ICONS = {
+STATE_ICONS = {  # the state's name is always shown beside it
     QuoteState.DRAFT: "📝",
     QuoteState.VALIDATED: "☑️",
     QuoteState.PRICED: "🧮",
@@ -130,13 +129,8 @@ def status_card(
     return Card(text, blocks)
 
 
-def state_icon(state: QuoteState) -> str:
-    """Return the emoji of a state; the state's name is always shown beside it."""
-    return _ICONS[state]
-
-
 def _state(state: QuoteState) -> str:
-    return f"{_ICONS[state]} {state_words(state).capitalize()}"
+    return f"{STATE_ICONS[state]} {state_words(state).capitalize()}"
 
 
 def _fields(quote: Quote) -> list[dict[str, Any]]:
@@ -241,8 +235,7 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
     """Return the lines on the quote's finalization, its recipient and its end."""
     lines = []
     if quote.frozen is not None:
-        frozen = quote.frozen
-        lines.append(f"🔒 Finalized by {messages.mention(frozen.frozen_by)} on {utc_text(frozen.frozen_at)}")
+        lines.append(f"🔒 Finalized by {messages.mention(quote.frozen.frozen_by)} on {utc_text(quote.frozen.frozen_at)}")
     if quote.sent is not None:
         recipient = messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX)
         lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")

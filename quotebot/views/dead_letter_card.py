@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import parse_quote_id, utc_text
 from quotebot.views import messages, operator_messages
-from quotebot.views.blocks import Json, button, context, modal, mrkdwn, plain, section, text_input
-from quotebot.views.button_values import read, written
+from quotebot.views.blocks import Json, button, context, modal, mrkdwn, plain, read, section, text_input, written
 from quotebot.views.card import Card
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.versions import Filter, list_quotes
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, context, plain, section
-from quotebot.views.button_values import ButtonValue, value_text
+from quotebot.views.blocks import ButtonValue, Json, button, context, plain, section, value_text
 from quotebot.views.buttons import deciding
-from quotebot.views.card import state_icon
+from quotebot.views.card import STATE_ICONS
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
 def _row(listed: Listed) -> Json:
     net = money.format_amount(listed.net_total, listed.currency)
     return {
-        **section(f"{state_icon(listed.state)} *{title(listed)}* for {_account(listed)}, {net}: {state_words(listed.state)}"),
+        **section(f"{STATE_ICONS[listed.state]} *{title(listed)}* for {_account(listed)}, {net}: {state_words(listed.state)}"),
         "accessory": _show(listed),
     }
 

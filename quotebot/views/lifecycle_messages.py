@@ -64,7 +64,8 @@ def sent(quote: Quote, actor: str) -> str:
     """Notice of the recipient that the user recorded; the bot itself sends no mail."""
     assert quote.sent is not None  # noqa: S101 -- it was just sent
     recipient = messages.escape(messages.one_line(quote.sent.recipient))
-    return f"{title(quote)}, {net(quote)}, was sent to {recipient}, says {messages.mention(actor)}. Valid until {_until(quote)}."
+    said = f"{title(quote)}, {net(quote)}, was sent to {recipient}, says {messages.mention(actor)}."
+    return f"{said} Valid until {utc_text(quote.valid_until)}."
 
 
 def accepted(quote: Quote, actor: str) -> str:
@@ -114,7 +115,7 @@ def wrong_state(quote: Quote, verb: str) -> str:
 def lapsed(quote: Quote, verb: str) -> str:
     """Refuse a command after the quote's last day, even if its state is not yet expired."""
     return (
-        f"You cannot {verb} {title(quote)}: it was valid until {_until(quote)} and has expired. Nothing was changed. "
+        f"You cannot {verb} {title(quote)}: it was valid until {utc_text(quote.valid_until)} and has expired. Nothing was changed. "
         f"`/quote clone {quote.quote_id}` makes a new quote of it."
     )
 
@@ -190,10 +191,6 @@ def _listed(head: str, problems: tuple[str, ...], outcome: str, example: str) ->
 def _with_reason(sentence: str, quote: Quote) -> str:
     reason = None if quote.closing is None else quote.closing.reason
     return sentence if reason is None else f"{sentence}\n{messages.quoted(reason)}"
-
-
-def _until(quote: Quote) -> str:
-    return utc_text(quote.valid_until)
 
 
 _AGAIN: Final = "That is final; `/quote clone {quote_id}` makes a new quote of it."

@@ -13,9 +13,8 @@ from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import Listed, QuoteState, state_words, title
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, section
-from quotebot.views.button_values import ButtonValue, read, value_text, written
-from quotebot.views.card import state_icon
+from quotebot.views.blocks import ButtonValue, Json, button, read, section, value_text, written
+from quotebot.views.card import STATE_ICONS
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:
@@ -85,6 +84,6 @@ def _turns(page: Page, asked: ListRequest) -> list[Json]:
 def _row(quote: Listed) -> Json:
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
     facts = () if quote.outlined else (money.format_amount(quote.net_total, quote.currency), account)
-    told = (f"{state_icon(quote.state)} *{title(quote)}*", state_words(quote.state), *facts, messages.mention(quote.requester))
+    told = (f"{STATE_ICONS[quote.state]} *{title(quote)}*", state_words(quote.state), *facts, messages.mention(quote.requester))
     text = " · ".join(told)
     return {**section(text), "accessory": button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))}

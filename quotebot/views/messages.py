@@ -279,14 +279,13 @@ def foreign_team(quote: Quote) -> str:
 
 def turned_away(code: str) -> str:
     """Refuse a user whom the access gate does not admit; the text does not depend on the command."""
-    if code == "not_known":
-        return (
+    return {
+        "not_known": (
             "Slack did not answer who you are, and only members of this workspace can use Quotebot. "
             "Nothing was done. Try again in a minute."
-        )
-    if code == "foreign_team":
-        return "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it."
-    return "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace."
+        ),
+        "foreign_team": "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it.",
+    }.get(code, "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace.")
 
 
 def not_seen(quote_id: str, quote: Quote | None, sight: Sight) -> str:

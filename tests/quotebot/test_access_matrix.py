@@ -21,7 +21,6 @@ from quotebot.views import (
     buttons,
     card,
     confirmations,
-    crm_fields,
     dead_letter_card,
     forms,
     home,
@@ -29,7 +28,7 @@ from quotebot.views import (
     messages,
     operator_messages,
 )
-from quotebot.views.button_values import ButtonValue, menu_text, value_text, written
+from quotebot.views.blocks import ButtonValue, menu_text, value_text, written
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -247,11 +246,11 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         row = "buttons and form of a dead letter (operators)"
         yield row, partial(hand.pressed, action_id, letter)
     yield row, partial(hand.submitted, dead_letter_card.DISCARD_FORM, letter, dead_letter_card.REASON, "no")
-    new, account = written({"c": CHANNEL}), crm_fields.block_of(CUSTOMER)
-    yield MENUS, partial(hand.sought, crm_fields.FOUND, forms.CREATE_FORM, new)
+    new, account = written({"c": CHANNEL}), forms.block_of(CUSTOMER)
+    yield MENUS, partial(hand.sought, forms.FOUND, forms.CREATE_FORM, new)
     yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER}), "")
-    yield MENUS, partial(hand.sought, crm_fields.CONTACT, forms.SEND_FORM, text, "")
-    yield MENUS, partial(hand.chose, crm_fields.FOUND, forms.CREATE_FORM, new, CUSTOMER)
+    yield MENUS, partial(hand.sought, forms.CONTACT, forms.SEND_FORM, text, "")
+    yield MENUS, partial(hand.chose, forms.FOUND, forms.CREATE_FORM, new, CUSTOMER)
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")

@@ -58,12 +58,6 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
     return frozenset(role for role, users in holders.items() if user in users)
 
 
-def person(user: str, team: str, roles: frozenset[str], stands_in_for: Iterable[StandIn], kind: str = "member") -> Person:
-    """Return the person; an unknown kind counts as a guest, who decides nothing."""
-    known: Kind = next((each for each in KINDS if each == kind), "guest")
-    return Person(user, team, roles, known, tuple(sorted(stands_in_for, key=lambda one: one.absent)))
-
-
 def covers(roles: frozenset[str], needed: Iterable[str]) -> bool:
     """Return whether `roles` have equal or higher authority than each of `needed`."""
     return all(any(role in roles for role in sufficient_roles(each)) for each in needed)

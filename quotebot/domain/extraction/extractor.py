@@ -78,20 +78,10 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
 
 
 def _named(token: Token) -> Item:
-    item = Item(token.kind, token.text, token.start, token.end, token.value)
-    if token.kind != "word":
-        return item
-    if token.text in known.UNITS:
-        item.kind = "unit"
-    elif token.text in known.TERM_MONTHS:
-        item.kind, item.number = "term_unit", Decimal(known.TERM_MONTHS[token.text])
-    elif token.text in known.CURRENCIES:
-        item.kind, item.code = "currency", known.CURRENCIES[token.text]
-    elif token.text in known.DISCOUNT:
-        item.kind = "discount"
-    elif token.text in known.PERCENT:
-        item.kind = "percent"
-    return item
+    kind = known.KINDS.get(token.text, "word") if token.kind == "word" else token.kind
+    number = Decimal(known.TERM_MONTHS[token.text]) if kind == "term_unit" else token.value
+    code = known.CURRENCIES[token.text] if kind == "currency" else ""
+    return Item(kind, token.text, token.start, token.end, number, code=code)
 
 
 def _read_money(reading: ExtractionState) -> None:

@@ -12,13 +12,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.catalogue.catalogue import Catalogue, fold
+from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
 from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.extraction.state import ExtractedLine
 from quotebot.domain.extraction.tokens import tokens
-from quotebot.domain.extraction.vocabulary import DISCOUNT as DISCOUNT_WORDS
-from quotebot.domain.extraction.vocabulary import PERCENT as PERCENT_WORDS
-from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
 from quotebot.domain.pricing.engine import clipped
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     if not lines:
         remarks.append(Remark("no_lines", ""))
     if term is None:
-        remarks.append(Remark("term", "", str(TERM_MONTHS_DEFAULT)))
+        remarks.append(Remark("term", "", str(known.TERM_MONTHS_DEFAULT)))
     return Extraction(account, lines, term, discount, currency, worth_showing(remarks))
 
 
@@ -129,9 +127,9 @@ def _percentages(text: str) -> set[Decimal]:
     called: set[Decimal] = set()
     for index, token in enumerate(found):
         after = found[index + 1] if index + 1 < len(found) else None
-        percent = after is not None and (after.kind == "percent" or after.text in PERCENT_WORDS)
+        percent = after is not None and (after.kind == "percent" or after.text in known.PERCENT)
         around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
-        if token.value is not None and (percent or any(each.text in DISCOUNT_WORDS for each in around)):
+        if token.value is not None and (percent or any(each.text in known.DISCOUNT for each in around)):
             called.add(token.value)
     return called
 

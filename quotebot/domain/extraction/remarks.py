@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-# Notes are shown with the proposal.
+# Notes are shown with the proposal, but a doubt blocks it.
 Note = Literal[
     "near_name",
     "one",
@@ -23,7 +23,6 @@ Note = Literal[
     "unsure",
     "more",
 ]
-# Each doubt blocks the proposal.
 Doubt = Literal[
     "no_account",
     "no_lines",

@@ -61,6 +61,15 @@ DISCOUNT: Final = _words("off discount discounts discounted rebate less")
 DISCOUNT_LINKS: Final = _words("of a at is by")
 COUNT_LINKS: Final = _words("x of")
 
+# kind of a word with a known meaning; a word in several tables has the kind of the last
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(PERCENT, "percent"),
+    **dict.fromkeys(DISCOUNT, "discount"),
+    **dict.fromkeys(CURRENCIES, "currency"),
+    **dict.fromkeys(TERM_MONTHS, "term_unit"),
+    **dict.fromkeys(UNITS, "unit"),
+}
+
 ACCOUNT_SURE: Final = _words("for customer client account company")
 ACCOUNT_LEADS: Final = ACCOUNT_SURE | _words("to quote offer give send")
 ACCOUNT_VERBS: Final = _words("needs need wants want requires require asks asked has would is")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.pricing.formulas import FormulaError
-from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, books_for, find_price
+from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, books_for
 from quotebot.domain.pricing.price_kinds import UNIT_PRICE, Charge, Share, numeric_attributes
 from quotebot.domain.pricing.price_requests import PriceRequest, PricingProblem, authorised
 from quotebot.domain.pricing.priced import ZERO, Step
@@ -85,7 +85,8 @@ def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] |
     found: dict[str, Charged] = {}
     shares: list[tuple[SelectedItem, PriceBook, Share]] = []
     for item in items:
-        source = find_price(terms.books, item.product.sku)
+        sku = item.product.sku
+        source = next(((book, book.prices[sku]) for book in terms.books if sku in book.prices), None)
         if source is None:
             problems.append(_no_price(item, terms))
             continue

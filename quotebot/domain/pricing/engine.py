@@ -20,9 +20,8 @@ from quotebot.domain.pricing.price_requests import (
     find_problems,
     normalised,
 )
-from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
+from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step, canonical, from_canonical, from_stored
 from quotebot.domain.pricing.selection import SelectedItem, choose
-from quotebot.domain.pricing.snapshots import canonical, from_canonical, from_stored
 from quotebot.domain.pricing.taxes import Tax, find_tax
 from quotebot.domain.pricing.trace import explain
 

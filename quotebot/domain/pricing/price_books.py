@@ -112,11 +112,6 @@ def books_for(
     return tuple(sorted(holding, key=lambda book: -book.priority))
 
 
-def find_price(books: Sequence[PriceBook], sku: str) -> tuple[PriceBook, PriceEntry] | None:
-    """Return the first book of `books_for` with a price for the product, and that price; or None."""
-    return next(((book, book.prices[sku]) for book in books if sku in book.prices), None)
-
-
 def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook, ...]:
     """Read `price_books` of a ruleset's document; problems are recorded in the table."""
     found: list[PriceBook] = []

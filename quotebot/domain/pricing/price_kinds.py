@@ -56,9 +56,8 @@ class Flat:
     kind: ClassVar[str] = "flat"
     price: Decimal
 
-    def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
+    def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
         """Return quantity * price."""
-        del inputs
         return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
 
     def document(self) -> dict[str, object]:
@@ -74,23 +73,17 @@ class Tiered:
     covers the whole quantity.
     """
 
-    mode: str  # "range" | "slab" | "block"
+    kind: str  # "range" | "slab" | "block"
     tiers: tuple[Tier, ...]  # ascending, the first starts at 1
 
-    @property
-    def kind(self) -> str:
-        """Name of the kind."""
-        return self.mode
-
-    def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
+    def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
         """Return the cost of this quantity by the tiers."""
-        del inputs
         tier = next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
         base = Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
-        if self.mode == "range":
+        if self.kind == "range":
             amount = money.product(tier.price, quantity)
             return Charge(amount, tier.price, tier.label, (base, Step("tier", tier.price, f"tier {tier.label} prices every unit")))
-        if self.mode == "block":
+        if self.kind == "block":
             step = Step("block", tier.price, f"the block {tier.label} as a whole")
             return Charge(tier.price, _average(tier.price, quantity), tier.label, (step,))
         steps: list[Step] = [base]
@@ -106,7 +99,7 @@ class Tiered:
 
     def document(self) -> dict[str, object]:
         """Return the price in the form of a ruleset document."""
-        return {"kind": self.mode, "tiers": [{"from": tier.start, "price": money.trimmed(tier.price)} for tier in self.tiers]}
+        return {"kind": self.kind, "tiers": [{"from": tier.start, "price": money.trimmed(tier.price)} for tier in self.tiers]}
 
 
 @dataclass(frozen=True, slots=True)

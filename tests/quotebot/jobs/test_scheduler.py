@@ -25,8 +25,18 @@ from ledger.statements import load_statements
 from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
 from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.domain.schedule.cron import parse_cron
-from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
+from quotebot.domain.schedule.schedules import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    SLOTS_MAX,
+    Candidate,
+    Every,
+    Misfire,
+    Once,
+    parse_cron,
+    slots_due,
+)
 from quotebot.execution.executor import Executor
 from quotebot.execution.kinds import KEEP_CLOSED_MS
 from quotebot.execution.transaction import failure_answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quotebot.views import buttons, messages
-from quotebot.views.button_values import ButtonValue, value_text
+from quotebot.views.blocks import ButtonValue, value_text
 from quotebot.views.confirmations import FILL_IN
 from tests.quotebot.views.block_kit import message_problems
 from tests.rig import FIRST_QUOTE, Deal

@@ -14,7 +14,7 @@ from quotebot.domain.texts import composed
 from quotebot.slack.form_input import Form, read_form
 from quotebot.views import forms
 from quotebot.views import messages as words
-from quotebot.views.button_values import BUTTON_CHARACTERS_MAX
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX
 from quotebot.views.forms import parse_rejection
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal

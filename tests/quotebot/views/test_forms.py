@@ -10,8 +10,7 @@ import pytest
 
 from quotebot.commands.lifecycle import LoseQuote, MarkSent
 from quotebot.commands.registry import CreateByForm, CreateQuote, ReviseQuote
-from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.form_drafts import draft_of, draft_of_message
 from quotebot.slack.form_input import Filled, Form, last_block, read_form
