@@ -117,8 +117,8 @@ class Trial:
             shots = await self._slack.volley(slow.name, [COMMAND] * round(SLOW_RATE * (0.3 if self._quick else SECONDS)), SLOW_RATE)
             stolen = stolen_seconds() - stolen
             quiet = await slow.quiet()
-            problems = slow.problems(shots, messages.nothing_recorded()) + ([] if quiet else ["it did not come to rest"])
-            row = figures(shots, messages.nothing_recorded(), cpu_seconds(pid) - began, problems, stolen)
+            problems = slow.problems(shots, messages.NOTHING_RECORDED) + ([] if quiet else ["it did not come to rest"])
+            row = figures(shots, messages.NOTHING_RECORDED, cpu_seconds(pid) - began, problems, stolen)
         self.table.setdefault("slow flush", {})[BOT] = [row]
         _progress("slow flush", BOT, row)
 
@@ -131,8 +131,8 @@ class Trial:
         if name == BOT:
             if settle and not await self.bot.quiet():
                 problems.append("it did not come to rest")
-            problems += self.bot.problems(shots, messages.nothing_recorded())
-        row = figures(shots, messages.nothing_recorded(), cpu_seconds(self._pids[name]) - began, problems, stolen)
+            problems += self.bot.problems(shots, messages.NOTHING_RECORDED)
+        row = figures(shots, messages.NOTHING_RECORDED, cpu_seconds(self._pids[name]) - began, problems, stolen)
         self.table.setdefault(stage, {}).setdefault(name, []).append(row)
         _progress(stage, name, row)
         return row

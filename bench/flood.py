@@ -196,7 +196,7 @@ class Trial:
 
     def _untrue(self, shots: Sequence[Shot]) -> list[str]:
         """Return the untrue acknowledgements; a refusal for the budget states that nothing was recorded."""
-        refused = messages.nothing_recorded()
+        refused = messages.NOTHING_RECORDED
         told = [Shot(shot.request_id, shot.sent_at, shot.acked_at, refused if _is_refused(shot) else shot.text) for shot in shots]
         return self._bot.problems(told, refused)
 

@@ -28,7 +28,7 @@ from tests.rig import eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-REFUSED = messages.nothing_recorded()
+REFUSED = messages.NOTHING_RECORDED
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from adapters.salesforce.query import soql_beginning, soql_containing, soql_text
 from adapters.slack import api as slack
 from ledger.operator.manifests import BackupError, read_manifest
 from quotebot.cli.catalog_files import YamlError, read_yaml
-from quotebot.domain.approvals.policy_file import PolicyError, parse_policy
+from quotebot.domain.approvals.policy import PolicyError, parse_policy
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
 from quotebot.domain.catalogue.sheets import read_sheet
 from quotebot.observability import logs
@@ -34,10 +34,10 @@ from quotebot.slack.connections import Link, Links
 from quotebot.slack.crm_menus import _sought
 from quotebot.slack.form_input import Form, draft_of_message, read_form
 from quotebot.slack.receiver import envelope_id_of
-from quotebot.views import button_values, confirmations, forms, messages, modals
+from quotebot.views import blocks, confirmations, forms, messages
 from quotebot.views.card import parse_pending_effect_value
-from quotebot.views.crm_fields import read_choice, remembered
 from quotebot.views.dead_letter_card import parse_dead_letter_value
+from quotebot.views.forms import read_choice, remembered
 from quotebot.views.list_card import parse_question
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
@@ -93,13 +93,13 @@ def form(text: str) -> object:
             said.append(read_form(Form({**view, "root_view_id": "V1", "state": {"values": entered}}, RULESET, MORNING)))
         metadata = {**view, "private_metadata": text, "root_view_id": "V1", "state": {"values": {}}}
         said.append(read_form(Form(metadata, RULESET, MORNING)))
-    return len(str(said)) < 30 * ANSWER_CHARACTERS_MAX, modals.parse_rejection({"reason": {"reason": {"value": text}}})
+    return len(str(said)) < 30 * ANSWER_CHARACTERS_MAX, forms.parse_rejection({"reason": {"reason": {"value": text}}})
 
 
 def button(text: str) -> object:
     readers = (
-        button_values.parse_button_value,
-        button_values.parse_menu_value,
+        blocks.parse_button_value,
+        blocks.parse_menu_value,
         parse_question,
         parse_dead_letter_value,
         parse_pending_effect_value,

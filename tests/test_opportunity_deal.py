@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.world import World
-from quotebot.views import crm_fields
+from quotebot.views import forms
 from tests.rig import Deal, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ async def test_a_quote_is_asked_for_under_an_opportunity_that_the_form_offers(tm
         async with bot_in(world, tmp_path / "bot", **LOOKUPS) as deal:
             await eventually(lambda: whole(deal), "the first reading of what is kept")
             view_id = await open_form(deal)
-            (offered,) = await suggested(deal, view_id, crm_fields.FOUND, "acm")
-            await deal.post("action", user="U0REP", view_id=view_id, action_id=crm_fields.FOUND, value=offered["value"])
+            (offered,) = await suggested(deal, view_id, forms.FOUND, "acm")
+            await deal.post("action", user="U0REP", view_id=view_id, action_id=forms.FOUND, value=offered["value"])
             await deal.arm("salesforce", "5xx", method="query")
-            menu = crm_fields.block_of("Acme Corp")
+            menu = forms.block_of("Acme Corp")
             (renewal,) = await suggested(deal, view_id, menu, "")  # from the mirror: the org does not answer
             await deal.clear_faults()
             values = {

@@ -452,8 +452,8 @@ def test_an_acknowledgement_without_a_command_is_named(deal_copy: DoneDeal) -> N
     [
         ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=False, at_ms=1),
         ClientRecord("T0QUOTE:lost", "", "U0REP", acked=True, at_ms=1, text="Here is what you can type"),
-        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.nothing_recorded()),
-        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.maybe_recorded()),
+        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.NOTHING_RECORDED),
+        ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.MAYBE_RECORDED),
         ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1, text=messages.command_too_large(65_536)),
     ],
     ids=["unanswered", "nothing-asked", "refused", "unknown", "too-large"],

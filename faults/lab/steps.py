@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from faults.lab.processes import DiedError
 from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID
-from quotebot.views.crm_fields import FOUND
+from quotebot.views.forms import FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping

@@ -8,7 +8,7 @@ from faults.mutants.patching import both, of, put, sql
 from quotebot.domain import money
 from quotebot.domain.access import Viewer
 from quotebot.domain.approvals import decisions
-from quotebot.domain.approvals.slots import Slot
+from quotebot.domain.quotes.quote import Slot
 from quotebot.domain.rules import Rules
 from quotebot.execution import transaction
 from quotebot.handlers import lifecycle

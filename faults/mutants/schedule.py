@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from faults.mutants.patching import of, put
-from quotebot.execution import kinds
-from quotebot.handlers import expiry
+from quotebot.handlers import lifecycle
 from quotebot.jobs import scheduler, table
 from quotebot.store import schedule as store
 
@@ -31,7 +29,7 @@ def marked_before_it_is_reserved() -> None:
     async def fire(self: Any, job: Any) -> int:
         now = self._ledger.clock.now_ms()
         due = await self._ledger.database.read(lambda tx: of(scheduler, "_due")(tx, job, now))
-        marks = [of(scheduler, "_mark")(job, each) for each in due]
+        marks = [of(scheduler, "_mark")(job, *each) for each in due]
         if marks:
             await self._ledger.database.write("schedule", lambda tx: of(store, "mark")(tx, marks, now))
             put(scheduler, "_due", lambda _tx, asked, _now: [each for each in due if asked is job])
@@ -47,10 +45,10 @@ def marked_before_it_is_reserved() -> None:
 
 def closed_a_week_early() -> None:
     """A quote is closed while it is valid."""
-    honest = of(expiry, "expire")
+    honest = of(lifecycle, "expire")
 
     def expire(asked: Any, command: Any, quote: Any, root: str) -> Any:
         return honest(replace(asked, received_at=quote.valid_until), command, quote, root)
 
-    put(kinds, "expiry", SimpleNamespace(expire=expire, note_stale=of(expiry, "note_stale")))
+    put(lifecycle, "expire", expire)
     put(table, "GRACE_MS", -7 * 86_400_000)

@@ -38,7 +38,7 @@ from faults.lab.steps import (
     Writes,
 )
 from quotebot.sandbox.salesforce.values import record_id
-from quotebot.views.crm_fields import block_of
+from quotebot.views.forms import block_of
 
 Steps = Callable[[], Sequence[Step]]
 DAYS_20: Final = 20 * 86_400.0  # an untouched quote is stale then, and valid for ten days more

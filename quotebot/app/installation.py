@@ -37,7 +37,7 @@ from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holde
 from ledger.sqlite.migrations import Migration
 from ledger.statements import load_statements
 from quotebot import __version__
-from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS

@@ -13,8 +13,7 @@ from cyclopts.validators import Number
 from quotebot.app.installation import load_rules
 from quotebot.cli import catalog_files, catalog_reads, exits, tables, terminal
 from quotebot.cli.quote_work import REQUEST_ID
-from quotebot.domain.catalogue.lint import lint
-from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
+from quotebot.domain.catalogue.rulesets import lint, ruleset_changes
 from quotebot.jobs.rulesets import Import, RulesetChanges, Who
 from quotebot.settings import load_settings
 from quotebot.store import rulesets as store

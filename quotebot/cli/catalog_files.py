@@ -11,7 +11,7 @@ import yaml
 
 from ledger import keys
 from quotebot.domain.catalogue import ruleset_sheets
-from quotebot.domain.catalogue.documents import LEVELS_MAX
+from quotebot.domain.catalogue.reader import LEVELS_MAX
 from quotebot.domain.catalogue.ruleset_sheets import COLUMNS, table_of
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset, parse_ruleset_json, parse_ruleset_toml, renamed
 from quotebot.domain.catalogue.sheets import BYTES_MAX, SheetProblem

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from quotebot.cli import catalog_files, exits, tables, terminal
-from quotebot.domain.catalogue.lint import lint as warnings_of
-from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
 from quotebot.domain.catalogue.ruleset_sheets import EXPORTED, to_sheets
-from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset
+from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset, ruleset_changes
+from quotebot.domain.catalogue.rulesets import lint as warnings_of
 from quotebot.store import rulesets as store
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.catalogue.ruleset_diff import Change
-    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.catalogue.rulesets import Change, Ruleset
     from quotebot.domain.catalogue.sheets import SheetProblem
     from quotebot.store.rulesets import RulesetVersion
 

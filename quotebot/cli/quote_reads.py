@@ -20,7 +20,7 @@ from quotebot.domain import money
 from quotebot.domain.approvals.avoidance import avoidances
 from quotebot.domain.pricing.engine import explain as trace_of
 from quotebot.domain.pricing.engine import request_of
-from quotebot.domain.quotes.changes import changed
+from quotebot.domain.pricing.price_requests import changed
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.domain.quotes.versions import Simulation, difference_words, simulate
 from quotebot.settings import load_settings

@@ -17,8 +17,14 @@ from dataclasses import fields
 from typing import Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from quotebot.domain.extraction.remarks import Remark
-from quotebot.domain.pricing.price_requests import PriceRequest, canonical_request, parse_request
-from quotebot.domain.quotes.changes import Changes, canonical_changes, parse_changes
+from quotebot.domain.pricing.price_requests import (
+    Changes,
+    PriceRequest,
+    canonical_changes,
+    canonical_request,
+    parse_changes,
+    parse_request,
+)
 
 Stored = Mapping[str, Any]
 
@@ -75,7 +81,7 @@ class StoredPayload:
 _CODECS: Final[Mapping[Any, tuple[Callable[[Any], object], Callable[[Any], Any]]]] = {
     PriceRequest: (canonical_request, parse_request),
     Changes: (canonical_changes, parse_changes),
-    Remark: (lambda remark: [remark.code, remark.excerpt, remark.meaning], lambda stored: Remark(*map(str, stored))),
+    Remark: (lambda remark: [remark.code, remark.excerpt, remark.meaning], lambda stored: Remark(*stored)),
 }
 
 

@@ -29,8 +29,7 @@ from quotebot.commands.operations import (
 )
 from quotebot.commands.payload import NeedsNewerBuild, Stored, StoredPayload
 from quotebot.domain.extraction.remarks import Remark
-from quotebot.domain.pricing.price_requests import PriceRequest, canonical_request, parse_request
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes, PriceRequest, canonical_request, parse_request
 from quotebot.domain.quotes.quote import ChosenOpportunity
 
 if TYPE_CHECKING:

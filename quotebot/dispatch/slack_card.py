@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect, EffectIntent, Settlement
-    from quotebot.domain.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import DeadLetterCard
     from quotebot.views.blocks import Json
     from quotebot.views.card import Card
 
@@ -44,7 +44,7 @@ class CardHandler(EffectHandler):
         """Draw it. Raises AdapterError."""
         match effect.payload.get("what"):
             case "withdrawn":
-                return await thread_roots.withdrawn(self.services.adapters.slack, effect, messages.card_withdrawn())
+                return await thread_roots.withdrawn(self.services.adapters.slack, effect, messages.CARD_WITHDRAWN)
             case "home":
                 return await self._publish_home(effect)
             case "letter":

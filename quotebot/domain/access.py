@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from quotebot.domain.approvals.people import Kind
+    from quotebot.domain.quotes.quote import Listed, Quote
 
 Code = Literal["foreign_team", "not_a_member", "not_known"]
 
@@ -29,19 +30,6 @@ class Sight(Enum):
     FULL = "full"
     OUTLINE = "outline"  # its number, status and owner
     NOTHING = "nothing"  # answers are the same as for a quote that does not exist
-
-
-class Visible(Protocol):
-    """Facts of a quote that decide its visibility."""
-
-    @property
-    def team_id(self) -> str: ...  # noqa: D102 -- the quote's workspace
-
-    @property
-    def requester(self) -> str: ...  # noqa: D102 -- a Slack user id
-
-    @property
-    def channel(self) -> str: ...  # noqa: D102 -- the channel it was created in
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +84,7 @@ def admit(user: str, team_id: str, kind: str, guest_reps: Collection[str]) -> Vi
     return Refusal(_CODES.get(kind, "not_a_member"), kind)
 
 
-def may_see(viewer: Viewer, quote: Visible) -> Sight:
+def may_see(viewer: Viewer, quote: Quote | Listed) -> Sight:
     """Return how much of this quote the viewer sees. Every read and every change uses this function only."""
     if quote.team_id != viewer.team_id or (viewer.own_only and quote.requester != viewer.user):
         return Sight.NOTHING

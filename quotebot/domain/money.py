@@ -72,10 +72,7 @@ def round_money(amount: Decimal, currency: str) -> Decimal:
 
 def multiply(*factors: Decimal | int) -> Decimal:
     """Return the exact product of `factors`."""
-    product = Decimal(1)
-    for factor in factors:
-        product = EXACT.multiply(product, exact(factor))
-    return product
+    return product(*map(exact, factors))
 
 
 def product(*factors: Decimal | int) -> Decimal:
@@ -129,8 +126,7 @@ def format_number(amount: Decimal, currency: str) -> str:
 def format_unit_price(price: Decimal, currency: str) -> str:
     """Return a unit price with all its decimals, at least the currency's, e.g. "0.405 USD"."""
     plain = trimmed(price)
-    decimals = len(plain.partition(".")[2])
-    if decimals <= exponent(currency):
+    if len(plain.partition(".")[2]) <= exponent(currency):
         return format_amount(price, currency)
     return f"{exact(plain):,f} {currency}"
 

@@ -6,21 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals import people
-from quotebot.domain.approvals.people import StandIn
+from quotebot.domain.approvals.people import Delegation, Kind, Person, StandIn
 from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from decimal import Decimal
 
-    from quotebot.domain.approvals.people import Delegation, Person
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
     from quotebot.domain.quotes.quote import Approval
-
-    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +49,11 @@ class Rules:
         return people.roles_of(user, self.approvers)
 
     def person(self, user: str, team: str, delegations: Iterable[Delegation] = (), kind: str = "member") -> Person:
-        """Return a person with their present roles and the absent people they substitute for."""
+        """Return a person with their present roles and the absent people they substitute for; an unknown kind counts as a guest."""
         absent = [each.absent for each in delegations if each.delegate == user]
-        stands_in_for = [StandIn(each, self.roles_of(each)) for each in absent]
-        return people.person(user, team, self.roles_of(user), stands_in_for, kind)
+        stands_in_for = tuple(StandIn(each, self.roles_of(each)) for each in sorted(absent))
+        known: Kind = next((each for each in people.KINDS if each == kind), "guest")
+        return Person(user, team, self.roles_of(user), known, stands_in_for)
 
     def who_may_decide(
         self, approval: Approval, makers: tuple[str, ...], delegations: Iterable[Delegation] = ()

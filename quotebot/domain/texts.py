@@ -13,14 +13,10 @@ def composed(text: str) -> str:
     if text.isascii():
         return text
     if any(map(unicodedata.combining, text)):
-        text = "".join(_with_few_marks(text))
+        kept, marks = [], 0
+        for letter in text:
+            marks = marks + 1 if unicodedata.combining(letter) else 0
+            if marks <= MARKS_IN_A_ROW_MAX:
+                kept.append(letter)
+        text = "".join(kept)
     return unicodedata.normalize("NFC", text)
-
-
-def _with_few_marks(text: str) -> list[str]:
-    kept, marks = [], 0
-    for letter in text:
-        marks = marks + 1 if unicodedata.combining(letter) else 0
-        if marks <= MARKS_IN_A_ROW_MAX:
-            kept.append(letter)
-    return kept

@@ -45,10 +45,9 @@ from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
 from quotebot.execution.operator_actions import act_on_effect, announce_dead_letter, discard_dead_letter, retry_dead_letter
 from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
-from quotebot.handlers import approvals, crm, escalation, expiry, lifecycle
+from quotebot.handlers import approvals, crm, lifecycle
 from quotebot.handlers import quotes as handlers
-from quotebot.handlers.access import out_of_sight
-from quotebot.handlers.decision import Decision, Twin
+from quotebot.handlers.decision import Decision, Twin, access_refused, refused
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
 from quotebot.store import crm_mirror, generations, schedule, versions
@@ -116,7 +115,7 @@ def load_head(run: Run, payload: Payload) -> QuoteHead | Outcome:
     text = messages.outline(quote) if quote is not None and outlined else messages.unknown_quote(quote_id)
     answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
     response = {"code": "out_of_sight" if outlined else "unknown_quote", "quote_id": quote_id, "text": text}
-    events = () if quote is None else (out_of_sight(asked, quote_id, payload),)
+    events = () if quote is None else (access_refused(asked, quote_id, payload, "out_of_sight"),)
     return Outcome("refused", response, answers, events, retain_until=run.now + KEEP_REFUSED_MS)
 
 
@@ -178,7 +177,7 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
 def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: QuoteHead) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     delegations = _delegations(run, head.quote)
-    return escalation.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
+    return approvals.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
 
 
 def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:
@@ -193,7 +192,7 @@ def revise(run: Run, payload: ReviseQuote, head: QuoteHead) -> Decision:
 def note_stale(run: Run, payload: NoteStaleDraft, head: QuoteHead) -> Decision:
     """Remind the requester of a quote that has not changed."""
     touched_at = schedule.touched_at(run.tx, head.quote.quote_id)
-    return expiry.note_stale(run.asked, payload, head.quote, head.root, touched_at)
+    return lifecycle.note_stale(run.asked, payload, head.quote, head.root, touched_at)
 
 
 # Creations.
@@ -228,7 +227,8 @@ def load_form(run: Run, payload: CreateByForm) -> Creating | Outcome:
     token = f"{run.asked.team_id}:{payload.token}"
     made = store.find_token_use(run.tx, token)
     if made is not None:
-        return run.kept(handlers.already_made(run.asked, made, payload.quote.channel))
+        text = messages.already_created(made)
+        return run.kept(refused(run.asked, made, payload.quote.channel, "already_created", text))
     loaded = load_creation(run, payload.quote)
     return replace(loaded, token=token) if isinstance(loaded, Creating) else loaded
 
@@ -273,7 +273,7 @@ def create(run: Run, payload: Payload, loaded: Creating) -> Decision:
         return handlers.create(asked, creation, allocate, run.rules, run.precomputed.price)
     decision = lifecycle.clone(asked, creation, loaded.original, allocate, run.rules)
     if loaded.hidden:
-        return replace(decision, events=(*decision.events, out_of_sight(asked, creation.quote_id, creation)))
+        return replace(decision, events=(*decision.events, access_refused(asked, creation.quote_id, creation, "out_of_sight")))
     return decision
 
 
@@ -320,7 +320,7 @@ def load_absences(run: Run, payload: DelegateApprovals) -> tuple[Delegation, ...
 
 def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...]) -> Decision:
     """Delegate the user's decisions, or end that."""
-    return escalation.delegate(run.asked, payload, run.rules, away)
+    return approvals.delegate(run.asked, payload, run.rules, away)
 
 
 def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:
@@ -335,7 +335,7 @@ def show_home(run: Run, payload: ShowHome, loaded: None) -> Decision:
     """Enqueue the App Home of the user."""
     del loaded
     home = effects.home(payload.user, run.operation.team_id, run.now + payload.after_ms if payload.after_ms else None)
-    return Decision("applied", {"code": "home", "text": messages.home_follows()}, None, (home,))
+    return Decision("applied", {"code": "home", "text": messages.HOME_FOLLOWS}, None, (home,))
 
 
 def save_mirrors(run: Run, payload: SyncCrm, loaded: None, decision: Decision) -> Outcome:
@@ -376,7 +376,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(MarkSent, load_head, lambda run, it, at: lifecycle.mark_sent(run.asked, it, at.quote, at.root), save_version),
         Kind(AcceptQuote, load_head, lambda run, _, at: lifecycle.accept(run.asked, at.quote, at.root), save_version),
         Kind(LoseQuote, load_head, lambda run, it, at: lifecycle.lose(run.asked, it, at.quote, at.root), save_version),
-        Kind(ExpireQuote, load_head, lambda run, it, at: expiry.expire(run.asked, it, at.quote, at.root), save_version),
+        Kind(ExpireQuote, load_head, lambda run, it, at: lifecycle.expire(run.asked, it, at.quote, at.root), save_version),
         Kind(NoteStaleDraft, load_head, note_stale, save_version),
         Kind(RefreshCard, load_head, lambda run, _, at: lifecycle.refresh(run.asked, at.quote, at.root), save_version),
         Kind(ActOnEffect, load_head, lambda run, it, at: act_on_effect(run, it, at.quote, at.root), save_version),

@@ -16,13 +16,12 @@ from ledger.records import Effect
 from ledger.references import effect_row
 from quotebot import __version__, effects
 from quotebot.domain.access import Sight, may_see
-from quotebot.handlers import dead_letters as handlers
 from quotebot.handlers import operator_actions
 from quotebot.handlers.decision import Decision, foreign
 from quotebot.handlers.quotes import root_key
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
-from quotebot.views import effect_messages, messages
+from quotebot.views import messages, operator_messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
     from ledger.database import Tx
     from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
     from quotebot.domain.access import Viewer
-    from quotebot.domain.dead_letters import DeadLetterCard
     from quotebot.domain.quotes.quote import Quote
     from quotebot.execution.run import Run
+    from quotebot.store.dead_letters import DeadLetterCard
 
 
 def announce_dead_letter(run: Run, payload: AnnounceDeadLetter) -> Decision:
     """Enqueue the card of a dead letter in the operators' channel, once."""
     root = root_key(run.asked.operation_key)
     inserted = dead_letters.insert(run.tx, payload.reference, payload.channel, root, run.now)
-    return handlers.announced(payload.reference, payload.channel, has_card=not inserted)
+    return operator_actions.announced(payload.reference, payload.channel, has_card=not inserted)
 
 
 def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:
@@ -52,9 +51,9 @@ def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:
     move = replay.replay_effect if kind == "effect" else replay.replay_operation
     result = move(run.ledger, run.tx, order)
     if result.outcome not in (Replay.QUEUED, Replay.SUPERSEDED):
-        return handlers.came_late(run.asked, payload.reference, result.outcome.value, card)
+        return operator_actions.came_late(run.asked, payload.reference, result.outcome.value, card)
     dead_letters.decide(run.tx, payload.reference, "retried", run.asked.actor, run.now, None)
-    return handlers.done(payload.reference, card, "retried")
+    return operator_actions.done(payload.reference, card, "retried")
 
 
 def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
@@ -67,17 +66,17 @@ def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
     move = actions.discard_effect if kind == "effect" else actions.discard_operation
     ruling = move(run.ledger, run.tx, word)
     if ruling.verdict is not Verdict.DONE:
-        return handlers.came_late(run.asked, payload.reference, "no dead letter any more", card)
+        return operator_actions.came_late(run.asked, payload.reference, "no dead letter any more", card)
     dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, payload.reason)
-    return handlers.done(payload.reference, card, "discarded")
+    return operator_actions.done(payload.reference, card, "discarded")
 
 
 def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
     """Return the card of a dead letter, or the refusal of a person who is no operator."""
     card = dead_letters.find(run.tx, reference)
-    if not handlers.may_operate(run.asked, run.rules.operators):
-        return handlers.not_operator(run.asked, reference, card)
-    return handlers.unknown(run.asked, reference) if card is None else card
+    if run.asked.actor not in run.rules.operators:
+        return operator_actions.not_operator(run.asked, reference, card)
+    return operator_actions.unknown_letter(run.asked, reference) if card is None else card
 
 
 Label = Literal["PDF", "CRM"]
@@ -92,10 +91,10 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
     if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
         return messages.outline(quote)
     if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
-        return effect_messages.unknown(quote_id)
+        return operator_messages.unknown_effect(quote_id)
     found = waiting(effect_facts(tx, row, now))
     remedy = found.remedy if operator else None
-    return effect_messages.standing(LABELS[effect.effect_class], quote, effect, found.sentence, remedy)
+    return operator_messages.standing(LABELS[effect.effect_class], quote, effect, found.sentence, remedy)
 
 
 def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
@@ -118,7 +117,7 @@ def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: s
 
 def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
     label = LABELS[effect.effect_class]
-    if not operator_actions.may_cancel(run.asked, quote, run.rules.operators):
+    if run.asked.actor not in (*quote.authors, *run.rules.operators):
         return operator_actions.not_yours(run.asked, quote, label)
     if effect.cycle == payload.cycle and effect.state == "pending":
         cancel_effect(run.ledger, run.tx, effect.id, actor=run.asked.actor, reason=REASON, now=run.now, follow=run.follow)

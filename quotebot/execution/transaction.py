@@ -21,8 +21,7 @@ from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution.kinds import execute
 from quotebot.execution.precompute import NOTHING, Precomputed, precompute
 from quotebot.execution.run import KEEP_REFUSED_MS, Run, kind_of
-from quotebot.handlers.access import turned_away
-from quotebot.handlers.decision import Asked, Decision, refused
+from quotebot.handlers.decision import Asked, Decision, refused, turned_away
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset

@@ -1,4 +1,7 @@
-"""Handlers of approval requests and decisions. Pure, as everything in this package."""
+"""Handlers of approval requests, decisions, delegations, and the scheduler's commands about open approvals. Pure.
+
+A scheduled command is valid only while its slot still waits, tested against the time it was received; none of them decides.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import effects
+from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, RemindApprover, SlotCommand
 from quotebot.domain.approvals.decisions import Mandate, may_decide
-from quotebot.domain.approvals.policy import evaluate
-from quotebot.domain.approvals.requests import answered, invalidated, open_request, slot_of
-from quotebot.domain.approvals.reuse import ReuseRules, reused
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, approval_id_for
-from quotebot.handlers.decision import Decision, facts, foreign, refused, seen_another_version
+from quotebot.domain.approvals.people import Delegation, asked_people, covers
+from quotebot.domain.approvals.policy import PolicyDecision, evaluate
+from quotebot.domain.approvals.requests import answered, escalated, expired, invalidated, open_request, reminded, slot_of
+from quotebot.domain.approvals.reuse import EarlierApproval, reused
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, approval_id_for
+from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
+from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
     from quotebot.commands.registry import DecideApproval
-    from quotebot.domain.approvals.decisions import DecisionRefusal
-    from quotebot.domain.approvals.people import Delegation
-    from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.approvals.reuse import EarlierApproval
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
 WRITTEN_CHARACTERS_MIN = 10  # length of a reason beside the incident's number
@@ -66,8 +67,7 @@ def submit(
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
-    reuse = ReuseRules(rules.approvers, gone, rules.reuse_tolerance_percent)
-    settled = _settled(asked, approval_id, quote, policy, earlier, reuse)
+    settled = _settled(asked, approval_id, quote, policy, earlier, rules, gone)
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=settled)
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
@@ -114,9 +114,7 @@ def decide(
     """
     verdict = _verdict(asked, command, quote, rules, delegations)
     if isinstance(verdict, Mandate) and acted_for_others:
-        text = approval_messages.acted_for_others(quote.quote_id)
-        refusal = refused(asked, quote.quote_id, quote.channel, "acted_for_others", text)
-        verdict = replace(refusal, events=(_refused_event(asked, quote, "acted_for_others"),))
+        verdict = _no_authority(asked, quote, "acted_for_others", approval_messages.acted_for_others(quote.quote_id))
     if isinstance(verdict, Decision):
         return verdict
     approval = quote.approval
@@ -163,12 +161,103 @@ def approval_facts(quote: Quote) -> dict[str, Any]:
     if approval is None:
         return facts(quote)
     kept = {} if approval.earlier is None else {"earlier": approval.earlier}
-    return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot.number) for slot in approval.slots]}
+    return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot) for slot in approval.slots]}
 
 
-def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
-    slot = slot_of(approval, number)
-    assert slot is not None  # noqa: S101 -- the numbers are its own
+ABSENCE_MS_MAX = 366 * DAY_MS
+
+
+def follow_up(
+    asked: Asked, command: SlotCommand, quote: Quote, root: str, rules: Rules, *, delegations: tuple[Delegation, ...] = ()
+) -> Decision:
+    """Remind about, escalate or expire a slot that still waits."""
+    if asked.actor_type != "system":
+        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.SCHEDULED_ONLY)
+    after = _moved(asked, command, quote, rules)
+    if after is None:
+        return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_messages.not_due(quote))
+    moved = replace(quote, approval=after)
+    slot = slot_of(after, command.slot)
+    assert slot is not None  # noqa: S101 -- it was just moved
+    who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers))
+    if isinstance(command, RemindApprover):
+        kind, text = "reminded", approval_messages.reminder(moved, slot, who, asked.received_at)
+    elif isinstance(command, EscalateApproval):
+        kind, text = "escalated", approval_messages.escalation(moved, slot, who, asked.received_at)
+    else:
+        kind, text = "expired", approval_messages.request_expired(moved, after)
+    card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
+    return Decision(
+        "applied",
+        {"code": kind, "quote_id": quote.quote_id, "text": text},
+        moved,
+        (*card, effects.notice(quote.quote_id, root, text)),
+        (AuditEvent(f"approval.{kind}", quote.quote_id, approval_facts(quote), approval_facts(moved)),),
+    )
+
+
+def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...] = ()) -> Decision:
+    """Delegate the user's decisions to a person of equal or higher authority, until the user is back.
+
+    `away` are the absences in which the delegate takes part. Delegation is not transitive: the delegate's own delegate is not
+    asked.
+    """
+    where = f"delegation:{command.absent}"
+    code = _objection(asked, command, rules, away)
+    if code is not None:
+        text = approval_messages.delegation_refused(code, command.delegate)
+        answer = effects.reply(where, asked.actor, None, text, asked.received_at)
+        event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
+        return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
+    ended = command.delegate is None
+    if command.delegate is None:
+        text = approval_messages.BACK_IN_OFFICE
+    else:
+        text = approval_messages.delegated(command.delegate, command.until, since=command.since)
+    later = {} if command.since is None else {"since": command.since}
+    after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
+    return Decision(
+        "applied",
+        {"code": "delegation_ended" if ended else "delegated", "quote_id": None, "text": text},
+        None,
+        (effects.reply(where, asked.actor, None, text, asked.received_at),),
+        (AuditEvent("delegation.ended" if ended else "delegation.set", where, after=after),),
+    )
+
+
+def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:
+    approval, at = quote.approval, asked.received_at
+    if approval is None or approval.approval_id != command.approval_id or approval.state is not ApprovalState.PENDING:
+        return None
+    if quote.state is not QuoteState.PENDING_APPROVAL or asked.team_id != quote.team_id or at >= quote.valid_until:
+        return None
+    if isinstance(command, RemindApprover):
+        return reminded(approval, command.slot, at)
+    if isinstance(command, EscalateApproval):
+        return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=rules.policy.timing)
+    return expired(approval, command.slot, at)
+
+
+def _objection(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...]) -> str | None:
+    """Return the code of the first objection to a delegation, or None."""
+    if asked.actor != command.absent:
+        return "not_yours"
+    if command.delegate is None:
+        return None
+    since = asked.received_at if command.since is None else command.since
+    scope = rules.roles_of(command.absent)
+    objections = {
+        "no_authority": not scope,
+        "to_oneself": command.delegate == command.absent,
+        "until_past": not asked.received_at < command.until <= asked.received_at + ABSENCE_MS_MAX,
+        "ends_first": since >= command.until,
+        "lower_scope": not covers(rules.roles_of(command.delegate), scope),
+        "delegate_away": any(each.absent == command.delegate and each.overlaps(since, command.until) for each in away),
+    }
+    return next((code for code, speaks_against in objections.items() if speaks_against), None)
+
+
+def _slot_facts(approval: Approval, slot: Slot) -> dict[str, Any]:
     incident = INCIDENT.search(slot.reason or "") if slot.dual_control else None
     return {
         "slot": slot.number,
@@ -184,7 +273,13 @@ def _slot_facts(approval: Approval, number: int) -> dict[str, Any]:
 
 
 def _settled(
-    asked: Asked, approval_id: str, quote: Quote, policy: PolicyDecision, earlier: EarlierApproval | None, reuse: ReuseRules
+    asked: Asked,
+    approval_id: str,
+    quote: Quote,
+    policy: PolicyDecision,
+    earlier: EarlierApproval | None,
+    rules: Rules,
+    gone: frozenset[str],
 ) -> Approval | None:
     """Return an approval without a request: automatic, or by an earlier decision that still holds; None if people must decide."""
     if policy.automatic:
@@ -201,7 +296,17 @@ def _settled(
         )
     if earlier is None:
         return None
-    return reused(approval_id, quote, policy, earlier, reuse, asked_by=asked.actor, at=asked.received_at)
+    return reused(
+        approval_id,
+        quote,
+        policy,
+        earlier,
+        rules.approvers,
+        asked_by=asked.actor,
+        at=asked.received_at,
+        gone=gone,
+        tolerance_percent=rules.reuse_tolerance_percent,
+    )
 
 
 def _verdict(
@@ -214,12 +319,13 @@ def _verdict(
         return refusal
     approval = quote.approval
     if approval is None or approval.approval_id != command.approval_id:
-        return _stale_request(asked, command, quote)
+        text = messages.wrong_state(quote, command.decision.replace("_", " "))
+        return refused(asked, quote.quote_id, quote.channel, "stale", text)
     kind = "bot" if asked.actor_type == "system" else asked.actor_kind
     person = rules.person(asked.actor, asked.team_id, delegations, kind)
     verdict = may_decide(approval, quote, person, received_at=asked.received_at)
     if not isinstance(verdict, Mandate):
-        return _no_authority(asked, quote, verdict)
+        return _no_authority(asked, quote, verdict.code, verdict.sentence)
     return _unreasoned(asked, command, quote, approval, verdict) or verdict
 
 
@@ -227,25 +333,16 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     """Refuse a rejection without a reason, and an approval under dual control whose reason names no incident."""
     reason = (command.reason or "").strip()
     if command.decision != "approve":
-        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.reason_needed())
+        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.REASON_NEEDED)
     taken = {one.number for one in mandate.taken}
-    if not any(slot.dual_control for slot in approval.slots if slot.number in taken) or _names_an_incident(reason):
+    named = INCIDENT.search(reason) is not None and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
+    if named or not any(slot.dual_control for slot in approval.slots if slot.number in taken):
         return None
-    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.incident_needed())
+    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.INCIDENT_NEEDED)
 
 
-def _no_authority(asked: Asked, quote: Quote, verdict: DecisionRefusal) -> Decision:
-    refusal = refused(asked, quote.quote_id, quote.channel, verdict.code, messages.refusal(verdict))
-    return replace(refusal, events=(_refused_event(asked, quote, verdict.code),))
-
-
-def _names_an_incident(reason: str) -> bool:
-    return bool(INCIDENT.search(reason)) and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
-
-
-def _stale_request(asked: Asked, command: DecideApproval, quote: Quote) -> Decision:
-    verb = command.decision.replace("_", " ")
-    return refused(asked, quote.quote_id, quote.channel, "stale", messages.wrong_state(quote, verb))
+def _no_authority(asked: Asked, quote: Quote, code: str, text: str) -> Decision:
+    return refused(asked, quote.quote_id, quote.channel, code, text, (_refused_event(asked, quote, code),))
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.crm import CRM_AGGREGATE, REASON_CHARACTERS_MAX
-from quotebot.handlers.decision import Decision
+from quotebot.commands.crm import CRM_AGGREGATE, REASON_CHARACTERS_MAX, ReconcileCrm, SyncCrm
+from quotebot.handlers.decision import Asked, Decision
 from quotebot.views import crm_messages
 
 if TYPE_CHECKING:
-    from quotebot.commands.crm import ReconcileCrm, SyncCrm
     from quotebot.domain.quotes.crm_fields import Conflict
-    from quotebot.handlers.decision import Asked
 
 
 def sync(command: SyncCrm) -> Decision:
     """Enqueue one sync of our changed records, and one of each mirrored kind."""
     owed = (effects.read_crm(CRM_AGGREGATE), *(effects.read_mirror(CRM_AGGREGATE, kind) for kind in command.mirrors))
-    return Decision("applied", {"code": "syncing", "text": crm_messages.sync_follows()}, None, owed)
+    return Decision("applied", {"code": "syncing", "text": crm_messages.SYNC_FOLLOWS}, None, owed)
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:

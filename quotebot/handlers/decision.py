@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.keys import digest
 from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects
+from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.lifecycle import RefreshCard
+from quotebot.commands.operations import ActOnEffect, ShowHome
+from quotebot.commands.registry import CreateAnother, CreateByForm, Creation, LifecyclePayload, Payload, ProposeQuote, SubmitQuote
 from quotebot.domain import money
+from quotebot.domain.access import Refusal, Viewer
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
     from quotebot.domain.quotes.quote import Quote
-
-    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +70,19 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
     """Refuse a user of another workspace; None if the user belongs to the quote's workspace."""
     if asked.team_id == quote.team_id:
         return None
-    refusal = refused(asked, quote.quote_id, quote.channel, "foreign_team", messages.foreign_team(quote))
     event = AuditEvent("access.refused", quote.quote_id, after={"code": "foreign_team", "actor": asked.actor})
-    return replace(refusal, events=(event,))
+    return refused(asked, quote.quote_id, quote.channel, "foreign_team", messages.foreign_team(quote), (event,))
 
 
-def refused(asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str) -> Decision:
+def refused(
+    asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str, events: tuple[AuditEvent, ...] = ()
+) -> Decision:
     """Refuse without a change, and reply to the author with `text`."""
     response = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
     if asked.actor_type == "system":
-        return Decision("refused", response)
-    return Decision("refused", response, None, (effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at),))
+        return Decision("refused", response, events=events)
+    answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
+    return Decision("refused", response, None, (answer,), events)
 
 
 def facts(quote: Quote) -> dict[str, Any]:
@@ -101,3 +102,39 @@ def facts(quote: Quote) -> dict[str, Any]:
         "decided_by": None if quote.approval is None else quote.approval.decided_by,
         "decided_role": None if quote.approval is None else quote.approval.decided_role,
     }
+
+
+# Commands of a listed guest; each concerns a quote of their own (domain/access.py). All others are for members.
+GUEST_COMMANDS: Final = (
+    Creation
+    | CreateAnother
+    | CreateByForm
+    | ProposeQuote
+    | ReadMessage
+    | ShowHome
+    | SubmitQuote
+    | LifecyclePayload
+    | RefreshCard
+    | ActOnEffect
+)
+
+
+def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payload, aggregate_id: str) -> Decision | None:
+    """Refuse a command because of its author; None if they may give it. `admitted` is None for the scheduler."""
+    if admitted is None:
+        return None
+    if isinstance(admitted, Refusal):
+        code = admitted.code
+    elif admitted.own_only and not isinstance(command, GUEST_COMMANDS):
+        code = "not_a_member"
+    else:
+        return None
+    channel = command.channel if isinstance(command, Creation | ReadMessage) else None
+    event = access_refused(asked, aggregate_id, command, code)
+    return refused(asked, aggregate_id, channel, code, messages.turned_away(code), (event,))
+
+
+def access_refused(asked: Asked, aggregate_id: str, command: Payload, code: str) -> AuditEvent:
+    """Return the audit event of a command that its author may not give, or not on this quote."""
+    facts = {"code": code, "actor": asked.actor, "actor_kind": asked.actor_kind, "asked": command.kind}
+    return AuditEvent("access.refused", aggregate_id, after=facts)

@@ -15,11 +15,11 @@ from quotebot import effects
 from quotebot.commands.registry import CreateQuote, ProposeQuote
 from quotebot.domain.extraction.extractor import Extraction, extract, worth_showing
 from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
-from quotebot.domain.extraction.remarks import INVENTED, RULES, Remark
+from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
 from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 from quotebot.handlers import quotes
-from quotebot.handlers.decision import Decision
+from quotebot.handlers.decision import Asked, Decision
 from quotebot.store.offers import PROPOSED
 from quotebot.views import extraction_messages
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from quotebot.commands.extraction import ReadMessage
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 ASKED_BACK: Final = "asked_back"
 
@@ -46,7 +45,7 @@ class ExtractionResult:
 def by_rules(text: str, catalogue: Catalogue, why: str) -> ExtractionResult:
     """Extract a message without the model; `why` is a sentence for its author."""
     plain = extract(text, catalogue)
-    return ExtractionResult(replace(plain, remarks=worth_showing((Remark(RULES, "", why), *plain.remarks))), "rules")
+    return ExtractionResult(replace(plain, remarks=worth_showing((Remark("rules", "", why), *plain.remarks))), "rules")
 
 
 def by_model(text: str, said: Mapping[str, Any], catalogue: Catalogue) -> ExtractionResult:
@@ -55,7 +54,7 @@ def by_model(text: str, said: Mapping[str, Any], catalogue: Catalogue) -> Extrac
     if given is None:
         return by_rules(text, catalogue, extraction_messages.WITHOUT_MODEL["unusable"])
     found = checked(text, given, catalogue)
-    distrusted = any(remark.code == INVENTED for remark in found.remarks)
+    distrusted = any(remark.code == "invented" for remark in found.remarks)
     if found.open_questions and not extract(text, catalogue).open_questions:
         return replace(by_rules(text, catalogue, extraction_messages.WITHOUT_MODEL["doubtful"]), distrusted=distrusted)
     return ExtractionResult(found, "model", distrusted)
@@ -71,14 +70,13 @@ def why_by_rules(category: str | None, *, is_over: bool, held: bool) -> str:
 def answer(asked: Asked, message: ReadMessage, found: ExtractionResult, rules: Rules) -> tuple[Decision, CreateQuote | None]:
     """Propose the extraction for its author to confirm, or ask for missing facts; also return the creation to confirm, if any."""
     extraction = found.extraction
-    event = AuditEvent("reading.distrusted", "new", after={"code": INVENTED, "actor": asked.actor})
+    event = AuditEvent("reading.distrusted", "new", after={"code": "invented", "actor": asked.actor})
     events = (event,) if found.distrusted else ()
     if extraction.open_questions:
         return replace(_question(asked, message, extraction), events=events), None
     wanted = creation(extraction, message.channel)
     decision = quotes.propose(asked, ProposeQuote(wanted, message.thread_ts, extraction.remarks), rules)
-    proposed = wanted if decision.response["code"] == PROPOSED else None
-    return replace(decision, kind="applied", events=events), proposed
+    return replace(decision, kind="applied", events=events), wanted if decision.response["code"] == PROPOSED else None
 
 
 def creation(found: Extraction, channel: str) -> CreateQuote:

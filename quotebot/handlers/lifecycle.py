@@ -1,4 +1,4 @@
-"""Handlers of a quote's lifecycle: revise, clone, cancel, finalize, mark sent, accept, lose.
+"""Handlers of a quote's lifecycle: revise, clone, cancel, finalize, mark sent, accept, lose, expire.
 
 Each enqueues the card and a notice in the thread. A new PDF and a new record in Salesforce are enqueued only when a version is
 approved. A quote's expiry is tested against the time when the command was received, not against the progress of a job.
@@ -15,29 +15,28 @@ from quotebot.commands.lifecycle import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     CancelQuote,
+    CloneQuote,
+    ExpireQuote,
     LoseQuote,
     MarkSent,
+    NoteStaleDraft,
 )
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
-from quotebot.domain.pricing.price_requests import as_of
-from quotebot.domain.quotes.changes import Changes, changed
+from quotebot.domain.pricing.price_requests import Changes, PricingProblem, as_of, changed
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending
+from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending, state_words, utc_text
 from quotebot.domain.quotes.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
-from quotebot.handlers.decision import Decision, facts, foreign, refused
+from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands.lifecycle import CloneQuote
     from quotebot.commands.registry import ReviseQuote
-    from quotebot.domain.pricing.price_requests import PricingProblem
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked
 
 
 def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: Rules) -> Decision:
@@ -63,7 +62,9 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         sent=None,
         valid_until=asked.received_at + rules.valid_days * DAY_MS,
         revised_by=asked.actor,
-        earlier_makers=() if quote.approved_by_people else _with_maker(quote),
+        earlier_makers=()
+        if quote.approved_by_people
+        else tuple(sorted({*quote.earlier_makers, *filter(None, [quote.revised_by])})),
         revised_at=asked.received_at,
     )
     notice = lifecycle_messages.revised(quote, after, asked.actor)
@@ -175,10 +176,6 @@ def revised_price(command: ReviseQuote, quote: Quote, rules: Rules, at: int) -> 
     return unknown_terms(request.terms, rules.policy) or price(as_of(request, at), rules.ruleset)
 
 
-def _with_maker(quote: Quote) -> tuple[str, ...]:
-    return tuple(sorted({*quote.earlier_makers, *(() if quote.revised_by is None else (quote.revised_by,))}))
-
-
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:
     """Refuse a transition that the head's state or its last day does not allow; None if it is allowed."""
     if refusal := _not_about_head(asked, quote):
@@ -222,3 +219,53 @@ def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[st
 
 def _refused(asked: Asked, quote: Quote, code: str, text: str) -> Decision:
     return refused(asked, quote.quote_id, quote.channel, code, text)
+
+
+_DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
+
+
+def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decision:
+    """Close the quote at any version, if it may still expire and its validity ended before the command was received."""
+    if QuoteState.EXPIRED not in allowed(quote.state):
+        return _not_due("final", quote, messages.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
+    if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
+        return _not_due("still_valid", quote, messages.not_expired(quote, f"it is valid until {utc_text(quote.valid_until)}"))
+    after = replace(withdrawn(quote, asked.received_at), state=QuoteState.EXPIRED)
+    notice = messages.expired_notice(after)
+    return Decision(
+        "applied",
+        {"code": "expired", "quote_id": quote.quote_id, "text": notice},
+        after,
+        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, notice)),
+        (
+            *withdrawal_events(quote, asked.received_at),
+            AuditEvent("quote.expired", quote.quote_id, _term_facts(quote), _term_facts(after)),
+        ),
+    )
+
+
+def note_stale(asked: Asked, command: NoteStaleDraft, quote: Quote, root: str, touched_at: int) -> Decision:
+    """Remind the requester if the quote has not changed since the reminder became due. `touched_at` is Unix ms."""
+    if quote.state not in _DRAFTS:
+        return _not_due("not_draft", quote, messages.not_reminded(quote, f"it is {state_words(quote.state)}"))
+    if touched_at != command.untouched_since:
+        return _not_due("touched", quote, messages.not_reminded(quote, f"it was touched on {utc_text(touched_at)}"))
+    if asked.received_at >= quote.valid_until:
+        return _not_due("expired", quote, messages.not_reminded(quote, f"it was valid until {utc_text(quote.valid_until)}"))
+    notice = messages.stale_notice(quote, touched_at)
+    return Decision(
+        "applied",
+        {"code": "noted", "quote_id": quote.quote_id, "text": notice},
+        None,
+        (effects.notice(quote.quote_id, root, notice),),
+        (AuditEvent("quote.stale_noted", quote.quote_id, after={**_term_facts(quote), "untouched_since": touched_at}),),
+    )
+
+
+def _not_due(code: str, quote: Quote, text: str) -> Decision:
+    """Refuse a command of the scheduler. No one waits for a reply, so the refusal is only stored with the command."""
+    return Decision("refused", {"code": code, "quote_id": quote.quote_id, "text": text})
+
+
+def _term_facts(quote: Quote) -> dict[str, object]:
+    return {"version": quote.version, "state": quote.state.value, "valid_until": quote.valid_until}

@@ -1,4 +1,4 @@
-"""Handlers of the Retry and Cancel buttons, given the result of the ledger's action on the effect. Pure.
+"""Handlers of operator actions on effects and dead letters, given the result of the ledger's action. Pure.
 
 Every user of the quote's workspace may retry at once: that changes only the time. Only the quote's authors or an operator may
 cancel an effect.
@@ -6,50 +6,88 @@ cancel an effect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot import effects
 from quotebot.handlers.decision import Asked, Decision, refused
-from quotebot.views import effect_messages
+from quotebot.views import operator_messages
 
 if TYPE_CHECKING:
-    from ledger.records import Effect
+    from ledger.records import Effect, EffectIntent
     from quotebot.domain.quotes.quote import Quote
-
-
-def may_cancel(asked: Asked, quote: Quote, operators: tuple[str, ...]) -> bool:
-    """Return true if the user may cancel a pending effect of this quote."""
-    return asked.actor in quote.authors or asked.actor in operators
+    from quotebot.store.dead_letters import DeadLetterCard
 
 
 def tried(asked: Asked, quote: Quote, effect: Effect, label: str, sentence: str) -> Decision:
     """Reply to the user who retried; the card is redrawn after the attempt."""
-    text = effect_messages.tried(label, quote, effect, sentence)
+    text = operator_messages.tried(label, quote, effect, sentence)
     answer = effects.reply(quote.quote_id, asked.actor, quote.channel, text, asked.received_at)
-    return Decision("applied", _response("retried", quote, text), None, (answer,))
+    return Decision("applied", _response("retried", text, quote.quote_id), None, (answer,))
 
 
 def cancelled(asked: Asked, quote: Quote, effect: Effect, label: str, root: str) -> Decision:
     """Post in the thread that the effect is cancelled; the card follows from the effect itself."""
-    text = effect_messages.cancelled(label, quote, effect, asked.actor)
-    return Decision("applied", _response("cancelled", quote, text), None, (effects.notice(quote.quote_id, root, text),))
+    text = operator_messages.cancelled(label, quote, effect, asked.actor)
+    return Decision("applied", _response("cancelled", text, quote.quote_id), None, (effects.notice(quote.quote_id, root, text),))
 
 
 def too_late(asked: Asked, quote: Quote, effect: Effect, label: str, sentence: str, root: str) -> Decision:
     """Reply to the user who pressed the button with the current state, and redraw the card."""
-    refusal = refused(asked, quote.quote_id, quote.channel, "too_late", effect_messages.too_late(label, quote, effect, sentence))
+    refusal = refused(
+        asked, quote.quote_id, quote.channel, "too_late", operator_messages.effect_too_late(label, quote, effect, sentence)
+    )
     return Decision(refusal.kind, refusal.response, None, (*refusal.effects, effects.card(quote.quote_id, root)))
 
 
 def not_yours(asked: Asked, quote: Quote, label: str) -> Decision:
     """Refuse a user who is neither an author of the quote nor an operator."""
-    return refused(asked, quote.quote_id, quote.channel, "not_yours", effect_messages.not_yours(label, quote))
+    return refused(asked, quote.quote_id, quote.channel, "not_yours", operator_messages.not_yours(label, quote))
 
 
 def unknown(asked: Asked, quote: Quote) -> Decision:
     """Reply that this quote has no such effect."""
-    return refused(asked, quote.quote_id, quote.channel, "unknown_effect", effect_messages.unknown(quote.quote_id))
+    return refused(asked, quote.quote_id, quote.channel, "unknown_effect", operator_messages.unknown_effect(quote.quote_id))
 
 
-def _response(code: str, quote: Quote, text: str) -> dict[str, object]:
-    return {"code": code, "quote_id": quote.quote_id, "text": text}
+def done(reference: str, card: DeadLetterCard, deed: Literal["retried", "discarded"]) -> Decision:
+    """Reply with the completed action; the card shows who did it."""
+    text = operator_messages.queued(reference) if deed == "retried" else operator_messages.discarded(reference)
+    return Decision("applied", _response(deed, text), None, (_drawn(card),))
+
+
+def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard | None) -> Decision:
+    """Reply to the later of two operators with the first one's decision, and redraw the card."""
+    earlier = None
+    if card is not None and card.decision is not None and card.decided_by is not None and card.decided_at is not None:
+        earlier = operator_messages.decided(card.decision, card.decided_by, card.decided_at)
+    return _letter_refused(asked, reference, "too_late", operator_messages.too_late(reference, standing, earlier), card)
+
+
+def not_operator(asked: Asked, reference: str, card: DeadLetterCard | None) -> Decision:
+    """Refuse a user who is no operator."""
+    return _letter_refused(asked, reference, "not_operator", operator_messages.NOT_OPERATOR, card)
+
+
+def unknown_letter(asked: Asked, reference: str) -> Decision:
+    """Reply that the dead letter no longer exists."""
+    return _letter_refused(asked, reference, "unknown_letter", operator_messages.unknown(reference), None)
+
+
+def announced(reference: str, channel: str, *, has_card: bool) -> Decision:
+    """Enqueue the card of a dead letter, unless it has one."""
+    owed = () if has_card else (effects.post_dead_letter(reference, channel),)
+    return Decision("applied", _response("announced", operator_messages.announced(reference)), None, owed)
+
+
+def _letter_refused(asked: Asked, reference: str, code: str, text: str, card: DeadLetterCard | None) -> Decision:
+    channel = None if card is None else card.channel
+    answer = effects.reply(effects.dead_letter_target(reference), asked.actor, channel, text, asked.received_at)
+    return Decision("refused", _response(code, text), None, (answer, *(() if card is None else (_drawn(card),))))
+
+
+def _drawn(card: DeadLetterCard) -> EffectIntent:
+    return effects.update_dead_letter(card.reference, card.post_key)
+
+
+def _response(code: str, text: str, quote_id: str | None = None) -> dict[str, Any]:
+    return {"code": code, "quote_id": quote_id, "text": text}

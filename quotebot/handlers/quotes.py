@@ -8,7 +8,7 @@ from ledger.keys import effect_key
 from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.domain.approvals.special_terms import unknown_terms
-from quotebot.domain.pricing.engine import Pricing, dated, price
+from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.handlers.decision import Asked, Decision, Twin, facts, refused
 from quotebot.store.offers import PROPOSED, RESUBMISSION
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from quotebot.commands.registry import CreateQuote, Creation, ProposeQuote
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, PricingProblem
     from quotebot.domain.rules import Rules
 
     Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
@@ -82,7 +81,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
     """Refuse a "Create another" that is invalid or used; `quote_id` is then the quote it created."""
     if quote_id is not None:
         return refused(asked, quote_id, None, code, messages.already_created(quote_id))
-    return refused(asked, "new", None, code, messages.not_your_offer() if code == "not_your_offer" else messages.offer_gone())
+    return refused(asked, "new", None, code, messages.NOT_YOUR_OFFER if code == "not_your_offer" else messages.OFFER_GONE)
 
 
 def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
@@ -97,11 +96,6 @@ def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
     offer = {"token": asked.operation_key}
     answer = effects.reply("new", asked.actor, wanted.channel, text, asked.received_at, offer=offer, thread_ts=command.thread_ts)
     return Decision("applied", {"code": PROPOSED, "quote_id": None, "text": text, "offer": offer}, None, (answer,))
-
-
-def already_made(asked: Asked, quote_id: str, channel: str) -> Decision:
-    """Refuse a form that has already created its quote; `channel` is where the reply is shown."""
-    return refused(asked, quote_id, channel, "already_created", messages.already_created(quote_id))
 
 
 def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rules: Rules, priced_by: Pricer = price) -> Decision:

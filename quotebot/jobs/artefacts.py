@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -22,15 +21,6 @@ RESTORED_MAX: Final = 100  # per sweep: other work waits for the renderer too
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """Result of a sweep: files removed that belong to no document, files rendered again, documents lost for good."""
-
-    removed: int
-    restored: int
-    lost: int
-
-
 class ArtefactSweep:
     """Repeated sweep. A file without a row is removed only if the previous sweep saw it too: by then no running work owns it."""
 
@@ -41,17 +31,19 @@ class ArtefactSweep:
         self._strays: frozenset[str] = frozenset()
         self._lost: set[str] = set()  # tried and reported once in this process
 
-    async def sweep(self) -> Swept:
-        """Run one sweep. Raises AdapterError if the disk refuses; the changes made until then remain."""
+    async def sweep(self) -> tuple[int, int, int]:
+        """Run one sweep; return the numbers of files without a document removed, files rendered again, and documents lost.
+
+        Raises AdapterError if the disk refuses; the changes made until then remain.
+        """
         stored = await asyncio.to_thread(self._artefacts.names)
         known, under_way = await self._database.read(lambda tx: (tuple(store.everything(tx)), store.under_way(tx)))
         removed = await self._remove(stored - {each.sha256 for each in known}, under_way=under_way)
         missing = [each for each in known if each.sha256 not in stored and each.sha256 not in self._lost]
         restored = await self._bring_back(missing[:RESTORED_MAX])
-        swept = Swept(removed, restored, len(self._lost))
         if removed or missing:
             log.info("artefacts.swept", removed=removed, restored=restored, lost=len(self._lost))
-        return swept
+        return removed, restored, len(self._lost)
 
     async def _remove(self, strays: frozenset[str], *, under_way: bool) -> int:
         doomed = frozenset() if under_way else strays & self._strays  # a file is written before its row

@@ -82,21 +82,21 @@ UNDECIDED_MAX: Final = 20  # limit of undecided cards: an outage must not flood 
 async def announce_dead_letters(ledger: Ledger, channel: str) -> int:
     """Reserve the announcement of each dead letter that has no card yet; returns the number of these dead letters."""
     found = await ledger.database.read(lambda tx: dead_letters.unannounced(tx, UNDECIDED_MAX))
-    for letter in found:
-        payload = AnnounceDeadLetter(letter.reference, channel)
-        request_id = f"letter:{letter.reference}"
+    for reference, team_id in found:
+        payload = AnnounceDeadLetter(reference, channel)
+        request_id = f"letter:{reference}"
         await ledger.reserve(
             Request(
                 source="scheduler",
                 source_request_id=request_id,
                 action_kind=payload.kind,
-                aggregate_id=effects.dead_letter_target(letter.reference),
+                aggregate_id=effects.dead_letter_target(reference),
                 aggregate_version=None,
                 payload=payload.canonical(),
                 fingerprint=keys.digest(["quotebot/letter/1", request_id]),
                 actor=QUOTEBOT,
                 actor_type="system",
-                team_id=letter.team_id,
+                team_id=team_id,
                 received_at=ledger.clock.now_ms(),
             )
         )

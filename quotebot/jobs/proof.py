@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger.audit import chain
 from ledger.audit.anchors import Anchor
 from ledger.audit.findings import Finding
-from ledger.audit.proof import canonical, seal_bundle
+from ledger.audit.proof import Signer, canonical, seal_bundle
 from ledger.keys import sha256
 from ledger.records import Effect
 from quotebot.domain.pricing import engine as pricing_rules
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ledger.audit.chain import Keyring
-    from ledger.audit.proof import Signer
-    from ledger.database import Row, Tx
+    from ledger.database import Tx
     from ledger.ledger import Ledger
 
 FORMAT: Final = "quotebot/proof/2"
 SCRIPT: Final = "verify_quotebot_proof.py"
 # Fields that other files of the bundle, such as rows.json, hold.
 ELSEWHERE: Final = ("pricing", "approval", "earlier_makers", "card_channel", "superseded")
+EFFECT_FIELDS: Final = ("id", "effect_key", "effect_class", "semantics", "state", "attempts", "cycle", "external_ref")
 README: Final = """\
 Proof of quote {quote_id}, version {version}, exported on {exported_at}.
 
@@ -78,7 +78,10 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
         return None
     if sha256(row["pricing"].encode()) != row["pricing_hash"]:
         raise BrokenChainError(f"the price of {quote_id} is not the one that was stored with its hash")
-    events = [_public(event) for event in history.proven_chain(tx, quote_id, keyring)]
+    events = [
+        {**{name: event[name] for name in chain.EVENT_COLUMNS}, "mac": event["mac"].hex()}
+        for event in history.proven_chain(tx, quote_id, keyring)
+    ]
     rows = history.rows_of_quote(tx, quote_id, events)
     if isinstance(rows, Finding):
         raise BrokenChainError(f"{rows.table} {rows.row}: {rows.meaning}")
@@ -104,7 +107,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
         pricing=row["pricing"].encode(),
         trace=pricing_rules.explain(quote.pricing),
         approvals=approvals,
-        effects=[_summary(effect) for effect in effects],
+        effects=[{name: getattr(effect, name) for name in EFFECT_FIELDS} for effect in effects],
         events=events,
         anchors=[{name: value for name, value in anchor.items() if name != "last_mac"} for anchor in anchors],
         rows=rows,
@@ -160,12 +163,3 @@ def assemble(facts: ProofFacts, signer: Signer, now: int, pdf: bytes | None) -> 
         "chain": {"first_event_id": first["id"], "event_id": last["id"], "seq": last["seq"], "mac": last["mac"]},
     }
     return seal_bundle(signer, about, members)
-
-
-def _public(event: Row) -> dict[str, Any]:
-    return {**{name: event[name] for name in chain.EVENT_COLUMNS}, "mac": event["mac"].hex()}
-
-
-def _summary(effect: Effect) -> dict[str, Any]:
-    names = ("id", "effect_key", "effect_class", "semantics", "state", "attempts", "cycle", "external_ref")
-    return {name: getattr(effect, name) for name in names}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
-from quotebot.domain.catalogue.rulesets import RulesetError
+from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError
 from quotebot.domain.pricing import engine
 from quotebot.store import rulesets as store
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.catalogue.rulesets import Ruleset
 
 AT_ONCE: Final = 200
 RULESETS_KEPT: Final = 8  # parsed rulesets; neighbouring quotes mostly share one

@@ -7,16 +7,14 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ledger.retention import Purged, purge, quiet, rest
+from ledger.retention import Progress, Purged, Rest, purge, quiet, rest
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.store import dead_letters
-from quotebot.store import retention as store
 
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from ledger.retention import Progress, Rest
     from quotebot.settings import Settings
 
 FORGOTTEN_AT_ONCE: Final = 100  # per transaction
@@ -60,6 +58,12 @@ async def forget_cards(ledger: Ledger, actor: str = QUOTEBOT) -> int:
 
 
 BATCH: Final = 100  # rows of each kind in one transaction
+_STATEMENTS: Final = {  # kind -> its statement, and its period
+    "readings": ("forget_readings", "model_before"),
+    "model_calls": ("forget_model_calls", "model_before"),
+    "quote_summaries": ("forget_summaries", "model_before"),
+    "crm_conflicts": ("forget_conflicts", "reconcile_before"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,8 @@ async def let_go(
 
     Raises NotRecorded as Database.write does: the rows of earlier batches stay deleted, and the next run continues.
     """
-    now = ledger.clock.now_ms()
-    work = partial(_some, ledger=ledger, keeping=keeping, now=now, limit=batch, actor=actor)
-    forgotten = Counter(dict.fromkeys(store.KINDS, 0))
+    work = partial(_some, ledger=ledger, keeping=keeping, now=ledger.clock.now_ms(), limit=batch, actor=actor)
+    forgotten = Counter(dict.fromkeys(_STATEMENTS, 0))
     while gone := await ledger.database.write("store.forget", work):
         forgotten.update(gone)
         await between()
@@ -94,11 +97,18 @@ async def let_go(
 async def too_old(ledger: Ledger, keeping: RetentionPeriods) -> dict[str, int]:
     """Return the number of rows per kind that `let_go` would delete now."""
     before = _before(keeping, ledger.clock.now_ms())
-    return await ledger.database.read(lambda tx: store.count(tx, **before))
+    found = await ledger.database.read(lambda tx: tx.required("count_forgettable", **before))
+    return {kind: found[kind] for kind in _STATEMENTS}
 
 
 def _some(tx: Tx, *, ledger: Ledger, keeping: RetentionPeriods, now: int, limit: int, actor: str) -> dict[str, int]:
-    gone = store.delete(tx, **_before(keeping, now), limit=limit)
+    """Delete at most `limit` rows of each kind past its period; returns the number per kind.
+
+    A row that has not ended stays at any age: an unanswered message, a summary that approvers may read, an open difference.
+    """
+    before = _before(keeping, now)
+    deleted = {kind: len(tx.all(name, before=before[period], limit=limit)) for kind, (name, period) in _STATEMENTS.items()}
+    gone = {kind: count for kind, count in deleted.items() if count}
     if gone:
         actor_type = "system" if actor == QUOTEBOT else "operator"
         ledger.audit.append(tx, now, "retention.purged", actor=actor, actor_type=actor_type, after=gone)

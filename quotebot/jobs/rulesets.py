@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ledger import keys
 from ledger.jsontext import dumps, loads
 from ledger.settlement import QUOTEBOT
-from quotebot.domain.catalogue.rulesets import RulesetError
+from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError
 from quotebot.store import rulesets as store
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.store.rulesets import RulesetVersion
 
 SAMPLE_ORIGIN: Final = "the sample that ships with Quotebot"
@@ -85,8 +84,7 @@ class RulesetChanges:
         def work(tx: Tx) -> None:
             if store.newest(tx):
                 return
-            version = self._insert(tx, Import(initial, SAMPLE_ORIGIN), QUOTEBOT, now)
-            self._activated(tx, version, initial, QUOTEBOT, now)
+            self._activated(tx, self._insert(tx, Import(initial, SAMPLE_ORIGIN), QUOTEBOT, now), initial, QUOTEBOT, now)
 
         await self._ledger.database.write("ruleset.begin", work)
 
@@ -146,8 +144,11 @@ class RulesetChanges:
             if found.state == "discarded":
                 return RulesetAnswer("unchanged", f"Version {version} was discarded before; nothing was changed.", version)
             if found.state != "draft":
-                text = f"Version {version} ({found.label}) is {found.state}: quotes may name it. Nothing was changed."
-                return RulesetAnswer("refused", text, version)
+                return RulesetAnswer(
+                    "refused",
+                    f"Version {version} ({found.label}) is {found.state}: quotes may name it. Nothing was changed.",
+                    version,
+                )
             self._discard(tx, found, who.actor, now)
             return RulesetAnswer("applied", f"Version {version} ({found.label}) is discarded.", version)
 
@@ -166,8 +167,11 @@ class RulesetChanges:
         try:
             ruleset = store.document(tx, version)  # an unreadable version must never price
         except RulesetError as error:
-            text = f"Version {version} cannot be used by this build: {error.problems[0]}. Nothing was changed. Import it again."
-            return RulesetAnswer("refused", text, version)
+            return RulesetAnswer(
+                "refused",
+                f"Version {version} cannot be used by this build: {error.problems[0]}. Nothing was changed. Import it again.",
+                version,
+            )
         return self._activated(tx, version, ruleset, actor, now)
 
     def _activated(self, tx: Tx, version: int, ruleset: Ruleset, actor: str, now: int) -> RulesetAnswer:
@@ -195,8 +199,9 @@ def _once(tx: Tx, who: Who, fingerprint: str, now: int, change: Callable[[Tx], R
     earlier = tx.one("ruleset_request", request_id=who.request_id)
     if earlier is not None:
         if earlier["fingerprint"] != fingerprint:
-            text = f"Request id {who.request_id} was used for something else. Nothing was changed. Use a fresh one."
-            return RulesetAnswer("conflict", text)
+            return RulesetAnswer(
+                "conflict", f"Request id {who.request_id} was used for something else. Nothing was changed. Use a fresh one."
+            )
         kept: dict[str, Any] = loads(earlier["answer"])
         return RulesetAnswer(**{**kept, "repeated": True})
     answer = change(tx)
@@ -227,17 +232,21 @@ def _no_room(tx: Tx, asked: Import) -> RulesetAnswer | None:
         if replaced is None:
             return _no_such(asked.replaces)
         if replaced.state != "draft":
-            text = f"Version {replaced.version} is {replaced.state}: only a draft can be replaced. Nothing was imported."
-            return RulesetAnswer("refused", text, replaced.version)
+            return RulesetAnswer(
+                "refused",
+                f"Version {replaced.version} is {replaced.state}: only a draft can be replaced. Nothing was imported.",
+                replaced.version,
+            )
     namesake = store.of_label(tx, asked.ruleset.label)
     if namesake is None or namesake.version == asked.replaces:
         return None
     drafted = f", or add --replaces {namesake.version}" if namesake.state == "draft" else ""
-    text = (
+    return RulesetAnswer(
+        "refused",
         f"Version {namesake.version} is called {namesake.label} too, with another content. Nothing was imported. "
-        f"Give this one another name with --as-version{drafted}."
+        f"Give this one another name with --as-version{drafted}.",
+        namesake.version,
     )
-    return RulesetAnswer("refused", text, namesake.version)
 
 
 def _no_such(version: int) -> RulesetAnswer:

@@ -14,15 +14,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from ledger import keys
-from ledger.database import DatabaseError
-from ledger.records import DedupeResult, Request
+from ledger.database import DatabaseError, Tx
+from ledger.records import DedupeResult, Request, Reservation
 from ledger.settlement import QUOTEBOT
-from quotebot.domain.schedule.schedules import fate_of, slots_due
+from quotebot.domain.schedule.schedules import Candidate, Fate, Misfire, Schedule, fate_of, slots_due
 from quotebot.store import schedule as store
 from quotebot.store.schedule import Mark
 from quotebot.worker_loop import POLL_SECONDS, one_round
@@ -30,11 +30,8 @@ from quotebot.worker_loop import POLL_SECONDS, one_round
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ledger.database import Tx
     from ledger.ledger import Ledger
-    from ledger.records import Reservation
     from quotebot.commands.registry import Payload
-    from quotebot.domain.schedule.schedules import Candidate, Misfire, Schedule
 
 AT_ONCE: Final = 64  # candidates per read; reservations that share a commit
 REST_SECONDS: Final = 60.0  # pause of a job after a failure
@@ -51,38 +48,23 @@ class FiringOrder(IntEnum):
     NOTICE = 5
 
 
-class Find(Protocol):
-    """Query for the candidates of a job.
-
-    It returns at most `limit` candidates, in a fixed order, those with the oldest anchors first, and leaves out candidates that its
-    own rows show as over. If its rows do not show that for many candidates, it also leaves out those that the job has a mark for
-    (statement quotes_to_expire is an example): the scheduler skips them, but reads them every time.
-    """
-
-    def __call__(self, tx: Tx, job: str, now: int, limit: int, /) -> Sequence[Candidate]:
-        """Return the candidates. `now` is Unix milliseconds; reads only."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ScheduledJob:
-    """One line of the table of jobs. `payload` builds the command of a candidate's slot (Unix ms) deterministically."""
+    """One line of the table of jobs. `payload` builds the command of a candidate's slot, the same for every slot.
+
+    `find(tx, job, now, limit)` reads the candidates: at most `limit`, in a fixed order, those with the oldest anchors first, and
+    without those that its own rows show as over. If its rows do not show that for many candidates, it also leaves out those that
+    the job has a mark for (statement quotes_to_expire is an example): the scheduler skips them, but reads them every time.
+    """
 
     name: str
     order: FiringOrder
     schedule: Schedule
-    find: Find
-    payload: Callable[[Candidate, int], Payload]
+    find: Callable[[Tx, str, int, int], Sequence[Candidate]]
+    payload: Callable[[Candidate], Payload]
     misfire: Misfire
     max_lateness_ms: int | None = None  # a slot found later than this is dropped
     needs_clock: bool = True  # the job waits while the clock is not trusted
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    candidate: Candidate
-    fire: tuple[int, ...]
-    dropped: tuple[int, ...]
 
 
 class Scheduler:
@@ -139,15 +121,15 @@ class Scheduler:
         due = await self._ledger.database.read(lambda tx: _due(tx, job, now))
         if not due:
             return 0
-        fired = [(each.candidate, slot) for each in due for slot in each.fire]
+        fired = [(candidate, slot) for candidate, fate in due for slot in fate.fire]
         for first in range(0, len(fired), AT_ONCE):
             await self._reserve(job, fired[first : first + AT_ONCE], now)
-        for each in due:
-            if each.dropped:
-                log.warning("schedule.dropped", job=job.name, aggregate_id=each.candidate.aggregate_id, slots=len(each.dropped))
-        marks = [_mark(job, each) for each in due]
+        for candidate, fate in due:
+            if fate.dropped:
+                log.warning("schedule.dropped", job=job.name, aggregate_id=candidate.aggregate_id, slots=len(fate.dropped))
+        marks = [_mark(job, candidate, fate) for candidate, fate in due]
         await self._ledger.database.write("schedule", lambda tx: store.mark(tx, marks, now))
-        return sum(len(each.fire) + len(each.dropped) for each in due)
+        return sum(len(fate.fire) + len(fate.dropped) for _, fate in due)
 
     async def _reserve(self, job: ScheduledJob, fired: Sequence[tuple[Candidate, int]], now: int) -> None:
         reserving = (self._ledger.reserve(_request(job, candidate, slot, now)) for candidate, slot in fired)
@@ -162,26 +144,26 @@ async def _nothing_sleeps() -> int | None:
     return None
 
 
-def _due(tx: Tx, job: ScheduledJob, now: int) -> list[_Due]:
+def _due(tx: Tx, job: ScheduledJob, now: int) -> list[tuple[Candidate, Fate]]:
     """Return the due slots of the oldest candidates; if all of them are over and there may be more, read further."""
     limit = AT_ONCE
     while True:
         candidates = job.find(tx, job.name, now, limit)
-        found = [due for candidate in candidates if (due := _due_of(tx, job, candidate, now)) is not None]
+        fates = [(candidate, _fate(tx, job, candidate, now)) for candidate in candidates]
+        found = [(candidate, fate) for candidate, fate in fates if fate.fire or fate.dropped]
         if found or len(candidates) < limit:
             return found[:AT_ONCE]
         limit *= 2
 
 
-def _due_of(tx: Tx, job: ScheduledJob, candidate: Candidate, now: int) -> _Due | None:
+def _fate(tx: Tx, job: ScheduledJob, candidate: Candidate, now: int) -> Fate:
     over = store.marked_slot(tx, job.name, candidate, now)
-    fate = fate_of(slots_due(job.schedule, candidate.anchor, over, now), now, job.misfire, job.max_lateness_ms)
-    return _Due(candidate, fate.fire, fate.dropped) if fate.fire or fate.dropped else None
+    return fate_of(slots_due(job.schedule, candidate.anchor, over, now), now, job.misfire, job.max_lateness_ms)
 
 
 def _request(job: ScheduledJob, candidate: Candidate, slot: int, now: int) -> Request:
     """Return the command of one slot. Its identity does not depend on when, or how often, the slot is evaluated."""
-    payload = job.payload(candidate, slot)
+    payload = job.payload(candidate)
     request_id = f"{job.name}:{candidate.name}:{slot}"
     return Request(
         source="scheduler",
@@ -198,9 +180,9 @@ def _request(job: ScheduledJob, candidate: Candidate, slot: int, now: int) -> Re
     )
 
 
-def _mark(job: ScheduledJob, due: _Due) -> Mark:
-    newest = max(due.fire + due.dropped)
-    return Mark(job.name, due.candidate, newest, "fired" if newest in due.fire else "dropped")
+def _mark(job: ScheduledJob, candidate: Candidate, fate: Fate) -> Mark:
+    newest = max(fate.fire + fate.dropped)
+    return Mark(job.name, candidate, newest, "fired" if newest in fate.fire else "dropped")
 
 
 def _tell(job: ScheduledJob, candidate: Candidate, late_ms: int, reservation: Reservation) -> None:

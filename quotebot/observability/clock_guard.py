@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from adapters.failures import AdapterError
-from ledger.database import NotRecorded
+from ledger.database import NotRecorded, Tx
 from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ledger.audit.events import Audit
-    from ledger.database import Tx
     from ledger.ledger import Ledger
 
 CHAIN: Final = "clock"  # name of the audit chain
@@ -179,17 +178,16 @@ class ClockGuard:
     async def _append(self, event_type: str, after: dict[str, Any]) -> None:
         now, audit = self._clock.now_ms(), self._ledger.audit
 
-        def work(tx: Tx) -> None:
-            audit.append(tx, now, event_type, actor=QUOTEBOT, actor_type="system", aggregate_id=CHAIN, after=after)
-
-        await self._ledger.database.write(event_type, work)
+        await self._ledger.database.write(
+            event_type,
+            lambda tx: audit.append(tx, now, event_type, actor=QUOTEBOT, actor_type="system", aggregate_id=CHAIN, after=after),
+        )
 
 
 def _last_event_at(tx: Tx) -> int | None:
     """Return the time of the newest audit event (Unix ms)."""
     row = tx.one("last_audit_time")
-    found: int | None = None if row is None else row["at"]
-    return found
+    return None if row is None else int(row["at"])
 
 
 _CONFIRM: Final = "look at this machine's clock; if it is right, give: quotebot clock confirm"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from ledger.database import DatabaseError
+from ledger.database import DatabaseError, Health
 from ledger.measures import measure
 from quotebot.observability.loopback import only_local
-from quotebot.observability.metrics import exposition, families, of_database
+from quotebot.observability.metrics import Metrics, exposition, families, of_database
 from quotebot.settings import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ledger.database import Health
     from ledger.gates import Gate
     from ledger.ledger import Ledger
     from quotebot.observability.clock_guard import ClockGuard, Suspension
-    from quotebot.observability.metrics import Metrics
 
 HOST: Final = "127.0.0.1"
 METRICS_TYPE: Final = "text/plain; version=0.0.4"

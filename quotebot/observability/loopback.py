@@ -53,8 +53,7 @@ def has_own_host(request: web.Request) -> bool:
 def _is_own_page(request: web.Request) -> bool:
     """Return true if a local program or a page of this server sent the request."""
     origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
-    own_origin = f"{request.scheme}://{request.host}"
-    return (site is None or site in OWN_SITE) and (origin is None or origin == own_origin)
+    return (site is None or site in OWN_SITE) and (origin is None or origin == f"{request.scheme}://{request.host}")
 
 
 def _is_link_to_start(request: web.Request) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from adapters.salesforce.limits import ApiUsage
     from ledger.database import Health
     from ledger.measures import Measures
 
@@ -43,20 +44,6 @@ BY_CLASS: Final = frozenset({"attempts", "retry_attempts"})
 _SOURCES: Final = {"slash_commands": "slack_slash", "interactive": "slack_interactive", "events_api": "slack_event"}
 PAGE_SECONDS: Final = 15.0  # interval at which the bot writes its page
 STALE_SECONDS: Final = 60.0  # an older page is from a bot that has stopped
-
-
-class Allowance(Protocol):
-    """Usage of a limited resource."""
-
-    @property
-    def used(self) -> int:
-        """The amount used."""
-        ...
-
-    @property
-    def allowed(self) -> int:
-        """The amount allowed."""
-        ...
 
 
 class Metrics:
@@ -91,7 +78,7 @@ class Metrics:
         """Record the duration of one rendering."""
         self._pdf.observe(seconds)
 
-    def watch_crm(self, usage: Callable[[], Allowance | None]) -> None:
+    def watch_crm(self, usage: Callable[[], ApiUsage | None]) -> None:
         """Export the used part of Salesforce's allowance of calls by its last answer; 0 of 0 before the first."""
         words = {
             "used": "Calls of the last 24 hours, by every client of the org.",
@@ -103,13 +90,15 @@ class Metrics:
             return 0.0 if found is None else float(getattr(found, name))
 
         for name, said in words.items():
-            gauge = Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry)
-            gauge.set_function(partial(shown, name))
+            Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry).set_function(partial(shown, name))
 
     def watch_clock(self, suspended: Callable[[], bool]) -> None:
         """Export whether the wall clock is suspended."""
-        said = "1 while the clock is not trusted: nothing expires and nothing is purged."
-        Gauge("quotebot_clock_suspended", said, registry=self.registry).set_function(lambda: float(suspended()))
+        Gauge(
+            "quotebot_clock_suspended",
+            "1 while the clock is not trusted: nothing expires and nothing is purged.",
+            registry=self.registry,
+        ).set_function(lambda: float(suspended()))
 
     def count_connection(self) -> None:
         """Count an opened socket."""
@@ -143,9 +132,7 @@ def read_page(data_dir: Path, now_seconds: float) -> list[Metric]:
 
 def exposition(found: Sequence[Metric]) -> bytes:
     """Return metrics as Prometheus text."""
-    registry = CollectorRegistry()
-    registry.register(_Fixed(found))
-    return generate_latest(registry)
+    return generate_latest(_Fixed(found))
 
 
 def families(measures: Measures) -> Iterator[Metric]:

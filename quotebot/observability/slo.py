@@ -76,5 +76,11 @@ def _acks(samples: Sequence[Sample]) -> Judged:
         sample.value for sample in samples if sample.name == f"{ACKS}_bucket" and float(sample.labels["le"]) == ACK_SECONDS
     )
     share = in_time / total if total else None
-    promise = f"{ACK_SHARE:.0%} of acknowledgements take {ACK_SECONDS:g} s at most"
-    return Judged("acks", promise, share, ACK_SHARE, "", None if share is None else share >= ACK_SHARE)
+    return Judged(
+        "acks",
+        f"{ACK_SHARE:.0%} of acknowledgements take {ACK_SECONDS:g} s at most",
+        share,
+        ACK_SHARE,
+        "",
+        None if share is None else share >= ACK_SHARE,
+    )

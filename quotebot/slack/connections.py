@@ -23,7 +23,7 @@ from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsg
 from slack_sdk.errors import SlackApiError
 
 from adapters.retry_after import asked_wait_seconds
-from quotebot.domain.catalogue.documents import is_deeper
+from quotebot.domain.catalogue.reader import is_deeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,9 +24,8 @@ from quotebot.domain.quotes.quote import utc_text
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import Found
-from quotebot.views.blocks import Json, option, plain
-from quotebot.views.button_values import parse_button_value
-from quotebot.views.crm_fields import (
+from quotebot.views.blocks import Json, option, parse_button_value, plain
+from quotebot.views.forms import (
     ACCOUNT_CHARACTERS_MAX,
     CONTACT,
     FOUND,

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.commands.registry import CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
 from quotebot.domain.pricing.engine import Pricing, price
-from quotebot.domain.pricing.price_requests import PriceRequest, dated
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, dated
 from quotebot.domain.texts import composed
 from quotebot.slack import grammar
 from quotebot.views import forms, lifecycle_messages, messages
-from quotebot.views.button_values import parse_button_value, read
-from quotebot.views.crm_fields import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, block_of, read_choice, remembered
-from quotebot.views.forms import Draft
+from quotebot.views.blocks import parse_button_value, read
+from quotebot.views.forms import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, Draft, block_of, read_choice, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -125,7 +123,7 @@ def _creation(form: Form) -> Filled | Errors:
     carried = form.view.get("private_metadata") or ""
     about = remembered(carried)
     if about is None:
-        return {last_block(form.view): messages.unreadable_form()}
+        return {last_block(form.view): messages.UNREADABLE_FORM}
     errors: Errors = {}
     account, channel = form.typed(forms.ACCOUNT) or form.typed(FOUND), about["c"] or form.typed(forms.CHANNEL)
     if not account:
@@ -212,7 +210,7 @@ def _discount(form: Form, errors: Errors) -> Decimal | None:
 def _revision(form: Form) -> Filled | Errors:
     about = read(form.view.get("private_metadata") or "", {"q", "n", "l", "t", "d"})
     if about is None:
-        return {last_block(form.view): messages.unreadable_form()}
+        return {last_block(form.view): messages.UNREADABLE_FORM}
     errors: Errors = {}
     lines = list(_row_changes(form, about["l"], errors))
     term = None if about["t"] is None else _term(form, errors)
@@ -254,7 +252,7 @@ def _typed_changes(form: Form, errors: Errors) -> Changes:
 def _sending(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
-        return {forms.RECIPIENT: messages.unreadable_form()}
+        return {forms.RECIPIENT: messages.UNREADABLE_FORM}
     recipient = form.typed(forms.RECIPIENT) or form.typed(CONTACT)
     if not recipient:
         return {forms.RECIPIENT: "Say to whom it was sent: a name or an address."}
@@ -266,7 +264,7 @@ def _sending(form: Form) -> Filled | Errors:
 def _loss(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
-        return {forms.REASON: messages.unreadable_form()}
+        return {forms.REASON: messages.UNREADABLE_FORM}
     reason = "\n".join(form.lines(forms.REASON))
     if not reason:
         return {forms.REASON: "Say in one sentence why, so that the next quote does better."}

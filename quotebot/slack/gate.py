@@ -20,8 +20,8 @@ from quotebot.slack import payloads
 from quotebot.slack.form_input import last_block
 from quotebot.views import messages
 from quotebot.views.blocks import section
+from quotebot.views.forms import window
 from quotebot.views.home import refused_view
-from quotebot.views.modals import window
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Mapping

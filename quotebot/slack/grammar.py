@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.registry import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.texts import composed
 from quotebot.views import messages

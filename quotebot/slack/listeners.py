@@ -39,13 +39,13 @@ from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface
 from quotebot.store import approvals as approval_store
 from quotebot.store.offers import offered
 from quotebot.views import approval_messages, dead_letter_card, forms, messages, operator_messages
-from quotebot.views.button_values import parse_button_value
+from quotebot.views.blocks import parse_button_value
 from quotebot.views.buttons import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.card import CANCEL, CHECK, parse_pending_effect_value
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
+from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
 from quotebot.views.home import NEW_QUOTE
 from quotebot.views.list_card import parse_question
-from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
@@ -72,7 +72,7 @@ class QuoteListeners:
         text = body.get("text") or ""
         asked, rules = await self.surface.understood(text, body["channel_id"])
         if isinstance(asked, CreateQuote | CloneQuote) and is_direct(body["channel_id"]):
-            asked = grammar.GrammarProblem(messages.choose_channel())
+            asked = grammar.GrammarProblem(messages.CHOOSE_CHANNEL)
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, payloads.slash_command(body, asked, received_at))
@@ -94,7 +94,7 @@ class QuoteListeners:
                 await ack(text=approval_messages.standing(await self.surface.ledger.database.read(read), viewer.user))
             case verbs.FormRequest():
                 opened = await self.surface.open_creation(body, body["channel_id"], forms.Draft(), viewer)
-                await (ack() if opened else ack(text=messages.form_not_opened()))
+                await (ack() if opened else ack(text=messages.FORM_NOT_OPENED))
             case verbs.StatusRequest(quote_id):
                 card = await self.surface.status(quote_id, viewer)
                 if card is None:
@@ -102,7 +102,7 @@ class QuoteListeners:
                 else:
                     await ack(text=card.text, blocks=card.blocks)
             case verbs.HelpRequest():
-                await ack(text=messages.help_text())
+                await ack(text=messages.HELP_TEXT)
             case grammar.GrammarProblem(message):
                 await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(body.get("text") or "")))
             case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest():
@@ -121,7 +121,7 @@ class QuoteListeners:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = payloads.button(body)
         if value is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         if action_id in FORMS:
             await self.surface.open_about(body, action_id, value, await viewer_of(context, value.quote_id))
@@ -156,7 +156,7 @@ class QuoteListeners:
         """Handle a choice in a card's menu."""
         chosen = payloads.menu(body)
         if chosen is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         deed, value = chosen
         if deed == DISCOUNT:
@@ -176,7 +176,7 @@ class QuoteListeners:
         """Handle "Create another": confirm the offered creation. In a direct message, open the form, which asks for a channel."""
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         if command is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         if is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
             await self.surface.offer_creation(ack, body, None, draft, await viewer_of(context))
@@ -204,7 +204,7 @@ class QuoteListeners:
         _, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         elif card is None:
             await self.surface.reply(ack, body, messages.unknown_quote(value.quote_id))
         else:
@@ -214,7 +214,7 @@ class QuoteListeners:
         """Handle a button under a list: replace the list with the requested one. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         text, blocks = await self.surface.reads(self.surface.rules).listed(asked, await viewer_of(context))
         await self.surface.reply_privately(body, text, blocks, replace=True)
@@ -225,7 +225,7 @@ class QuoteListeners:
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         else:
             await self.surface.offer_creation(ack, body, channel, draft_of(typed), await viewer_of(context))
 
@@ -233,11 +233,11 @@ class QuoteListeners:
         """Handle the submitted form of a decision (reject, request changes or approve); errors are shown in the form."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         if value is None:
-            await ack(response_action="errors", errors={REASON: messages.unreadable_button()})
+            await ack(response_action="errors", errors={REASON: messages.UNREADABLE_BUTTON})
             return
         command = payloads.rejection_command(body, value, self.surface.ledger.clock.now_ms())
         if command is None:
-            await ack(response_action="errors", errors={REASON: messages.reason_needed()})
+            await ack(response_action="errors", errors={REASON: messages.REASON_NEEDED})
             return
         await self.surface.submitted(ack, context, command, REASON)
 
@@ -256,7 +256,7 @@ class QuoteListeners:
         action = body["actions"][0]
         seen = dead_letter_card.parse_dead_letter_value(action.get("value") or "")
         if seen is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS):
             await self._open_dead_letter(body, action["action_id"], seen[0], await viewer_of(context))
             await ack()
@@ -271,7 +271,7 @@ class QuoteListeners:
             action_id == dead_letter_card.DISCARD,
         )
         if viewer.own_only or viewer.user not in self.surface.rules.operators:
-            await self.surface.reply_privately(body, operator_messages.not_operator())
+            await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
         elif letter is None:
             await self.surface.reply_privately(body, operator_messages.unknown(reference))
         elif discards and letter.status != "pending":
@@ -279,14 +279,14 @@ class QuoteListeners:
         else:
             form = dead_letter_card.discard_form(letter) if discards else dead_letter_card.details_view(letter)
             if not await self.surface.open_form(body, form):
-                await self.surface.reply_privately(body, messages.form_not_opened())
+                await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
 
     async def on_discard(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a discard; errors are shown in the form."""
         seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
         reason = parse_rejection(body["view"]["state"]["values"])
         if seen is None or reason is None:
-            text = messages.unreadable_form() if seen is None else operator_messages.reason_needed()
+            text = messages.UNREADABLE_FORM if seen is None else operator_messages.REASON_NEEDED
             await ack(response_action="errors", errors={dead_letter_card.REASON: text})
             return
         payload, now = DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms()
@@ -298,7 +298,7 @@ class QuoteListeners:
         action, ledger = body["actions"][0], self.surface.ledger
         value, now = parse_pending_effect_value(action.get("value") or ""), ledger.clock.now_ms()
         if value is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         elif action["action_id"] == CHECK:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only

@@ -106,13 +106,13 @@ class Mentions:
                 card = await self.surface.status(quote_id, viewer)
                 said, blocks = (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
             case verbs.HelpRequest():
-                said = messages.help_text()
+                said = messages.HELP_TEXT
             case grammar.GrammarProblem(said) if is_direct(body["event"]["channel"]) and not verbs.begins_with_verb(text):
-                said = f"{said}\n{messages.help_text()}"
+                said = f"{said}\n{messages.HELP_TEXT}"
             case grammar.GrammarProblem(said):
                 blocks = problem_blocks(said, verbs.typed_creation(text))
             case verbs.FormRequest():
-                said, blocks = messages.by_form(), problem_blocks(messages.by_form(), "")
+                said, blocks = messages.BY_FORM, problem_blocks(messages.BY_FORM, "")
             case verbs.ChangeRequest(quote_id):
                 said = messages.by_command_only(quote_id)
             case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest():
@@ -138,7 +138,7 @@ class Mentions:
         """Handle "Make it v2" under a proposed change."""
         change = message_text.parse_applied(body["actions"][0].get("value") or "")
         if change is None:
-            await self.surface.reply(ack, body, messages.unreadable_button())
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         now = self.surface.ledger.clock.now_ms()
         await self.surface.click(ack, context, payloads.clicked(body, change.payload, change.quote_id, change.version, now))

@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.extraction.extractor import Extraction, extract
-from quotebot.domain.extraction.remarks import ACCOUNT, EXISTING, NO_ACCOUNT, NO_LINES, TERM
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.pricing.engine import request_of
-from quotebot.domain.quotes.changes import Changes, LineChange, changed
+from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.quotes.versions import Simulation, difference, simulate
 from quotebot.slack import grammar, verbs
 from quotebot.slack.queries import preview
 from quotebot.views import extraction_messages, lifecycle_messages
-from quotebot.views.blocks import Json, button, section
-from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, named_version, written
-from quotebot.views.button_values import read as read_value
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, Json, button, named_version, section, written
+from quotebot.views.blocks import read as read_value
 from quotebot.views.buttons import REVISE, button_value
 from quotebot.views.confirmations import problem_blocks
 
@@ -126,9 +124,9 @@ def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction
     """Return the extracted change of the thread's quote; None if there is none, or for another quote or customer."""
     found = extract(plain.replace(quote.quote_id, "").replace(quote.quote_id.lower(), ""), catalogue)
     another = found.account is not None and found.account.casefold() != quote.account.casefold()
-    if another or any(remark.code == EXISTING for remark in found.remarks):
+    if another or any(remark.code == "existing" for remark in found.remarks):
         return None
-    needless = {NO_ACCOUNT, NO_LINES, TERM, ACCOUNT}  # a change keeps what it does not name
+    needless = {"no_account", "no_lines", "term", "account"}  # a change keeps what it does not name
     found = replace(found, remarks=tuple(remark for remark in found.remarks if remark.code not in needless))
     said = (found.term_months, found.discount_percent, found.currency) != (None, None, None)
     return found if found.lines or said or found.open_questions else None
@@ -181,7 +179,7 @@ def read(text: str, catalogue: Catalogue) -> Extraction | None:
     if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
     found = extract(on_one_line(text), catalogue)
-    if not found.lines or any(remark.code == EXISTING for remark in found.remarks) or _is_a_command(text):
+    if not found.lines or any(remark.code == "existing" for remark in found.remarks) or _is_a_command(text):
         return None
     return found
 
@@ -197,7 +195,7 @@ def is_for_a_model(text: str, catalogue: Catalogue) -> bool:
     plain = on_one_line(text)
     found = extract(plain, catalogue)
     codes = {remark.code for remark in found.remarks}
-    return EXISTING not in codes and not codes <= {TERM} and any(token.value is not None for token in tokens(plain))
+    return "existing" not in codes and not codes <= {"term"} and any(token.value is not None for token in tokens(plain))
 
 
 def on_one_line(text: str) -> str:

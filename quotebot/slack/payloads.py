@@ -10,10 +10,10 @@ from ledger import keys
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, FinalizeQuote
 from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import Command, CreateAnother, DecideApproval, SubmitQuote
-from quotebot.views.button_values import ButtonValue, parse_button_value, parse_menu_value
+from quotebot.views.blocks import ButtonValue, parse_button_value, parse_menu_value
 from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
-from quotebot.views.modals import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
+from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

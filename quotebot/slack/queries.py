@@ -21,7 +21,7 @@ from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.avoidance import avoidances
 from quotebot.domain.approvals.policy import without_margin_figures
 from quotebot.domain.pricing.engine import clipped, explain, request_of
-from quotebot.domain.quotes.changes import Changes, changed
+from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import parse_quote_id, state_words, title, utc_text
 from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.handlers.quotes import DOMAIN_EVENTS
@@ -41,11 +41,10 @@ if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
     from quotebot.domain.access import Viewer
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.quotes.quote import Listed, Quote
     from quotebot.domain.rules import Rules
     from quotebot.execution.visibility import Visibility
     from quotebot.slack.verbs import Read
-    from quotebot.store.versions import Listed
     from quotebot.views.blocks import Json
 
 ANSWER_CHARACTERS_MAX: Final = 3_000
@@ -289,7 +288,7 @@ def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
 async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
     """Return the dead letters and held classes as mrkdwn; other people get a refusal."""
     if viewer.own_only or viewer.user not in operators:
-        return operator_messages.not_operator()
+        return operator_messages.NOT_OPERATOR
     letters = await DeadLetters(ledger, build=__version__).list(limit=LETTERS_SHOWN_MAX + 1, newest=True)
     gates = await ledger.database.read(lambda tx: [Gate.of(row) for row in tx.all("all_gates")])
     held = [_gate(gate) for gate in gates if gate.state == "held"]

@@ -69,9 +69,9 @@ def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
     Slack marks an unacknowledged click as failed and delivers an unacknowledged event again.
     """
     if request.type == "slash_commands":
-        return {"text": messages.nothing_recorded()}
+        return {"text": messages.NOTHING_RECORDED}
     if request.type == "interactive" and request.payload.get("type") == "view_submission":
-        return {"response_action": "errors", "errors": {last_block(request.payload["view"]): messages.nothing_recorded()}}
+        return {"response_action": "errors", "errors": {last_block(request.payload["view"]): messages.NOTHING_RECORDED}}
     return None
 
 

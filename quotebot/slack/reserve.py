@@ -102,10 +102,10 @@ class Reserver:
             reservation = await self._ledger.reserve(request, deadline=deadline)
         except NotRecorded:
             log.warning("command.not_recorded", action_kind=request.action_kind)
-            return Answer(recorded=False, text=messages.nothing_recorded())
+            return Answer(recorded=False, text=messages.NOTHING_RECORDED)
         except OutcomeUnknown:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
-            return Answer(recorded=None, text=messages.maybe_recorded())
+            return Answer(recorded=None, text=messages.MAYBE_RECORDED)
         self._observe(self._ledger.clock.monotonic() - began)
         if reservation.sighting is not DedupeResult.NEW:  # the worker logs the result of a new one
             repeated = partial(

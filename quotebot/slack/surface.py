@@ -26,7 +26,7 @@ from quotebot.store import quotes as store
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import section
 from quotebot.views.buttons import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
-from quotebot.views.modals import approve_modal, changes_modal, reject_modal, window
+from quotebot.views.forms import approve_modal, changes_modal, reject_modal, window
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from quotebot.slack.reserve import Reserver
     from quotebot.store.crm_mirror import Found
     from quotebot.store.rulesets import ActiveRuleset
-    from quotebot.views.button_values import ButtonValue
+    from quotebot.views.blocks import ButtonValue
     from quotebot.views.card import Card
 
 LOOK_SECONDS: Final = 0.01  # TTL of the cached active ruleset
@@ -151,7 +151,7 @@ class Surface:
     async def offer_creation(self, ack: Any, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> None:
         """Open the form of a new quote, or reply that Slack did not open it; then acknowledge."""
         if not await self.open_creation(body, channel, draft, viewer):
-            await self.reply_privately(body, messages.form_not_opened())
+            await self.reply_privately(body, messages.FORM_NOT_OPENED)
         await ack()
 
     async def open_creation(self, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> bool:
@@ -214,7 +214,7 @@ class Surface:
         if isinstance(view, str):
             await self.reply_privately(body, view)
         elif not await self.open_form(body, view):
-            await self.reply_privately(body, messages.form_not_opened())
+            await self.reply_privately(body, messages.FORM_NOT_OPENED)
 
     def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         """Return the form, or the reason why it cannot be opened now."""
@@ -222,7 +222,7 @@ class Surface:
             if quote.approval is None:
                 return messages.wrong_state(quote, "decide about")
             verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
-            return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else messages.refusal(verdict)
+            return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else verdict.sentence
         verb, legal, form = _ABOUT_QUOTE[asked]
         if asked == SEND and self.contacts is not None and legal(quote.state):
             return forms.send_form(quote, contacts=True)

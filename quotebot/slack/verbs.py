@@ -36,7 +36,7 @@ from quotebot.commands.lifecycle import (
 )
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
 from quotebot.commands.registry import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, read_delegation

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.approvals.policy import without_margin_figures
 from quotebot.domain.approvals.reuse import EarlierApproval
-from quotebot.domain.approvals.slots import Slot, SlotState
 from quotebot.domain.pricing import engine as pricing_rules
-from quotebot.domain.quotes.quote import Approval, ApprovalState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Slot, SlotState
 from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
@@ -42,9 +41,7 @@ def last_deciders(tx: Tx, quote_id: str) -> tuple[str, ...]:
 
 def requested_today(tx: Tx, user: str, now: int) -> int:
     """Count one user's requests for approval since midnight, UTC."""
-    row = tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)
-    found: int = row["asked"]
-    return found
+    return int(tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)["asked"])
 
 
 def insert(tx: Tx, approval: Approval) -> None:

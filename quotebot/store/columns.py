@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _QUOTE: Final = "{row}.quote_id"
 _OF_QUOTE: Final = "quote_id = :chain"
 
-DOMAIN_TABLES: Final[Mapping[str, TableColumns]] = {
+TABLES: Final[Mapping[str, TableColumns]] = {
+    **LEDGER_TABLES,
     "quote_numbers": TableColumns("year", derived="year last"),
     "quotes": TableColumns(
         "quote_id",
@@ -121,4 +122,3 @@ DOMAIN_TABLES: Final[Mapping[str, TableColumns]] = {
     "crm_mirror": TableColumns("kind record_id", operational="kind record_id name name_key account_id facts"),
     "crm_mirror_cursors": TableColumns("kind", operational="kind read_as modstamp record_id more pages read_at whole_at"),
 }
-TABLES: Final[Mapping[str, TableColumns]] = {**LEDGER_TABLES, **DOMAIN_TABLES}

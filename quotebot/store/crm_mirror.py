@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from adapters.salesforce.records import OpenOpportunity, Position
+from adapters.salesforce.records import MirrorPage, OpenOpportunity, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from adapters.salesforce.records import MirrorPage
     from ledger.database import Row, Tx
 
 OFFERED_MAX: Final = 20

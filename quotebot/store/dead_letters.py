@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from quotebot.domain.dead_letters import DeadLetterCard
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ledger.database import Tx
-    from quotebot.domain.dead_letters import Decision
+
+
+Decision = Literal["retried", "discarded"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unannounced:
-    """Dead letter without a card, and the workspace of its command."""
+class DeadLetterCard:
+    """One card. `post_key` is the effect that posts it; `decided_at` is Unix milliseconds."""
 
     reference: str
-    team_id: str
+    channel: str
+    post_key: str
+    ts: str | None
+    decision: Decision | None
+    decided_by: str | None
+    decided_at: int | None
+    reason: str | None
 
 
-def unannounced(tx: Tx, most: int) -> list[Unannounced]:
-    """Return dead letters without a card, so many that at most `most` cards wait for a decision."""
-    found: list[Unannounced] = []
+def unannounced(tx: Tx, most: int) -> list[tuple[str, str]]:
+    """Return dead letters without a card, so many that at most `most` cards wait for a decision: reference and workspace."""
+    found: list[tuple[str, str]] = []
     for kind in ("operations", "effects"):
-        counted = tx.required(f"dead_{kind}_with_card", since=0)
-        most -= counted["cards"]
+        most -= tx.required(f"dead_{kind}_with_card", since=0)["cards"]
     for kind in ("operations", "effects"):
         rows = tx.all(f"dead_{kind}_without_card", since=0, limit=max(0, most - len(found)))
-        found += [Unannounced(row["reference"], row["team_id"]) for row in rows]
+        found += [(row["reference"], row["team_id"]) for row in rows]
     return found
 
 
@@ -50,8 +55,7 @@ def place(tx: Tx, reference: str, ts: str) -> None:
 
 def orphans(tx: Tx) -> int:
     """Return the number of cards whose dead letters were purged."""
-    row = tx.required("count_orphaned_letter_cards")
-    return int(row["found"])
+    return int(tx.required("count_orphaned_letter_cards")["found"])
 
 
 def forget(tx: Tx, most: int) -> int:

@@ -46,15 +46,6 @@ class Asking:
         return self.state in FINISHED
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """Proposal that a message's author may confirm: a creation in its stored form."""
-
-    user_id: str
-    team_id: str
-    creation: Mapping[str, Any]
-
-
 def open_slot(tx: Tx, operation_key: str, team_id: str, user_id: str, asked_at: int) -> None:
     """Open the answer slot of a message."""
     tx.one("insert_reading", operation_key=operation_key, team_id=team_id, user_id=user_id, asked_at=asked_at)
@@ -87,15 +78,7 @@ def find(tx: Tx, operation_key: str) -> StoredExtraction | None:
 
 def asked_today(tx: Tx, team_id: str, user_id: str, now: int) -> int:
     """Count one user's messages that the model was asked to read since midnight, UTC."""
-    row = tx.required("readings_today", team_id=team_id, user_id=user_id, since=now - now % DAY_MS)
-    found: int = row["asked"]
-    return found
-
-
-def proposed(tx: Tx, token: str) -> Proposed | None:
-    """Return the proposal of a token, or None."""
-    row = tx.one("reading_proposed", token=token)
-    return None if row is None else Proposed(row["user_id"], row["team_id"], json.loads(row["proposal"]))
+    return int(tx.required("readings_today", team_id=team_id, user_id=user_id, since=now - now % DAY_MS)["asked"])
 
 
 def asking(tx: Tx, effect_key: str) -> Asking | None:

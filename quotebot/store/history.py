@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger import keys
-from ledger.audit.chain import EMPTY, Head, head_seal
+from ledger.audit.chain import EMPTY, Head, Keyring, head_seal
 from ledger.audit.findings import Fault, Finding
-from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, TableReplay, Words
+from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, ChainFacts, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
-from ledger.database import DatabaseError
+from ledger.database import Database, DatabaseError, Row, Tx
 from ledger.jsontext import loads
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.quotes.quote import parse_quote_id
@@ -27,11 +27,8 @@ from quotebot.store.columns import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ledger.audit.chain import Keyring
     from ledger.audit.events import Audit, Entry
-    from ledger.audit.history import ChainFacts
     from ledger.clock import Clock
-    from ledger.database import Database, Row, Tx
     from ledger.records import Operation
     from ledger.sqlite.transaction import SqliteTx
 
@@ -209,8 +206,7 @@ def _bind_page(bound: Binding, place: Place, tx: Tx) -> tuple[int, Place | None]
     counted, key = 0, place.key
     for number in range(place.table, len(tables)):
         name, table = tables[number]
-        statement = f"chained_first_{name}" if key is None else f"chained_after_{name}"
-        rows = tx.all(statement, limit=PAGE_ROWS, **(key or {}))
+        rows = tx.all(f"chained_first_{name}" if key is None else f"chained_after_{name}", limit=PAGE_ROWS, **(key or {}))
         for row in rows:
             bound.bind(name, row["chain"], [row[column] for column in table.keys])
         counted, key = counted + len(rows), None

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from quotebot.commands.registry import CreateQuote
-from quotebot.store import extractions
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ledger.database import Tx
-    from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem
-
-    Pricer = Callable[[PriceRequest, Ruleset], Pricing | tuple[PricingProblem, ...]]
 
 
 def offered(tx: Tx, token: str) -> store.Offer | None:
     """Return the creation that a token allows: refused as a resubmission, proposed, or extracted from a message."""
-    read = extractions.proposed(tx, token)
-    if read is not None:
-        return store.Offer(read.user_id, read.team_id, CreateQuote.kind, dict(read.creation))
+    row = tx.one("reading_proposed", token=token)
+    if row is not None:
+        return store.Offer(row["user_id"], row["team_id"], CreateQuote.kind, json.loads(row["proposal"]))
     codes = (RESUBMISSION, PROPOSED)
     return next(filter(None, (store.find_offer(tx, token, code) for code in codes)), None)
 

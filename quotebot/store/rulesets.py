@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
-from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset
+from quotebot.domain.catalogue.rulesets import Ruleset, canonical_ruleset, parse_ruleset
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
-    from quotebot.domain.catalogue.rulesets import Ruleset
 
 LISTED_MAX: Final = 200
 VERSION_MAX: Final = 1_000_000_000
@@ -120,8 +119,7 @@ def _parsed(text: str) -> Ruleset:
 
 def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:
     """Store a draft and return its version."""
-    row = tx.required("next_ruleset_version")
-    version: int = row["version"]
+    version: int = tx.required("next_ruleset_version")["version"]
     content: Any = canonical_ruleset(ruleset)
     text = keys.canonical_json(content).decode()
     named = {"version": version, "hash": ruleset.hash, "label": ruleset.label, "document": text}

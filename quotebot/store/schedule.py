@@ -49,8 +49,7 @@ def touched_at(tx: Tx, quote_id: str) -> int:
     row = tx.one("touched_at", quote_id=quote_id)
     if row is None:
         raise LookupError(f"there is no quote {quote_id}")
-    found: int = row["updated_at"]
-    return found
+    return int(row["updated_at"])
 
 
 def marked_slot(tx: Tx, job: str, candidate: Candidate, now: int) -> int | None:
@@ -58,8 +57,7 @@ def marked_slot(tx: Tx, job: str, candidate: Candidate, now: int) -> int | None:
     row = tx.one("schedule_mark", job=job, name=candidate.name)
     if row is None or row["anchor"] != candidate.anchor or row["marked_at"] > now:
         return None
-    slot: int = row["slot"]
-    return slot
+    return int(row["slot"])
 
 
 def mark(tx: Tx, marks: Sequence[Mark], now: int) -> None:

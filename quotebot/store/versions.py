@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.requests import invalidated
 from quotebot.domain.quotes.lifecycle import require_change
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import Listed, Quote, QuoteState
 from quotebot.store import approvals
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
-    from quotebot.domain.quotes.quote import Quote
 
 PAGE_ROWS: Final = 20
 
@@ -39,25 +38,6 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One line of a list: the head version of one quote. Times are Unix milliseconds."""
-
-    quote_id: str
-    version: int
-    state: QuoteState
-    account: str
-    requester: str
-    requester_name: str
-    created_at: int
-    valid_until: int
-    net_total: Decimal
-    currency: str
-    team_id: str = ""
-    channel: str = ""  # the channel where it was made
-    outlined: bool = False  # the reader may not see its customer and total
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """One page of a list, the newest quote first; `more` is true if there is a next page."""
 
@@ -76,34 +56,31 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
         return
     store.save(tx, before, after, now)
     if after.frozen is not None and before.frozen is None:
-        frozen = after.frozen
         tx.one(
             "record_freezing",
             quote_id=after.quote_id,
             version=after.version,
-            frozen_by=frozen.frozen_by,
-            frozen_at=frozen.frozen_at,
+            frozen_by=after.frozen.frozen_by,
+            frozen_at=after.frozen.frozen_at,
         )
     if after.sent is not None and before.sent is None:
-        sent = after.sent
         tx.one(
             "record_sending",
             quote_id=after.quote_id,
             version=after.version,
-            recipient=sent.recipient,
-            sent_by=sent.sent_by,
-            sent_at=sent.sent_at,
+            recipient=after.sent.recipient,
+            sent_by=after.sent.sent_by,
+            sent_at=after.sent.sent_at,
         )
     if after.closing is not None and before.closing is None:
-        closing = after.closing
         tx.one(
             "record_closing",
             quote_id=after.quote_id,
             version=after.version,
             state=after.state.value,
-            reason=closing.reason,
-            closed_by=closing.closed_by,
-            closed_at=closing.closed_at,
+            reason=after.closing.reason,
+            closed_by=after.closing.closed_by,
+            closed_at=after.closing.closed_at,
         )
 
 

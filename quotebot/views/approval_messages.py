@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import title, utc_text
+from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, title, utc_text
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
-    from quotebot.domain.approvals.slots import Slot
-    from quotebot.domain.quotes.quote import Approval, Quote
 
 INCIDENT_EXAMPLE = "INC-4711"
 
@@ -89,16 +85,14 @@ def not_due(quote: Quote) -> str:
     return f"{title(quote)}: the slot is decided, or this is not due. Nothing was changed."
 
 
-def scheduled_only() -> str:
-    """Refuse a person who sends a command that only the scheduler may send."""
-    return "Reminders, escalations and expiries come by themselves. Nothing was changed."
+# Refuse a person who sends a command that only the scheduler may send.
+SCHEDULED_ONLY = "Reminders, escalations and expiries come by themselves. Nothing was changed."
 
 
-def incident_needed() -> str:
-    """Refuse an approval under dual control that lacks a reason with an incident number."""
-    return (
-        f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
-    )
+# Refuse an approval under dual control that lacks a reason with an incident number.
+INCIDENT_NEEDED = (
+    f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
+)
 
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
@@ -113,8 +107,9 @@ def standing(delegations: tuple[Delegation, ...], user: str) -> str:
     lines = [f"• {_absence(each, user)}" for each in delegations]
     if not lines:
         lines = ["Nobody stands in for you, and you stand in for nobody."]
-    hint = "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it."
-    return "\n".join((*lines, hint))
+    return "\n".join(
+        (*lines, "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it.")
+    )
 
 
 def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:
@@ -127,15 +122,14 @@ def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...])
 
 def _absence(delegation: Delegation, user: str) -> str:
     period = f"from {utc_text(delegation.since)} until {utc_text(delegation.until)}"
-    why = "" if delegation.reason is None else f": {messages.escape(clipped(messages.one_line(delegation.reason), 200))}"
+    why = "" if delegation.reason is None else f": {messages.short(delegation.reason, 200)}"
     if delegation.absent == user:
         return f"{messages.mention(delegation.delegate)} is asked instead of you {period}{why}"
     return f"You are asked instead of {messages.mention(delegation.absent)} {period}{why}"
 
 
-def back_in_office() -> str:
-    """Reply to the end of a delegation."""
-    return "You are asked yourself again. Nobody stands in for you."
+# Reply to the end of a delegation.
+BACK_IN_OFFICE = "You are asked yourself again. Nobody stands in for you."
 
 
 def delegation_refused(code: str, delegate: str | None) -> str:

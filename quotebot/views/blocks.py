@@ -1,8 +1,15 @@
-"""Basic parts of every card and form, as Block Kit JSON. This module does not depend on quotes."""
+"""Basic parts of every card and form, as Block Kit JSON, and the values of buttons, menus and forms.
+
+A value is versioned, compact JSON, validated when it is read. A value of another version reads as None.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from quotebot.domain.quotes.quote import parse_quote_id
 
 Json = dict[str, Any]
 
@@ -77,3 +84,74 @@ def modal(callback_id: str, title: str, submit: str, private_metadata: str, bloc
         "close": plain("Cancel"),
         "blocks": blocks,
     }
+
+
+BUTTON_SCHEMA: Final = 1
+BUTTON_CHARACTERS_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ButtonValue:
+    """Subject of a button when it was drawn; `version` is the version that the user saw."""
+
+    quote_id: str
+    version: int
+    approval_id: str | None
+
+
+def value_text(value: ButtonValue) -> str:
+    """Return a button's value as text; `parse_button_value` reads it."""
+    return written({"q": value.quote_id, "n": value.version, "a": value.approval_id})
+
+
+def parse_button_value(text: str) -> ButtonValue | None:
+    """Return the value of a button, or None if this build did not write it."""
+    return _button_value(read(text, {"q", "n", "a"}))
+
+
+def menu_text(deed: str, value: ButtonValue) -> str:
+    """Return the value of a card's menu entry: its action and subject. It names no approval, because no entry decides one."""
+    return written({"d": deed, "q": value.quote_id, "n": value.version})
+
+
+def parse_menu_value(text: str) -> tuple[str, ButtonValue] | None:
+    """Return the action and the subject of a menu entry, or None if this build did not write its value."""
+    fields = read(text, {"d", "q", "n"})
+    value = None if fields is None else _button_value({**fields, "a": None})
+    if fields is None or value is None or not isinstance(fields["d"], str):
+        return None
+    return fields["d"], value
+
+
+def written(fields: dict[str, Any]) -> str:
+    """Return the fields as compact JSON, with the schema version first."""
+    return json.dumps({"v": BUTTON_SCHEMA, **fields}, separators=(",", ":"))
+
+
+def read(text: str, names: set[str]) -> dict[str, Any] | None:
+    """Return the fields of a text that `written` wrote, or None if its schema version or field names differ."""
+    if len(text) > BUTTON_CHARACTERS_MAX:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or set(value) != names | {"v"}:
+        return None
+    return value if type(value["v"]) is int and value["v"] == BUTTON_SCHEMA else None
+
+
+def named_version(quote_id: object, version: object) -> tuple[str, int] | None:
+    """Return the quote id and version that a value holds, or None if either is invalid."""
+    numbered = type(version) is int and version >= 1
+    named = isinstance(quote_id, str) and parse_quote_id(quote_id) == quote_id
+    return (str(quote_id), int(str(version))) if numbered and named else None
+
+
+def _button_value(fields: dict[str, Any] | None) -> ButtonValue | None:
+    if fields is None:
+        return None
+    about, approval_id = named_version(fields["q"], fields["n"]), fields["a"]
+    if about is None or not (approval_id is None or isinstance(approval_id, str)):
+        return None
+    return ButtonValue(*about, approval_id)

@@ -8,17 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, title
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, title
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, confirm, option
-from quotebot.views.button_values import ButtonValue, menu_text, value_text
+from quotebot.views.blocks import ButtonValue, Json, button, confirm, menu_text, option, value_text
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.quotes.quote import Approval, Quote
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"
@@ -83,10 +80,14 @@ def deciding(quote: Quote) -> list[Json]:
     if QuoteState.REJECTED not in allowed(quote.state) or approval is None or approval.state is not ApprovalState.PENDING:
         return []
     value = button_value(quote, approval)
-    text = f"{_net(quote)} for {_account(quote)}. This creates the PDF and the CRM record."
     approve = {
         **button(APPROVE, "Approve", value, style="primary"),
-        "confirm": confirm(f"Approve {title(quote)}?", text, "Approve", "Not yet"),
+        "confirm": confirm(
+            f"Approve {title(quote)}?",
+            f"{messages.net(quote)} for {_account(quote)}. This creates the PDF and the CRM record.",
+            "Approve",
+            "Not yet",
+        ),
     }
     if any(slot.dual_control and slot.is_open for slot in approval.slots):
         approve = button(APPROVE_WITH_REASON, "Approve", value, style="primary")
@@ -98,8 +99,15 @@ def deciding(quote: Quote) -> list[Json]:
 
 
 def _cancelling(quote: Quote) -> dict[str, Any]:
-    text = f"{_net(quote)} for {_account(quote)}. That is final: nothing more will happen to it."
-    return {**confirm(f"Cancel {title(quote)}?", text, "Cancel the quote", "Keep it"), "style": "danger"}
+    return {
+        **confirm(
+            f"Cancel {title(quote)}?",
+            f"{messages.net(quote)} for {_account(quote)}. That is final: nothing more will happen to it.",
+            "Cancel the quote",
+            "Keep it",
+        ),
+        "style": "danger",
+    }
 
 
 def _menu(quote: Quote) -> Json:
@@ -111,10 +119,6 @@ def _menu(quote: Quote) -> Json:
         "action_id": MORE,
         "options": [option(label, menu_text(deed, value)) for label, deed in entries],
     }
-
-
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
 
 
 def _account(quote: Quote) -> str:

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title, utc_text
+from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped
+from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
 from quotebot.views import approval_messages, messages
-from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, section
-from quotebot.views.button_values import named_version, read, written
+from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, named_version, plain, read, section, written
 from quotebot.views.buttons import NAME_CHARACTERS_MAX, actions
 
 if TYPE_CHECKING:
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.pricing.engine import PricedLine, Pricing
-    from quotebot.domain.quotes.quote import Quote
     from quotebot.views.price_rows import Row
 
 HEADER_CHARACTERS_MAX = 150
@@ -38,7 +34,7 @@ DETAIL_CHARACTERS_MAX = 200
 FIGURE_CHARACTERS_MAX = 300
 REASONS_CHARACTERS_MAX = 500
 
-_ICONS = {
+STATE_ICONS = {  # the state's name is always shown beside it
     QuoteState.DRAFT: "📝",
     QuoteState.VALIDATED: "☑️",
     QuoteState.PRICED: "🧮",
@@ -113,8 +109,7 @@ def status_card(
     fewer approvals. `pending` are mrkdwn lines about commands that wait for a retry.
     """
     pricing = quote.pricing
-    net = money.format_amount(pricing.net_total, pricing.currency)
-    account = messages.one_line(quote.account)
+    account, net = messages.one_line(quote.account), messages.net(quote)
     text = f"Quote {title(quote)} for {messages.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
     approval_text = _approval_text(quote, approvers, away, decision, free_discount)
     blocks: list[dict[str, Any]] = [
@@ -134,13 +129,8 @@ def status_card(
     return Card(text, blocks)
 
 
-def state_icon(state: QuoteState) -> str:
-    """Return the emoji of a state; the state's name is always shown beside it."""
-    return _ICONS[state]
-
-
 def _state(state: QuoteState) -> str:
-    return f"{_ICONS[state]} {state_words(state).capitalize()}"
+    return f"{STATE_ICONS[state]} {state_words(state).capitalize()}"
 
 
 def _fields(quote: Quote) -> list[dict[str, Any]]:
@@ -148,7 +138,7 @@ def _fields(quote: Quote) -> list[dict[str, Any]]:
     percent = money.format_percent(pricing.discount_percent)
     facts = {
         "Status": _state(quote.state),
-        "Total": f"*{money.format_amount(pricing.net_total, pricing.currency)}*",
+        "Total": f"*{messages.net(quote)}*",
         "List": money.format_amount(pricing.list_total, pricing.currency),
         "Discount": f"{percent} ({money.format_amount(pricing.discount_total, pricing.currency)})",
         "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
@@ -182,7 +172,7 @@ def _figures(figures: tuple[Row, ...], sign: str = "") -> list[dict[str, Any]]:
 
 
 def _row(line: PricedLine, currency: str) -> str:
-    name = messages.escape(clipped(messages.one_line(line.name), NAME_CHARACTERS_MAX))
+    name = messages.short(line.name, NAME_CHARACTERS_MAX)
     months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
     unit_price = money.format_unit_price(line.unit_price, currency)
     before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
@@ -245,10 +235,9 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
     """Return the lines on the quote's finalization, its recipient and its end."""
     lines = []
     if quote.frozen is not None:
-        frozen = quote.frozen
-        lines.append(f"🔒 Finalized by {messages.mention(frozen.frozen_by)} on {utc_text(frozen.frozen_at)}")
+        lines.append(f"🔒 Finalized by {messages.mention(quote.frozen.frozen_by)} on {utc_text(quote.frozen.frozen_at)}")
     if quote.sent is not None:
-        recipient = _detail(quote.sent.recipient)
+        recipient = messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX)
         lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")
     if quote.closing is not None:
         closing = quote.closing
@@ -267,7 +256,7 @@ def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, 
 def _delivered(effect: PendingEffect) -> str:
     if effect.label == "PDF":
         return "PDF in this thread"
-    return f"Salesforce {_detail(effect.detail)}" if effect.detail else "Salesforce updated"
+    return f"Salesforce {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else "Salesforce updated"
 
 
 def _linked(text: str, link: str | None) -> str:
@@ -276,17 +265,13 @@ def _linked(text: str, link: str | None) -> str:
 
 
 def _undelivered(effect: PendingEffect) -> str:
-    why = f": {_detail(effect.detail)}" if effect.detail else ""
+    why = f": {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else ""
     if effect.state == "paused":
         since = "" if effect.since is None else f" since {utc_text(effect.since)}"
         safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
         return f"⏸️ {effect.label} paused{since}, ref {messages.escape(effect.ref)}{safe}"
     state = _OWED_WORDS.get(effect.state, effect.state)
     return f"{_OWED_ICONS[effect.state]} {effect.label} {state}, ref {messages.escape(effect.ref)}{why}"
-
-
-def _detail(text: str) -> str:
-    return messages.escape(clipped(messages.one_line(text), DETAIL_CHARACTERS_MAX))
 
 
 RETRY, CHECK, CANCEL = "owed.retry", "owed.check", "owed.cancel"  # action_ids
@@ -339,8 +324,18 @@ def _button(quote: Quote, effect: PendingEffect, action_id: str) -> Json:
     made = button(action_id, _LABELS[action_id].format(effect.label), value, style="danger" if action_id == CANCEL else None)
     if action_id != CANCEL:
         return made
-    text = f"{_NOT_DONE[effect.label]} The quote itself stays as it is."
-    return {**made, "confirm": {**confirm(f"Cancel {effect.label}?", text, f"Cancel {effect.label}", "Keep it"), "style": "danger"}}
+    return {
+        **made,
+        "confirm": {
+            **confirm(
+                f"Cancel {effect.label}?",
+                f"{_NOT_DONE[effect.label]} The quote itself stays as it is.",
+                f"Cancel {effect.label}",
+                "Keep it",
+            ),
+            "style": "danger",
+        },
+    }
 
 
 def _is_id(found: object) -> bool:

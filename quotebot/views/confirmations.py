@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.views.blocks import button, section
-from quotebot.views.button_values import BUTTON_CHARACTERS_MAX, ButtonValue, read, value_text, written
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, ButtonValue, button, read, section, value_text, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -56,6 +56,5 @@ def reason_needed(characters_max: int) -> str:
     return f"A decision needs a reason of at most {characters_max} characters: it is what the audit will say. Nothing was changed."
 
 
-def sync_follows() -> str:
-    """Reply to a sync command."""
-    return "What changed in Salesforce is being read."
+# Reply to a sync command.
+SYNC_FOLLOWS = "What changed in Salesforce is being read."

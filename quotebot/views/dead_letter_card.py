@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import parse_quote_id, utc_text
 from quotebot.views import messages, operator_messages
-from quotebot.views.blocks import Json, button, context, modal, mrkdwn, plain, section, text_input
-from quotebot.views.button_values import read, written
+from quotebot.views.blocks import Json, button, context, modal, mrkdwn, plain, read, section, text_input, written
 from quotebot.views.card import Card
 
 if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
-    from quotebot.domain.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import DeadLetterCard
 
 RETRY, DISCARD, DETAILS = "letter.retry", "letter.discard", "letter.details"  # action_ids
 DISCARD_FORM = "letter.discard"  # callback_id
@@ -81,8 +80,12 @@ def details_view(letter: DeadLetter) -> Json:
     blocks = [section("\n".join(lines)), section(f"*Last error*\n{_error(letter.last_error)}")]
     if history:
         blocks.append(context(history))
-    title = f"Dead letter {letter.reference}"
-    return {"type": "modal", "title": plain(clipped(title, TITLE_CHARACTERS_MAX)), "close": plain("Close"), "blocks": blocks}
+    return {
+        "type": "modal",
+        "title": plain(clipped(f"Dead letter {letter.reference}", TITLE_CHARACTERS_MAX)),
+        "close": plain("Close"),
+        "blocks": blocks,
+    }
 
 
 def discard_form(letter: DeadLetter) -> Json:
@@ -139,8 +142,8 @@ def _what(letter: DeadLetter) -> str:
 
 
 def _error(error: object) -> str:
-    return messages.escape(clipped(messages.one_line(str(error or "none is known")), ERROR_CHARACTERS_MAX))
+    return messages.short(str(error or "none is known"), ERROR_CHARACTERS_MAX)
 
 
 def _code(text: str) -> str:
-    return f"`{messages.escape(clipped(messages.one_line(text), 100)).replace('`', '')}`"
+    return f"`{messages.short(text, 100).replace('`', '')}`"

@@ -5,48 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.extraction import remarks as reasons
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from quotebot.domain.extraction.extractor import Extraction
-    from quotebot.domain.extraction.remarks import Remark
+    from quotebot.domain.extraction.remarks import Code, Remark
 
 CHARACTERS_MAX: Final = 1_400  # of all remarks together: a Slack section holds 3,000 characters, and the proposal comes first
 
 # {0} is the author's wording, {1} its interpretation; both escaped.
-_SAID: Final[Mapping[str, str]] = {
-    reasons.NEAR_NAME: '"{0}" is read as {1}.',
-    reasons.ONE: '"{0}" is read as 1 {1}.',
-    reasons.JOINED: '"{0}" is read as {1}.',
-    reasons.PERCENT: '"{0}" is read as {1} % discount on the whole quote.',
-    reasons.ACCOUNT: '"{0}" is read as the customer.',
-    reasons.DOLLARS: '"{0}" is read as {1}.',
-    reasons.THOUSANDS: '"{0}" is read as {1}.',
-    reasons.MONEY: '"{0}" changes nothing: prices come from the price book.',
-    reasons.ON_ALL: '"{0}" is read as a discount on the whole quote.',
-    reasons.UNCLAIMED: '"{0}" was not read.',
-    reasons.TERM: "No term was given: it would be {1} months.",
-    reasons.MORE: "There are {1} more remarks: the message says much that was not read.",
-    reasons.MODEL: "A model read this: compare each line with your words.",
-    reasons.UNSURE: 'Check "{0}": without the model I would have asked back here.',
-    reasons.RULES: "{1} So this was read by fixed rules.",
-    reasons.NO_ACCOUNT: "Who is it for? Write e.g. `for Acme`.",
-    reasons.NO_LINES: "What is in it? Write e.g. `150 pro`.",
-    reasons.ACCOUNTS: "Which customer: {0}?",
-    reasons.TERMS: "Which term: {0}?",
-    reasons.DISCOUNTS: "Which discount: {0}?",
-    reasons.CURRENCIES: "Which currency: {0}?",
-    reasons.TWICE: '"{0}": {1} is there more than once. Name it once, with one quantity.',
-    reasons.UNKNOWN_PRODUCT: '"{0}" names nothing in the catalogue.',
-    reasons.NO_QUANTITY: '"{0}": how many {1}?',
-    reasons.NUMBER: '"{0}" can be read in more than one way, or in none.',
-    reasons.WORD: '"{0}" may change what the numbers mean. Say it without.',
-    reasons.SIGN: 'the sign "{0}" may change what the numbers mean. Say it without.',
-    reasons.INVENTED: '"{0}" is not what the message says.',
-    reasons.EXISTING: "This names a quote that exists. In a message I only propose new quotes.",
+_SAID: Final[Mapping[Code, str]] = {
+    "near_name": '"{0}" is read as {1}.',
+    "one": '"{0}" is read as 1 {1}.',
+    "joined": '"{0}" is read as {1}.',
+    "percent": '"{0}" is read as {1} % discount on the whole quote.',
+    "account": '"{0}" is read as the customer.',
+    "dollars": '"{0}" is read as {1}.',
+    "thousands": '"{0}" is read as {1}.',
+    "money": '"{0}" changes nothing: prices come from the price book.',
+    "on_all": '"{0}" is read as a discount on the whole quote.',
+    "unclaimed": '"{0}" was not read.',
+    "term": "No term was given: it would be {1} months.",
+    "more": "There are {1} more remarks: the message says much that was not read.",
+    "model": "A model read this: compare each line with your words.",
+    "unsure": 'Check "{0}": without the model I would have asked back here.',
+    "rules": "{1} So this was read by fixed rules.",
+    "no_account": "Who is it for? Write e.g. `for Acme`.",
+    "no_lines": "What is in it? Write e.g. `150 pro`.",
+    "accounts": "Which customer: {0}?",
+    "terms": "Which term: {0}?",
+    "discounts": "Which discount: {0}?",
+    "currencies": "Which currency: {0}?",
+    "twice": '"{0}": {1} is there more than once. Name it once, with one quantity.',
+    "unknown_product": '"{0}" names nothing in the catalogue.',
+    "no_quantity": '"{0}": how many {1}?',
+    "number": '"{0}" can be read in more than one way, or in none.',
+    "word": '"{0}" may change what the numbers mean. Say it without.',
+    "sign": 'the sign "{0}" may change what the numbers mean. Say it without.',
+    "invented": '"{0}" is not what the message says.',
+    "existing": "This names a quote that exists. In a message I only propose new quotes.",
 }
 CODES: Final = frozenset(_SAID)
 
@@ -79,13 +78,12 @@ def beside(remarks: Sequence[Remark]) -> str:
 
 def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
     """Return the extracted facts and ask for the missing ones. `end` is the last sentence."""
-    asked = _listed(extraction.open_questions)
-    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *asked, end))
+    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *_listed(extraction.open_questions), end))
 
 
 def question_after_reading(extraction: Extraction) -> str:
     """Ask for the missing facts of a message sent to the model; first state whether the model or fixed rules extracted it."""
-    told = [remark(found) for found in extraction.remarks if found.code in (reasons.MODEL, reasons.RULES)]
+    told = [remark(found) for found in extraction.remarks if found.code in ("model", "rules")]
     return "\n".join((*told, question(extraction, "Nothing was created.")))
 
 

@@ -1,27 +1,149 @@
-"""Forms about a quote's content and its end, as Block Kit views. slack/form_input.py parses their input.
+"""Forms about a quote's content, its approval and its end, as Block Kit views. slack/form_input.py parses their input.
 
 A form's private_metadata holds, versioned, its subject as it was when the form was opened.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
-from quotebot.domain import money
-from quotebot.domain.pricing.engine import clipped, request_of
-from quotebot.domain.quotes.quote import title
+from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
+from quotebot.domain.quotes.quote import RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
-from quotebot.views.blocks import Json, modal, option, plain, section, text_input
-from quotebot.views.button_values import written
+from quotebot.views.approval_messages import INCIDENT_EXAMPLE
+from quotebot.views.blocks import Json, modal, option, plain, read, section, text_input, written
 from quotebot.views.buttons import button_value
-from quotebot.views.crm_fields import ACCOUNT_CHARACTERS_MAX, account_input, contact_input
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from adapters.salesforce.records import OpenOpportunity
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PricedLine
-    from quotebot.domain.quotes.quote import Quote
+
+FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
+OPPORTUNITY: Final = "quote.opportunity"  # prefix; a hash of the account follows, so that another account's menu starts empty
+CONTACT: Final = "quote.contact_found"  # block_id and action_id of the menu of contacts
+OFFERED: Final = re.compile(r"^quote\.opportunity\.")
+ACCOUNT_CHARACTERS_MAX: Final = 100
+OPTION_CHARACTERS_MAX: Final = 75
+VALUE_CHARACTERS_MAX: Final = 150
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
+_KEPT: Final = ("type", "callback_id", "private_metadata", "title", "submit", "close", "blocks")  # copied to a redrawn view
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Opportunity chosen in a form. `currency` is empty if Salesforce returned none."""
+
+    opportunity: ChosenOpportunity
+    currency: str
+
+
+def account_input(*, with_more: bool) -> Json:
+    """Return the menu of accounts. `with_more`: Slack reports the choice at once, so that the opportunities can be offered."""
+    element = {"type": "external_select", "action_id": FOUND, "min_query_length": 2, "placeholder": plain("Type the beginning")}
+    block = {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
+    return {**block, "dispatch_action": True} if with_more else block
+
+
+def contact_input() -> Json:
+    """Return the menu of the customer's contacts."""
+    element = {
+        "type": "external_select",
+        "action_id": CONTACT,
+        "min_query_length": 0,
+        "placeholder": plain("Its contacts in Salesforce"),
+    }
+    return {"type": "input", "block_id": CONTACT, "label": plain("To which contact?"), "optional": True, "element": element}
+
+
+def account_options(names: Sequence[str]) -> list[Json]:
+    """Return the options of the menu of accounts. It omits names longer than 100 characters."""
+    return [option(clipped(name, OPTION_CHARACTERS_MAX), name) for name in names if len(name) <= ACCOUNT_CHARACTERS_MAX]
+
+
+def opportunity_options(found: Sequence[OpenOpportunity]) -> list[Json]:
+    """Return the options of the menu of opportunities: each name with its closing date and stage."""
+    options = []
+    for each in found:
+        tail = "".join(f" · {part}" for part in (each.closes, clipped(each.stage, 20)) if part)
+        options.append(
+            option(
+                f"{clipped(each.name, OPTION_CHARACTERS_MAX - len(tail))}{tail}",
+                " ".join(filter(None, (each.record_id, each.account_id, each.currency))),
+            )
+        )
+    return options
+
+
+def with_opportunities(view: Mapping[str, Any], account: str | None) -> Json | None:
+    """Return the form with the menu of the account's opportunities; without an account, remove the menu.
+
+    None if another build drew the form.
+    """
+    carried = remembered(view.get("private_metadata") or "")
+    if carried is None:
+        return None
+    kept = {name: value for name, value in carried.items() if name not in ("v", "a")}
+    blocks = [block for block in view["blocks"] if not OFFERED.match(str(block.get("block_id")))]
+    if account is not None:
+        after = next((index for index, block in enumerate(blocks) if block.get("block_id") == FOUND), -1)
+        blocks.insert(after + 1, _opportunity_input(account))
+        kept["a"] = account
+    drawn = {name: view[name] for name in _KEPT if view.get(name) is not None}
+    return {**drawn, "private_metadata": written(kept), "blocks": blocks}
+
+
+def remembered(text: str) -> dict[str, Any] | None:
+    """Return the stored fields of a creation form: c, the channel; t, a token; a, the account whose opportunities it offers.
+
+    None if this build did not write them.
+    """
+    kinds = ({"c"}, {"c", "t"}, {"c", "a"}, {"c", "t", "a"})
+    return next((found for found in (read(text, names) for names in kinds) if found is not None), None)
+
+
+def account_of(view: Mapping[str, Any]) -> str | None:
+    """Return the account whose opportunities a form offers, or None if it offers none."""
+    carried = remembered(view.get("private_metadata") or "")
+    account = None if carried is None else carried.get("a")
+    return account if isinstance(account, str) else None
+
+
+def block_of(account: str) -> str:
+    """Return the block_id of the menu of an account's opportunities."""
+    return f"{OPPORTUNITY}.{hashlib.sha256(account.encode()).hexdigest()[:12]}"
+
+
+def read_choice(value: str) -> Choice | None:
+    """Return the opportunity of an option's value, or None if this build does not write such a value."""
+    record_id, _, rest = value.partition(" ")
+    account_id, _, currency = rest.partition(" ")
+    if (
+        not RECORD_ID.fullmatch(record_id)
+        or not RECORD_ID.fullmatch(account_id)
+        or (currency and not _CURRENCY.fullmatch(currency))
+    ):
+        return None
+    return Choice(ChosenOpportunity(record_id, account_id), currency)
+
+
+def _opportunity_input(account: str) -> Json:
+    name = block_of(account)
+    element = {
+        "type": "external_select",
+        "action_id": name,
+        "min_query_length": 0,
+        "placeholder": plain(clipped(f"Open ones of {account}", 150)),
+    }
+    hint = plain("The quote's record in Salesforce is put under it, and its amount follows the quote.")
+    block = {"type": "input", "block_id": name, "label": plain("Opportunity"), "optional": True, "element": element}
+    return {**block, "hint": hint}
+
 
 CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise", "quote.send", "quote.lose"  # callback_ids
 
@@ -160,9 +282,10 @@ def lose_form(quote: Quote) -> Json:
 
 
 def _about(quote: Quote) -> str:
-    net = money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
-    return f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {net}"
+    account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+    return (
+        f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {messages.net(quote)}"
+    )
 
 
 def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
@@ -178,9 +301,13 @@ def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
 
 
 def _discount_input(quote: Quote) -> Json:
-    hint = "On the whole quote. It may need approval; the card says by whom."
-    percent = _percent(quote)
-    return text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=percent, hint=hint)
+    return text_input(
+        DISCOUNT,
+        "Discount in %",
+        length_max=SHORT_CHARACTERS_MAX,
+        initial=_percent(quote),
+        hint="On the whole quote. It may need approval; the card says by whom.",
+    )
 
 
 def _remembered(quote: Quote, rows: list[list[str | int]], *, with_term: bool) -> str:
@@ -207,3 +334,57 @@ def _channel_input() -> Json:
             "filter": {"include": ["public", "private"], "exclude_bot_users": True},
         },
     }
+
+
+REJECT_CALLBACK = "approval.reject"
+CHANGES_CALLBACK = "approval.request_changes"
+APPROVE_CALLBACK = "approval.approve"
+
+
+def reject_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
+    """Return the view that asks for the reason of a rejection."""
+    return _reason_modal(REJECT_CALLBACK, "Reject quote", "Reject", "Why? The requester reads this.", quote, approval)
+
+
+def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
+    """Return the view that asks for the changes required for approval."""
+    return _reason_modal(
+        CHANGES_CALLBACK, "Request changes", "Send back", "What should change? The requester reads this.", quote, approval
+    )
+
+
+def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
+    """Return the view that asks for the written reason of an approval under dual control."""
+    return _reason_modal(
+        APPROVE_CALLBACK,
+        "Approve quote",
+        "Approve",
+        f"Why, and under which incident (such as {INCIDENT_EXAMPLE})?",
+        quote,
+        approval,
+    )
+
+
+def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:
+    account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+    summary = f"*{title(quote)}* for {account}, {messages.net(quote)}, asked for by {messages.mention(approval.requested_by)}"
+    field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, multiline=True)
+    return modal(callback_id, head, submit, button_value(quote, approval), [section(summary), field])
+
+
+def parse_rejection(view_state_values: Any) -> str | None:
+    """Return the reason from a submitted view's `state.values`, or None if it is empty or longer than 500 characters."""
+    found = view_state_values
+    for key in (REASON, REASON, "value"):
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, str) or len(found) > REASON_CHARACTERS_MAX:
+        return None
+    whole = found.encode("utf-8", "ignore").decode()  # drops lone surrogates
+    lines = (messages.one_line(line) for line in whole.splitlines())
+    reason = "\n".join(line for line in lines if line)
+    return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None
+
+
+def window(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a modal that only shows blocks."""
+    return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}

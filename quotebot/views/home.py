@@ -7,27 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.queries import OPEN
 from quotebot.domain import money
-from quotebot.domain.access import Sight, may_see
+from quotebot.domain.access import Sight, Viewer, may_see
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.lifecycle import is_final
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title
+from quotebot.domain.quotes.quote import ApprovalState, Listed, Quote, QuoteState, state_words, title
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
-from quotebot.store.versions import Filter, Listed, list_quotes
+from quotebot.store.versions import Filter, list_quotes
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, context, plain, section
-from quotebot.views.button_values import ButtonValue, value_text
+from quotebot.views.blocks import ButtonValue, Json, button, context, plain, section, value_text
 from quotebot.views.buttons import deciding
-from quotebot.views.card import state_icon
+from quotebot.views.card import STATE_ICONS
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.database import Tx
-    from quotebot.domain.access import Viewer
-    from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
 
 NEW_QUOTE: Final = "home.new"  # action_id
@@ -57,8 +54,7 @@ class Home:
 def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
     """Read one user's App Home. `now` is Unix milliseconds. A listed guest is never asked for an approval."""
     user, team_id = viewer.user, viewer.team_id
-    chosen = Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL}))
-    pending = list_quotes(tx, chosen, rows=LOOKED_AT_MAX)
+    pending = list_quotes(tx, Filter(team_id, states=frozenset({QuoteState.PENDING_APPROVAL})), rows=LOOKED_AT_MAX)
     away = approval_store.delegations(tx, team_id, now)
     waiting: list[Quote] = []
     for listed in () if viewer.own_only else pending.quotes:
@@ -112,7 +108,7 @@ def _waiting(home: Home) -> list[Json]:
         effect = _effect(quote, home.margins.get(quote.quote_id, ()))
         asked = f"asked for by {messages.mention(quote.approval.requested_by)}"
         blocks += [
-            section(f"*{title(quote)}* for {_account(quote.account)}, *{_net(quote)}*, {asked}\n{effect}\n{why}"),
+            section(f"*{title(quote)}* for {_account(quote)}, *{messages.net(quote)}*, {asked}\n{effect}\n{why}"),
             {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
         ]
     if home.more_waiting:
@@ -131,23 +127,20 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
 
 
 def _row(listed: Listed) -> Json:
-    name = listed.quote_id if listed.version == 1 else f"{listed.quote_id} v{listed.version}"
     net = money.format_amount(listed.net_total, listed.currency)
-    text = f"{state_icon(listed.state)} *{name}* for {_account(listed.account)}, {net}: {state_words(listed.state)}"
-    return {**section(text), "accessory": _show(listed)}
+    return {
+        **section(f"{STATE_ICONS[listed.state]} *{title(listed)}* for {_account(listed)}, {net}: {state_words(listed.state)}"),
+        "accessory": _show(listed),
+    }
 
 
 def _show(quote: Quote | Listed) -> Json:
     return button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))
 
 
+def _account(quote: Quote | Listed) -> str:
+    return messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+
+
 def _heading(text: str) -> Json:
     return {"type": "header", "text": plain(text)}
-
-
-def _account(account: str) -> str:
-    return messages.escape(clipped(messages.one_line(account), ACCOUNT_CHARACTERS_MAX))
-
-
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain import money
-from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import QuoteState, state_words, title, utc_text
+from quotebot.domain.quotes.quote import Quote, QuoteState, state_words, title, utc_text
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
+from quotebot.views.messages import net
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.domain.pricing.engine import Pricing, PricingProblem
-    from quotebot.domain.quotes.quote import Quote
+
 
 DIFFERENCES_SHOWN_MAX = 15
 DETAIL_CHARACTERS_MAX = 200
@@ -29,9 +28,7 @@ def version_name(quote: Quote) -> str:
 def differences(before: Pricing, after: Pricing) -> str:
     """Return the differences as list items: at most 15, and a count of the others."""
     found = difference_words(before, after)
-    shown = [
-        f"• {messages.escape(clipped(messages.one_line(part), DETAIL_CHARACTERS_MAX))}" for part in found[:DIFFERENCES_SHOWN_MAX]
-    ]
+    shown = [f"• {messages.short(part, DETAIL_CHARACTERS_MAX)}" for part in found[:DIFFERENCES_SHOWN_MAX]]
     if len(found) > DIFFERENCES_SHOWN_MAX:
         shown[-1:] = [f"• and {len(found) - DIFFERENCES_SHOWN_MAX} more like these", shown[-1]]
     return "\n".join(shown) or "• nothing differs"
@@ -58,7 +55,7 @@ def cancelled(quote: Quote, actor: str) -> str:
 def finalized(quote: Quote, actor: str) -> str:
     """Notice that the version is frozen."""
     return (
-        f"{title(quote)}, {_net(quote)}, was finalized by {messages.mention(actor)}: it can be sent. "
+        f"{title(quote)}, {net(quote)}, was finalized by {messages.mention(actor)}: it can be sent. "
         "A change from here on is a new version."
     )
 
@@ -67,12 +64,13 @@ def sent(quote: Quote, actor: str) -> str:
     """Notice of the recipient that the user recorded; the bot itself sends no mail."""
     assert quote.sent is not None  # noqa: S101 -- it was just sent
     recipient = messages.escape(messages.one_line(quote.sent.recipient))
-    return f"{title(quote)}, {_net(quote)}, was sent to {recipient}, says {messages.mention(actor)}. Valid until {_until(quote)}."
+    said = f"{title(quote)}, {net(quote)}, was sent to {recipient}, says {messages.mention(actor)}."
+    return f"{said} Valid until {utc_text(quote.valid_until)}."
 
 
 def accepted(quote: Quote, actor: str) -> str:
     """Notice that the customer accepted."""
-    return f"{messages.mention(quote.requester)}: {title(quote)}, {_net(quote)}, was accepted, says {messages.mention(actor)}."
+    return f"{messages.mention(quote.requester)}: {title(quote)}, {net(quote)}, was accepted, says {messages.mention(actor)}."
 
 
 def lost(quote: Quote, actor: str) -> str:
@@ -85,13 +83,13 @@ def lost(quote: Quote, actor: str) -> str:
 
 def now(quote: Quote) -> str:
     """Reply to a change that succeeded."""
-    return f"{title(quote)} is now {state_words(quote.state)}: {_net(quote)}."
+    return f"{title(quote)} is now {state_words(quote.state)}: {net(quote)}."
 
 
 def cloned(quote: Quote, original: Quote) -> str:
     """Reply to a clone that succeeded."""
     return (
-        f"Created {title(quote)} as a copy of {version_name(original)}: {_net(quote)}. Its card is in the channel; submit it there."
+        f"Created {title(quote)} as a copy of {version_name(original)}: {net(quote)}. Its card is in the channel; submit it there."
     )
 
 
@@ -117,7 +115,7 @@ def wrong_state(quote: Quote, verb: str) -> str:
 def lapsed(quote: Quote, verb: str) -> str:
     """Refuse a command after the quote's last day, even if its state is not yet expired."""
     return (
-        f"You cannot {verb} {title(quote)}: it was valid until {_until(quote)} and has expired. Nothing was changed. "
+        f"You cannot {verb} {title(quote)}: it was valid until {utc_text(quote.valid_until)} and has expired. Nothing was changed. "
         f"`/quote clone {quote.quote_id}` makes a new quote of it."
     )
 
@@ -193,14 +191,6 @@ def _listed(head: str, problems: tuple[str, ...], outcome: str, example: str) ->
 def _with_reason(sentence: str, quote: Quote) -> str:
     reason = None if quote.closing is None else quote.closing.reason
     return sentence if reason is None else f"{sentence}\n{messages.quoted(reason)}"
-
-
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-
-
-def _until(quote: Quote) -> str:
-    return utc_text(quote.valid_until)
 
 
 _AGAIN: Final = "That is final; `/quote clone {quote_id}` makes a new quote of it."

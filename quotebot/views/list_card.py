@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
 from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import QuoteState, state_words
+from quotebot.domain.quotes.quote import Listed, QuoteState, state_words, title
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, section
-from quotebot.views.button_values import ButtonValue, read, value_text, written
-from quotebot.views.card import state_icon
+from quotebot.views.blocks import ButtonValue, Json, button, read, section, value_text, written
+from quotebot.views.card import STATE_ICONS
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:
-    from quotebot.store.versions import Listed, Page
+    from quotebot.store.versions import Page
 
 NEWER, OLDER, WHOSE, WHICH = "list.newer", "list.older", "list.whose", "list.which"  # action_ids
 ACCOUNT_CHARACTERS_MAX: Final = 40
@@ -41,7 +40,9 @@ def heading(asked: ListRequest) -> str:
         if asked.owner is None
         else f"Quotes of {messages.mention(asked.owner)}"
     )
-    which = "" if not asked.states else f", {'open' if asked.states == OPEN else ' or '.join(_names(asked))}"
+    which = (
+        "" if not asked.states else f", {'open' if asked.states == OPEN else ' or '.join(sorted(map(state_words, asked.states)))}"
+    )
     account = "" if asked.account is None else f", customers like {messages.escape(clipped(asked.account))}"
     return f"{whose}{which}{account}{'' if asked.page == 1 else f', page {asked.page}'}"
 
@@ -81,14 +82,8 @@ def _turns(page: Page, asked: ListRequest) -> list[Json]:
 
 
 def _row(quote: Listed) -> Json:
-    name = quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
-    account = messages.escape(clipped(messages.one_line(quote.account), ACCOUNT_CHARACTERS_MAX))
-    net = money.format_amount(quote.net_total, quote.currency)
-    facts = () if quote.outlined else (net, account)
-    told = (f"{state_icon(quote.state)} *{name}*", state_words(quote.state), *facts, messages.mention(quote.requester))
+    account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
+    facts = () if quote.outlined else (money.format_amount(quote.net_total, quote.currency), account)
+    told = (f"{STATE_ICONS[quote.state]} *{title(quote)}*", state_words(quote.state), *facts, messages.mention(quote.requester))
     text = " · ".join(told)
     return {**section(text), "accessory": button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))}
-
-
-def _names(asked: ListRequest) -> list[str]:
-    return sorted(state_words(state) for state in asked.states)

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.decisions import decided_words
-from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, title, utc_text
+from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.decisions import DecisionRefusal
     from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.domain.pricing.engine import Pricing, PricingProblem
-    from quotebot.domain.quotes.quote import Approval, Quote
 
 EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
 _MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")
 NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
 PROPOSED_LINES_MAX = 10
+ACCOUNT_CHARACTERS_MAX = 100
 DETAIL_CHARACTERS_MAX = 300
 AGO_SECONDS_MAX = 600  # beyond this, a message gives the date and time instead
 
@@ -41,6 +39,16 @@ def one_line(text: str) -> str:
 def escape(text: str) -> str:
     """Return text for mrkdwn: `& < >` become entities, so that typed text cannot create a mention, channel alert or link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def short(text: str, characters_max: int) -> str:
+    """Return typed text on one line, shortened and escaped."""
+    return escape(clipped(one_line(text), characters_max))
+
+
+def net(quote: Quote) -> str:
+    """Return the net total of a quote: "17,340.00 USD"."""
+    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
 
 
 def mention(user: str) -> str:
@@ -67,14 +75,12 @@ def working(ref: str) -> str:
     return f"On it: the quote's card follows in this channel. Ref {ref}"
 
 
-def being_read() -> str:
-    """Acknowledgement of a recorded message that the model is asked to extract."""
-    return "On it: I read your message and answer you here."
+# Acknowledgement of a recorded message that the model is asked to extract.
+BEING_READ = "On it: I read your message and answer you here."
 
 
-def message_answered() -> str:
-    """Result of a second answer to the same message; it is stored with the command and never posted."""
-    return "This message was answered before."
+# Result of a second answer to the same message; it is stored with the command and never posted.
+MESSAGE_ANSWERED = "This message was answered before."
 
 
 def changing(quote_id: str, ref: str) -> str:
@@ -87,9 +93,8 @@ def noted(ref: str) -> str:
     return f"On it: the answer follows here. Ref {ref}"
 
 
-def home_follows() -> str:
-    """Result of a recorded visit to the App Home; it is stored with the command and never posted."""
-    return "The Home tab is drawn anew."
+# Result of a recorded visit to the App Home; it is stored with the command and never posted.
+HOME_FOLLOWS = "The Home tab is drawn anew."
 
 
 def operation_pending(ref: str) -> str:
@@ -103,9 +108,8 @@ def retry_pending(ref: str, due_at: int | None = None) -> str:
     return f"Operation pending retry, ref {ref}{when}. It is recorded; you need not send it again."
 
 
-def nothing_recorded() -> str:
-    """Reply if the command was certainly not recorded."""
-    return "Nothing was recorded and nothing was done. Try again."
+# Reply if the command was certainly not recorded.
+NOTHING_RECORDED = "Nothing was recorded and nothing was done. Try again."
 
 
 def over_budget(per_minute: int, wait_seconds: int) -> str:
@@ -116,9 +120,8 @@ def over_budget(per_minute: int, wait_seconds: int) -> str:
     )
 
 
-def maybe_recorded() -> str:
-    """Reply if it is uncertain whether the command was recorded."""
-    return "Not sure it was recorded. Look for its card in this channel before you send it again."
+# Reply if it is uncertain whether the command was recorded.
+MAYBE_RECORDED = "Not sure it was recorded. Look for its card in this channel before you send it again."
 
 
 def discarded(ref: str) -> str:
@@ -158,35 +161,34 @@ def finished_long_ago(outcome: str | None, finished_at: int) -> str:
     return f"This was {end} on {day.day} {day:%B %Y}; its details are no longer kept. Nothing was done now."
 
 
-def help_text() -> str:
-    """Return the help text: the commands and their syntax."""
-    return "\n".join(
-        (
-            "*Quotebot prices, approves and sends quotes.*",
-            "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
-            "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
-            "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
-            "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
-            "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
-            "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
-            "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
-            "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
-            "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
-            "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
-            "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
-            "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
-            "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
-            "`/quote status c-...` says what became of a command, by the ref it was answered with.",
-            "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
-            "`/quote help` shows this. Instead of new: start, create.",
-            f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
-        )
+# Return the help text: the commands and their syntax.
+HELP_TEXT = "\n".join(
+    (
+        "*Quotebot prices, approves and sends quotes.*",
+        "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
+        "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
+        "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
+        "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
+        "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
+        "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
+        "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
+        "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
+        "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
+        "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
+        "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
+        "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
+        "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
+        "`/quote status c-...` says what became of a command, by the ref it was answered with.",
+        "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
+        "`/quote help` shows this. Instead of new: start, create.",
+        f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
     )
+)
 
 
 def created(quote: Quote) -> str:
     """Reply to a creation that succeeded."""
-    return f"Created {title(quote)} for {_account(quote)}: {_net(quote)}. Its card is in the channel; submit it there."
+    return f"Created {title(quote)} for {_account(quote)}: {net(quote)}. Its card is in the channel; submit it there."
 
 
 def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
@@ -199,28 +201,26 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
 def proposal(account: str, pricing: Pricing) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount and total."""
     lines = [
-        f"• {line.quantity:,} {escape(clipped(one_line(line.name), 60))}: {money.format_amount(line.net_amount, pricing.currency)}"
+        f"• {line.quantity:,} {short(line.name, 60)}: {money.format_amount(line.net_amount, pricing.currency)}"
         for line in pricing.lines[:PROPOSED_LINES_MAX]
     ]
     if len(pricing.lines) > PROPOSED_LINES_MAX:
         lines.append(f"• and {len(pricing.lines) - PROPOSED_LINES_MAX} more lines")
-    head = f"I understood a quote for *{escape(clipped(one_line(account), 100))}*, {pricing.term_months} months"
+    head = f"I understood a quote for *{short(account, 100)}*, {pricing.term_months} months"
     percent = money.format_percent(pricing.discount_percent)
     net = money.format_amount(pricing.net_total, pricing.currency)
     return "\n".join((f"{head}, {percent} discount:", *lines, f"*{net}* in all. Nothing was created yet. Create it?"))
 
 
-def choose_channel() -> str:
-    """Refuse a creation in a direct message."""
-    return (
-        "Nobody who approves would see a quote in here. Nothing was recorded. "
-        "Create it where the deal is discussed, or choose the channel in the form."
-    )
+# Refuse a creation in a direct message.
+CHOOSE_CHANNEL = (
+    "Nobody who approves would see a quote in here. Nothing was recorded. "
+    "Create it where the deal is discussed, or choose the channel in the form."
+)
 
 
-def by_form() -> str:
-    """Offer the form in reply to a request without any content."""
-    return "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
+# Offer the form in reply to a request without any content.
+BY_FORM = "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
 
 
 def by_command_only(quote_id: str | None) -> str:
@@ -234,14 +234,12 @@ def already_created(quote_id: str) -> str:
     return f"Already created: {quote_id}. Nothing was created now. See `/quote status {quote_id}`"
 
 
-def offer_gone() -> str:
-    """Reply if the command behind a "Create another" button has been purged."""
-    return "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
+# Reply if the command behind a "Create another" button has been purged.
+OFFER_GONE = "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
 
 
-def not_your_offer() -> str:
-    """Refuse a "Create another" button that was shown to another user."""
-    return "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
+# Refuse a "Create another" button that was shown to another user.
+NOT_YOUR_OFFER = "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
 
 
 def submitted(quote: Quote, approval: Approval) -> str:
@@ -266,11 +264,6 @@ def pricing_problem(problem: PricingProblem) -> str:
     return escape(f"{problem.message}: {problem.suggestion}")
 
 
-def refusal(refused: DecisionRefusal) -> str:
-    """Return the reason why a click had no effect. The domain's sentence already states the next step."""
-    return refused.sentence
-
-
 def stale(seen_version: int, quote: Quote) -> str:
     """Reply to a click on a card that shows an older version."""
     return (
@@ -286,14 +279,13 @@ def foreign_team(quote: Quote) -> str:
 
 def turned_away(code: str) -> str:
     """Refuse a user whom the access gate does not admit; the text does not depend on the command."""
-    if code == "not_known":
-        return (
+    return {
+        "not_known": (
             "Slack did not answer who you are, and only members of this workspace can use Quotebot. "
             "Nothing was done. Try again in a minute."
-        )
-    if code == "foreign_team":
-        return "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it."
-    return "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace."
+        ),
+        "foreign_team": "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it.",
+    }.get(code, "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace.")
 
 
 def not_seen(quote_id: str, quote: Quote | None, sight: Sight) -> str:
@@ -354,24 +346,20 @@ def history_broken(ref: str) -> str:
     )
 
 
-def unreadable_button() -> str:
-    """Reply to a button that another build wrote."""
-    return "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
+# Reply to a button that another build wrote.
+UNREADABLE_BUTTON = "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
 
 
-def unreadable_form() -> str:
-    """Error in a form that was opened by another build."""
-    return "This form is from another version of Quotebot. Nothing was recorded. Close it and open it again."
+# Error in a form that was opened by another build.
+UNREADABLE_FORM = "This form is from another version of Quotebot. Nothing was recorded. Close it and open it again."
 
 
-def form_not_opened() -> str:
-    """Reply if Slack did not open a form."""
-    return "Slack did not open the form. Nothing was changed. Click again."
+# Reply if Slack did not open a form.
+FORM_NOT_OPENED = "Slack did not open the form. Nothing was changed. Click again."
 
 
-def reason_needed() -> str:
-    """Error under the reason field of the reject form."""
-    return "Say in one sentence why, so that the requester knows what to change (at most 500 characters)."
+# Error under the reason field of the reject form.
+REASON_NEEDED = "Say in one sentence why, so that the requester knows what to change (at most 500 characters)."
 
 
 def terminal(reason: str, ref: str, quote_id: str | None) -> str:
@@ -388,7 +376,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     who = mentions(asked) if asked else "No approver is known yet"
     return (
-        f"{who}: {title(quote)} for {_account(quote)}, {_net(quote)}, needs approval by "
+        f"{who}: {title(quote)} for {_account(quote)}, {net(quote)}, needs approval by "
         f"{approver_words(approval.required_roles)} ({escape(clipped('; '.join(approval.reasons), 1_000))}). "
         f"Asked for by {mention(approval.requested_by)}. Decide with the buttons on the card above."
     )
@@ -396,7 +384,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
 
 def decided_notice(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, of the decision, its author and its time."""
-    words = f"{mention(approval.requested_by)}: {title(quote)}, {_net(quote)}, was {decided_words(approval)}."
+    words = f"{mention(approval.requested_by)}: {title(quote)}, {net(quote)}, was {decided_words(approval)}."
     if approval.state is ApprovalState.APPROVED:
         return f"{words} The PDF follows in this thread."
     if approval.decision_reason is None:
@@ -407,7 +395,7 @@ def decided_notice(quote: Quote, approval: Approval) -> str:
 def expired_notice(quote: Quote) -> str:
     """Notify the requester, in the thread, that the quote expired."""
     return (
-        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, expired: it was valid until "
+        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, expired: it was valid until "
         f"{utc_text(quote.valid_until)}. It can no longer be submitted, approved or accepted. If it is still wanted, create a new "
         "quote."
     )
@@ -416,7 +404,7 @@ def expired_notice(quote: Quote) -> str:
 def stale_notice(quote: Quote, touched_at: int) -> str:
     """Remind the requester, in the thread, of a quote that was last changed at `touched_at` (Unix ms)."""
     return (
-        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {_net(quote)}, is {state_words(quote.state)} and was "
+        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, is {state_words(quote.state)} and was "
         f"not touched since {utc_text(touched_at)}. It expires on {utc_text(quote.valid_until)}. Submit it on the card above, or "
         "let it expire."
     )
@@ -434,7 +422,7 @@ def not_reminded(quote: Quote, reason: str) -> str:
 
 def pdf_comment(quote: Quote) -> str:
     """Comment of the uploaded PDF. It names the version, because a newer one may exist by the time of the upload."""
-    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {_net(quote)}, valid until {utc_text(quote.valid_until)}."
+    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {net(quote)}, valid until {utc_text(quote.valid_until)}."
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
@@ -448,7 +436,7 @@ def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
 def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
     """Notify the requester, privately, that the quote was created but its card could not be posted."""
     return (
-        f"{title(quote)} was created ({_net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
+        f"{title(quote)} was created ({net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
         f"Invite the bot to this channel and give the ref to an operator, or see `/quote status {quote.quote_id}`."
     )
 
@@ -462,9 +450,10 @@ def card_in_direct_message(quote: Quote) -> str:
     )
 
 
-def card_withdrawn() -> str:
-    """Placeholder for a card in a channel that another organization may read: no fact, not even the quote's number."""
-    return "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
+# Placeholder for a card in a channel that another organization may read: no fact, not even the quote's number.
+CARD_WITHDRAWN = (
+    "This card is gone: another organization may read this channel now. The quote goes on in a direct message of its owner."
+)
 
 
 def sent_directly(quote: Quote, text: str) -> str:
@@ -493,16 +482,12 @@ def _is_printable(letter: str) -> bool:
     return unicodedata.category(letter) not in ("Cc", "Cs", "Cf") and letter not in _BLANKS
 
 
-def _net(quote: Quote) -> str:
-    return money.format_amount(quote.pricing.net_total, quote.pricing.currency)
-
-
 def _account(quote: Quote) -> str:
-    return escape(clipped(one_line(quote.account), 100))
+    return short(quote.account, ACCOUNT_CHARACTERS_MAX)
 
 
 def _detail(reason: str) -> str:
-    return escape(clipped(one_line(reason), DETAIL_CHARACTERS_MAX)).rstrip(".")
+    return short(reason, DETAIL_CHARACTERS_MAX).rstrip(".")
 
 
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # invisible letters and signs

@@ -9,8 +9,7 @@ from ledger.audit.anchors import write_anchor
 from quotebot.commands.approvals import DelegateApprovals
 from quotebot.commands.lifecycle import CancelQuote, FinalizeQuote, MarkSent
 from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
-from quotebot.domain.pricing.price_requests import PriceRequest
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes, PriceRequest
 from quotebot.domain.quotes.crm_fields import CrmDifference
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.execution.executor import Executor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import pytest
 
 from quotebot.commands.registry import REGISTRY
-from quotebot.handlers.access import GUEST_COMMANDS
+from quotebot.handlers.decision import GUEST_COMMANDS
 from quotebot.slack.listeners import register
 from tests.quotebot.test_access_matrix import ROWS, table
 

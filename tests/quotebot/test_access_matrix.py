@@ -21,16 +21,14 @@ from quotebot.views import (
     buttons,
     card,
     confirmations,
-    crm_fields,
     dead_letter_card,
     forms,
     home,
     list_card,
     messages,
-    modals,
     operator_messages,
 )
-from quotebot.views.button_values import ButtonValue, menu_text, value_text, written
+from quotebot.views.blocks import ButtonValue, menu_text, value_text, written
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -232,8 +230,8 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "Approve", partial(hand.pressed, buttons.APPROVE, text)
     for action_id in (buttons.REJECT, buttons.REQUEST_CHANGES, buttons.APPROVE_WITH_REASON):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
-    for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK):
-        yield "forms of an approval", partial(hand.submitted, callback, text, modals.REASON, "no")
+    for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):
+        yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
     yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
     yield "form of a new quote", partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32)
@@ -248,11 +246,11 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         row = "buttons and form of a dead letter (operators)"
         yield row, partial(hand.pressed, action_id, letter)
     yield row, partial(hand.submitted, dead_letter_card.DISCARD_FORM, letter, dead_letter_card.REASON, "no")
-    new, account = written({"c": CHANNEL}), crm_fields.block_of(CUSTOMER)
-    yield MENUS, partial(hand.sought, crm_fields.FOUND, forms.CREATE_FORM, new)
+    new, account = written({"c": CHANNEL}), forms.block_of(CUSTOMER)
+    yield MENUS, partial(hand.sought, forms.FOUND, forms.CREATE_FORM, new)
     yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER}), "")
-    yield MENUS, partial(hand.sought, crm_fields.CONTACT, forms.SEND_FORM, text, "")
-    yield MENUS, partial(hand.chose, crm_fields.FOUND, forms.CREATE_FORM, new, CUSTOMER)
+    yield MENUS, partial(hand.sought, forms.CONTACT, forms.SEND_FORM, text, "")
+    yield MENUS, partial(hand.chose, forms.FOUND, forms.CREATE_FORM, new, CUSTOMER)
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")
@@ -349,8 +347,8 @@ async def test_without_the_role_no_gesture_decides_and_each_is_audited(world: Wo
             partial(hand.pressed, buttons.APPROVE, carried),
             partial(hand.pressed_at_home, buttons.APPROVE, carried),
             *(
-                partial(hand.submitted, callback, carried, modals.REASON, "INC-1 says no")
-                for callback in (modals.REJECT_CALLBACK, modals.CHANGES_CALLBACK, modals.APPROVE_CALLBACK)
+                partial(hand.submitted, callback, carried, forms.REASON, "INC-1 says no")
+                for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK)
             ),
         ]
         for gesture in gestures:
@@ -385,7 +383,7 @@ def test_every_row_of_the_page_is_driven() -> None:
 def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
     """Compare one answer with a cell of the page."""
     refused = any(refusal in answer for refusal in REFUSALS)
-    refused = refused or ("(operators)" in row and operator_messages.not_operator() in answer and cell == "no")
+    refused = refused or ("(operators)" in row and operator_messages.NOT_OPERATOR in answer and cell == "no")
     if cell == "no":
         assert not holds_a_fact(answer), (row, answer)
         assert not re.search(r"Q-[0-9]{4}-", answer), (row, answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from quotebot.domain.extraction.remarks import PERCENT, Remark
+from quotebot.domain.extraction.remarks import Remark
 from quotebot.handlers import extraction
 from quotebot.slack import message_text
 from tests.quotebot.parts import RULES
@@ -51,7 +51,7 @@ def test_no_hostile_text_makes_an_obedient_model_exceed_a_harmless_proposal() ->
                 continue
             proposed += 1
             discount = found.extraction.discount_percent
-            remarked = Remark(PERCENT, f"{discount}", f"{discount}") in found.extraction.remarks
+            remarked = Remark("percent", f"{discount}", f"{discount}") in found.extraction.remarks
             assert discount in (None, 10) or (remarked and f"{discount}%" in plain.replace(" ", "")), (
                 text
             )  # the author wrote it themselves

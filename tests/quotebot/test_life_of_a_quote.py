@@ -15,7 +15,7 @@ from quotebot.app.installation import dead_letters
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor
 from quotebot.execution.kinds import KEEP_CLOSED_MS
 from quotebot.execution.run import KEEP_REFUSED_MS

@@ -6,17 +6,10 @@ Sentences name people as `<@U...>`, the form that every surface supports.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from quotebot.domain.approvals.people import sufficient_role
+from quotebot.domain.approvals.people import Person, sufficient_role
 from quotebot.domain.approvals.policy import LADDER
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, state_words, utc_text
-
-if TYPE_CHECKING:
-    from quotebot.domain.approvals.people import Person
-    from quotebot.domain.approvals.slots import Slot
-    from quotebot.domain.quotes.quote import Approval, Quote
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, state_words, utc_text
 
 NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
 
@@ -93,7 +86,8 @@ def slot_words(slot: Slot) -> str:
     """Return "legal: approved by <@U...> (legal) on ..." or "legal: pending" of one slot."""
     if slot.decided_at is None or slot.decided_by is None:
         return f"{slot.role}: {slot.state.value}"
-    return f"{slot.role}: {slot.state.value} by {_decider(slot)} on {utc_text(slot.decided_at)}"
+    decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
+    return f"{slot.role}: {slot.state.value} by {decider} on {utc_text(slot.decided_at)}"
 
 
 def _deciders(slots: tuple[Slot, ...]) -> str:
@@ -106,10 +100,6 @@ def _deciders(slots: tuple[Slot, ...]) -> str:
     return " and ".join(_named(by, " + ".join(held), absent) for (by, absent), held in roles.items())
 
 
-def _decider(slot: Slot) -> str:
-    return _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
-
-
 def _named(user: str | None, role: str | None, absent: str | None) -> str:
     instead = "" if absent is None else f", for <@{absent}>"
     return f"<@{user}>" if role is None else f"<@{user}> ({role}{instead})"
@@ -118,8 +108,9 @@ def _named(user: str | None, role: str | None, absent: str | None) -> str:
 def _foreign(quote: Quote, person: Person) -> DecisionRefusal | None:
     if person.team and person.team == quote.team_id and person.kind != "stranger":
         return None
-    sentence = f"Only members of the workspace that owns {quote.quote_id} can decide about it. Nothing was changed."
-    return DecisionRefusal("foreign_team", sentence)
+    return DecisionRefusal(
+        "foreign_team", f"Only members of the workspace that owns {quote.quote_id} can decide about it. Nothing was changed."
+    )
 
 
 def _not_a_member(quote: Quote, person: Person) -> DecisionRefusal | None:
@@ -127,18 +118,20 @@ def _not_a_member(quote: Quote, person: Person) -> DecisionRefusal | None:
         return None
     if person.kind == "unknown":
         return DecisionRefusal("not_known", f"{NOT_KNOWN} {quote.quote_id} stays as it is. Try again in a minute.")
-    sentence = f"Guests and bots cannot decide about {quote.quote_id}. Nothing was changed. Ask a full member who holds the role."
-    return DecisionRefusal("not_a_member", sentence)
+    return DecisionRefusal(
+        "not_a_member",
+        f"Guests and bots cannot decide about {quote.quote_id}. Nothing was changed. Ask a full member who holds the role.",
+    )
 
 
 def _stale(approval: Approval, quote: Quote) -> DecisionRefusal | None:
     if approval.quote_id == quote.quote_id and approval.quote_version == quote.version:
         return None
-    sentence = (
+    return DecisionRefusal(
+        "stale",
         f"This request was for {approval.quote_id} v{approval.quote_version}; the quote is now {quote.quote_id} v{quote.version}. "
-        "Nothing was changed. Decide on the card of the current version."
+        "Nothing was changed. Decide on the card of the current version.",
     )
-    return DecisionRefusal("stale", sentence)
 
 
 def _decided(approval: Approval, quote: Quote) -> DecisionRefusal | None:
@@ -158,8 +151,10 @@ def _decided(approval: Approval, quote: Quote) -> DecisionRefusal | None:
 def _expired(quote: Quote, received_at: int | None) -> DecisionRefusal | None:
     if received_at is None or received_at < quote.valid_until:
         return None
-    sentence = f"{quote.quote_id} expired on {utc_text(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote."
-    return DecisionRefusal("expired", sentence)
+    return DecisionRefusal(
+        "expired",
+        f"{quote.quote_id} expired on {utc_text(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote.",
+    )
 
 
 def _request_expired(approval: Approval, quote: Quote, received_at: int | None) -> DecisionRefusal | None:
@@ -171,11 +166,11 @@ def _request_expired(approval: Approval, quote: Quote, received_at: int | None) 
 
 def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal:
     when = "" if at is None else f" on {utc_text(at)}"
-    sentence = (
+    return DecisionRefusal(
+        "request_expired",
         f"The request to approve {quote.quote_id} expired{when}. Nothing was changed. "
-        f"<@{approval.requested_by}> can ask again with Submit on its card."
+        f"<@{approval.requested_by}> can ask again with Submit on its card.",
     )
-    return DecisionRefusal("request_expired", sentence)
 
 
 def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusal | None:
@@ -184,8 +179,7 @@ def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusa
     roles = " and ".join(_role_words(role) for role in approval.required_roles)
     asked = actor in (approval.requested_by, quote.requester)
     part = f"You asked for {quote.quote_id}" if asked else f"You had a part in {quote.quote_id} that nobody has approved yet"
-    sentence = f"{part}, so someone else has to decide: {roles}. The request stays open."
-    return DecisionRefusal("own_request", sentence)
+    return DecisionRefusal("own_request", f"{part}, so someone else has to decide: {roles}. The request stays open.")
 
 
 def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
@@ -254,8 +248,10 @@ def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Deci
     absent = [_absent(slot, _askers(approval, quote), person) for slot in approval.slots if slot.is_open]
     for name in absent:
         if name is not None:
-            sentence = f"You stand in for <@{name}>, but {quote.quote_id} needs your own authority: {missing}. It stays open."
-            return DecisionRefusal("delegate_scope", sentence)
+            return DecisionRefusal(
+                "delegate_scope",
+                f"You stand in for <@{name}>, but {quote.quote_id} needs your own authority: {missing}. It stays open.",
+            )
     return DecisionRefusal("missing_role", f"You do not hold the role {quote.quote_id} needs: {missing}. The request stays open.")
 
 
@@ -263,14 +259,18 @@ def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Sl
     """Refuse a person whose roles suffice for the slots `theirs` but who can decide none of them now."""
     still_open = [slot for slot in theirs if slot.is_open]
     if any(_has_decided(approval, user, _circle(slot)) for slot in still_open):
-        sentence = f"You already decided about {quote.quote_id}; a second person has to decide too: {missing}. It stays open."
-        return DecisionRefusal("second_person", sentence)
+        return DecisionRefusal(
+            "second_person",
+            f"You already decided about {quote.quote_id}; a second person has to decide too: {missing}. It stays open.",
+        )
     if still_open:
         who = ", ".join(f"<@{slot.assignee}>" for slot in still_open)
-        sentence = f"{quote.quote_id} was put to {who} personally. The request stays open until it is answered or escalated."
-        return DecisionRefusal("not_asked", sentence)
+        return DecisionRefusal(
+            "not_asked", f"{quote.quote_id} was put to {who} personally. The request stays open until it is answered or escalated."
+        )
     done = "; ".join(slot_words(slot) for slot in theirs if slot.decided_by is not None)
     if done:
-        sentence = f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."
-        return DecisionRefusal("already_decided", sentence)
+        return DecisionRefusal(
+            "already_decided", f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."
+        )
     return DecisionRefusal("not_your_turn", f"{quote.quote_id} first waits for {missing}. Nothing was changed. You are asked next.")

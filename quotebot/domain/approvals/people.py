@@ -10,7 +10,7 @@ from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from quotebot.domain.approvals.slots import Slot
+    from quotebot.domain.quotes.quote import Slot
 
     Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
 
@@ -28,10 +28,6 @@ class Delegation:
     since: int
     until: int
     reason: str | None = None
-
-    def holds_at(self, at: int) -> bool:
-        """Return whether the delegation is in force at this time (Unix ms)."""
-        return self.since <= at < self.until
 
     def overlaps(self, since: int, until: int) -> bool:
         """Return whether the two periods overlap."""
@@ -60,12 +56,6 @@ class Person:
 def roles_of(user: str, holders: Holders) -> frozenset[str]:
     """Return every role the person holds."""
     return frozenset(role for role, users in holders.items() if user in users)
-
-
-def person(user: str, team: str, roles: frozenset[str], stands_in_for: Iterable[StandIn], kind: str = "member") -> Person:
-    """Return the person; an unknown kind counts as a guest, who decides nothing."""
-    known: Kind = next((each for each in KINDS if each == kind), "guest")
-    return Person(user, team, roles, known, tuple(sorted(stands_in_for, key=lambda one: one.absent)))
 
 
 def covers(roles: frozenset[str], needed: Iterable[str]) -> bool:

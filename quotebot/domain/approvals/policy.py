@@ -1,4 +1,4 @@
-"""Approval policy of a priced quote: thresholds as data, and one pure evaluation.
+"""Approval policy of a priced quote: thresholds as data, one pure evaluation, and the parser of the policy file.
 
 A blocked quote never looks like one that needs no approval: every blocking rule also requires the top of the ladder.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
-from quotebot.domain.pricing.conversion import converted, factor
+from quotebot.domain.catalogue.reader import DocumentError, read_toml
+from quotebot.domain.pricing.conversion import Converted, converted, factor
+from quotebot.domain.pricing.price_requests import TERM_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from quotebot.domain.pricing.conversion import Converted
     from quotebot.domain.pricing.engine import Pricing
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
@@ -125,7 +127,11 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
     """
     worth = factor(pricing, policy.currency)
     if worth is None:
-        return _decision([_Hit(_TOP, _no_rate(pricing, policy), blocks=True)], policy)
+        no_rate = (
+            f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no "
+            "rule compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
+        )
+        return _decision([_Hit(_TOP, no_rate, blocks=True)], policy)
     return replace(
         _decision(
             [
@@ -145,13 +151,6 @@ def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
     return pricing.net_total > money.multiply(limit, worth)
 
 
-def _no_rate(pricing: Pricing, policy: ApprovalPolicy) -> str:
-    return (
-        f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no rule "
-        "compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
-    )
-
-
 def sufficient_roles(required: str) -> tuple[str, ...]:
     """Return the roles with the authority of `required`, lowest first; only an orthogonal role itself satisfies it."""
     if required in LADDER:
@@ -161,7 +160,9 @@ def sufficient_roles(required: str) -> tuple[str, ...]:
 
 def _decision(hits: list[_Hit], policy: ApprovalPolicy) -> PolicyDecision:
     needs = [*_commercial(hits, full_ladder=policy.full_ladder), *_orthogonal(hits)]
-    needs += [need for need in _alternatives(hits) if not any(_covers(kept, need) for kept in needs)]
+    chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
+    choices = dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
+    needs += [need for need in choices if not any(_covers(kept, need) for kept in needs)]
     if policy.order == "sequential":
         needs = [replace(need, stage=stage) for stage, need in enumerate(needs, start=1)]
     return PolicyDecision(
@@ -194,11 +195,6 @@ def _orthogonal(hits: list[_Hit]) -> Iterator[Need]:
         if naming:
             dual = any(rule.dual_control and not {rule.role, *rule.more} & set(LADDER) for rule in naming)
             yield Need((role,), _people(naming, role), dual_control=dual)
-
-
-def _alternatives(hits: list[_Hit]) -> Iterator[Need]:
-    chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
-    yield from dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
 
 
 def _offers_a_choice(rule: Threshold) -> bool:
@@ -285,3 +281,161 @@ def family_totals(pricing: Pricing) -> dict[str, tuple[Decimal, Decimal]]:
         net = money.total(tuple(line.net_amount for line in lines), pricing.currency)
         found[family] = (net, money.total(tuple(line.cost_amount for line in lines), pricing.currency))
     return found
+
+
+ROLES = (*LADDER, *ORTHOGONAL)
+HOURS_MAX = 24 * 365
+
+
+class PolicyError(ValueError):
+    """The policy text is invalid; the message names the place and the remedy."""
+
+
+def parse_policy(toml_text: str) -> ApprovalPolicy:
+    """Build a policy from TOML. Raises PolicyError naming the first invalid place."""
+    try:
+        data = read_toml(toml_text)
+    except DocumentError as error:
+        raise PolicyError(f"the policy is not valid TOML: {error}") from error
+    currency = _text(data, "currency")
+    try:
+        money.exponent(currency)
+    except ValueError as error:
+        raise PolicyError(f"currency: {error}") from error
+    discount, totals, margins = (_table(data, key) for key in ("discount", "total", "margin"))
+    rungs = _ascending(discount, "discount", "percent")
+    blocked_over = _number(discount.get("blocked_over"), "discount.blocked_over")
+    if rungs and blocked_over < rungs[-1].limit:
+        raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
+    legal, other = _terms(data.get("terms", {}))
+    return ApprovalPolicy(
+        name=_text(data, "name"),
+        version=_text(data, "version"),
+        currency=currency,
+        discount_blocked_over=blocked_over,
+        discount_over=rungs,
+        total_over=_ascending(totals, "total", "amount"),
+        margin_under={family: _floor(row, f"margin.{family}") for family, row in margins.items()},
+        legal_terms=legal,
+        other_terms=other,
+        **_routing(data.get("routing", {})),
+    )
+
+
+def _floor(row: Any, place: str) -> Threshold:
+    floor = _threshold(row, place, "under")
+    if floor.limit > HUNDRED:
+        raise PolicyError(f"{place}.under: no margin is over 100 %, so nothing could ever meet this floor")
+    return floor
+
+
+def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Read the optional [terms] table: the terms that also need legal, and the other permitted terms."""
+    if not isinstance(table, dict) or not set(table) <= {"legal", "other"}:
+        raise PolicyError("terms: may only have legal and other")
+    legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
+    if both := legal & other:
+        raise PolicyError(f"terms.other: {min(both)} needs legal already; keep it in one list")
+    return legal, other
+
+
+def _names(names: Any, place: str) -> frozenset[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) and TERM_NAME.fullmatch(name) for name in names):
+        raise PolicyError(f"{place}: must be a list of the names of terms, such as liability_cap")
+    return frozenset(names)
+
+
+def _routing(table: Any) -> dict[str, Any]:
+    """Read the optional [routing] table: full_ladder, order, remind_hours, escalate_hours, expire_hours."""
+    known = {"full_ladder", "order", "remind_hours", "escalate_hours", "expire_hours"}
+    if not isinstance(table, dict) or not set(table) <= known:
+        raise PolicyError(f"routing: may only have {', '.join(sorted(known))}")
+    full_ladder, order = table.get("full_ladder", False), table.get("order", "parallel")
+    if not isinstance(full_ladder, bool):
+        raise PolicyError(f"routing.full_ladder: {full_ladder!r} must be true or false")
+    if order not in ("parallel", "sequential"):
+        raise PolicyError(f"routing.order: {order!r} must be parallel or sequential")
+    hours = {name: _hours(table, name, default // HOUR_MS) for name, default in _TIMES.items()}
+    if not hours["remind_hours"] < hours["escalate_hours"] < hours["expire_hours"]:
+        raise PolicyError("routing: remind_hours must be less than escalate_hours, and that less than expire_hours")
+    return {"full_ladder": full_ladder, "order": order, "timing": Timing(*(hours[name] * HOUR_MS for name in _TIMES))}
+
+
+_TIMES = {"remind_hours": Timing().remind_ms, "escalate_hours": Timing().escalate_ms, "expire_hours": Timing().expire_ms}
+
+
+def _hours(table: dict[str, Any], name: str, default: int) -> int:
+    value = table.get(name, default)
+    if type(value) is not int or not 1 <= value <= HOURS_MAX:
+        raise PolicyError(f"routing.{name}: {value!r} must be a whole number of hours from 1 to {HOURS_MAX:,}")
+    return value
+
+
+def _ascending(table: dict[str, Any], place: str, key: str) -> tuple[Threshold, ...]:
+    rows = table.get("over")
+    if not isinstance(rows, list):
+        raise PolicyError(f"{place}.over: must be a list of {{ {key}, role }}")
+    found = tuple(_threshold(row, f"{place}.over[{number}]", key) for number, row in enumerate(rows, start=1))
+    for number, (low, high) in enumerate(pairwise(found), start=2):
+        if not low.limit < high.limit:
+            raise PolicyError(f"{place}.over[{number}].{key}: must be larger than the row before it")
+        if low.role in LADDER and high.role in LADDER and LADDER.index(low.role) > LADDER.index(high.role):
+            raise PolicyError(f"{place}.over[{number}].role: a larger {key} must not need a lower role")
+    return found
+
+
+def _threshold(row: Any, place: str, key: str) -> Threshold:
+    """Read { <key>, role } or { <key>, roles, roles_needed }; both may have people and dual_control."""
+    if not isinstance(row, dict) or key not in row or not set(row) <= {key, *_ROUTES} or ("role" in row) == ("roles" in row):
+        raise PolicyError(f"{place}: must be {{ {key}, role }}; roles, roles_needed, people and dual_control are possible too")
+    roles = row.get("roles", [row.get("role")])
+    if not isinstance(roles, list) or not roles or len(set(map(str, roles))) != len(roles):
+        raise PolicyError(f"{place}.roles: must be a list of different roles")
+    for role in roles:
+        if role not in ROLES:
+            raise PolicyError(f"{place}.role: {role!r} must be one of {', '.join(ROLES)}")
+    dual_control = row.get("dual_control", False)
+    if not isinstance(dual_control, bool):
+        raise PolicyError(f"{place}.dual_control: {dual_control!r} must be true or false")
+    return Threshold(
+        limit=_number(row[key], f"{place}.{key}"),
+        role=roles[0],
+        more=tuple(roles[1:]),
+        roles_needed=_any_or_all(row, "roles_needed", "all", place),
+        people=_any_or_all(row, "people", "any", place),
+        dual_control=dual_control,
+    )
+
+
+_ROUTES = frozenset({"role", "roles", "roles_needed", "people", "dual_control"})
+
+
+def _any_or_all(row: dict[str, Any], key: str, default: Literal["any", "all"], place: str) -> Literal["any", "all"]:
+    value = row.get(key, default)
+    if value not in ("any", "all"):
+        raise PolicyError(f'{place}.{key}: {value!r} must be "any" or "all"')
+    return "any" if value == "any" else "all"
+
+
+def _number(value: Any, place: str) -> Decimal:
+    try:
+        number = money.exact(value)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{place}: {value!r} must be a number") from error
+    if number < 0:
+        raise PolicyError(f"{place}: {value!r} must not be negative")
+    return number
+
+
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    table = data.get(key)
+    if not isinstance(table, dict):
+        raise PolicyError(f"{key}: a [{key}] table is needed")
+    return table
+
+
+def _text(data: dict[str, Any], key: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise PolicyError(f"{key}: {value!r} must be a non-empty text")
+    return value

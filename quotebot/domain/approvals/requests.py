@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from quotebot.domain.approvals.people import higher_with_holders
-from quotebot.domain.approvals.slots import UNDECIDED, Slot, SlotState
-from quotebot.domain.quotes.quote import Approval, ApprovalState
+from quotebot.domain.quotes.quote import UNDECIDED, Approval, ApprovalState, Quote, Slot, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.decisions import Mandate
     from quotebot.domain.approvals.people import Holders
     from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
-    from quotebot.domain.quotes.quote import Quote
 
 DUAL = 2  # people required by a dual-control need
 Answer = Literal["approve", "reject", "request_changes"]

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.approvals.people import roles_of, sufficient_role
-from quotebot.domain.approvals.policy import HUNDRED, family_totals, sufficient_roles
-from quotebot.domain.approvals.slots import Slot, SlotState
-from quotebot.domain.quotes.quote import Approval, ApprovalState
+from quotebot.domain.approvals.policy import HUNDRED, Need, PolicyDecision, family_totals, sufficient_roles
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, Slot, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quotebot.domain.approvals.people import Holders
-    from quotebot.domain.approvals.policy import Need, PolicyDecision
     from quotebot.domain.pricing.engine import Pricing
     from quotebot.domain.pricing.priced import PricedLine
-    from quotebot.domain.quotes.quote import Quote
 
     LineKey = tuple[str | None, str, str, tuple[tuple[str, str], ...]]
 
@@ -34,18 +31,6 @@ class EarlierApproval:
     approval: Approval
     pricing: Pricing
     valid_until: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReuseRules:
-    """Present conditions for reuse: role holders, people who are no longer full members, and the value that must remain.
-
-    `tolerance_percent` is the share of each line and of the total that a change must keep.
-    """
-
-    holders: Holders
-    gone: frozenset[str] = frozenset()
-    tolerance_percent: Decimal = TOLERANCE_PERCENT
 
 
 def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
@@ -63,12 +48,17 @@ def reused(
     quote: Quote,
     policy: PolicyDecision,
     earlier: EarlierApproval,
-    rules: ReuseRules,
+    holders: Holders,
     *,
     asked_by: str,
     at: int,
+    gone: frozenset[str] = frozenset(),
+    tolerance_percent: Decimal = TOLERANCE_PERCENT,
 ) -> Approval | None:
     """Return an approval of `quote` based on the `earlier` one, or None when a new approval is required.
+
+    `holders` are the present role holders, `gone` the people who are no longer full members; `tolerance_percent` is the share of
+    each line and of the total that a change must keep.
 
     A new one is required if anything is worse than the version that people approved, if that version's offer has ended, if a role
     is required that did not decide then, if a decider lost the role or left, and if a decider is the requester or a maker.
@@ -77,15 +67,15 @@ def reused(
     if approval.state is not ApprovalState.APPROVED or not approval.slots or approval.earlier is not None:
         return None
     people = {user for slot in approval.slots for user in (slot.decided_by, slot.on_behalf_of) if user is not None}
-    if people & {asked_by, *quote.makers} or people & rules.gone or at >= earlier.valid_until:
+    if people & {asked_by, *quote.makers} or people & gone or at >= earlier.valid_until:
         return None
-    if policy.blocked or got_worse(earlier.pricing, quote.pricing, rules.tolerance_percent):
+    if policy.blocked or got_worse(earlier.pricing, quote.pricing, tolerance_percent):
         return None
     left = list(approval.slots)
     slots: list[Slot] = []
     for need in policy.needs:
         found = _decided_then(need, left)
-        if not found or not all(_still_held(need, slot, rules.holders) for slot in found):
+        if not found or not all(_still_held(need, slot, holders) for slot in found):
             return None
         left = [slot for slot in left if slot not in found]
         slots += [replace(slot, roles=need.roles, asked=need.roles, stage=need.stage, assignee=None) for slot in found]
@@ -126,16 +116,14 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
     if after.currency != before.currency:
         yield "currency"
         return
-    if after.deepest_discount_percent > before.deepest_discount_percent:
-        yield "discount"
-    if after.net_total > before.net_total:
-        yield "total"
-    if _keeps_too_little(before.net_total, after.net_total, tolerance_percent):
-        yield "committed value"
-    if after.term_months < before.term_months:
-        yield "term"
-    if set(after.terms) - set(before.terms):
-        yield "special terms"
+    dimensions = {
+        "discount": after.deepest_discount_percent > before.deepest_discount_percent,
+        "total": after.net_total > before.net_total,
+        "committed value": _keeps_too_little(before.net_total, after.net_total, tolerance_percent),
+        "term": after.term_months < before.term_months,
+        "special terms": bool(set(after.terms) - set(before.terms)),
+    }
+    yield from (name for name, is_worse in dimensions.items() if is_worse)
     yield from _worse_lines(before, after, tolerance_percent)
     then = family_totals(before)
     for family, (net, cost) in family_totals(after).items():
@@ -155,12 +143,12 @@ def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) ->
         if lines is None:
             yield f"{name} removed"
             continue
-        if {line.tier for line in lines} != {line.tier for line in lines_then}:
-            yield f"price tier of {name}"
-        if max(line.requested_percent for line in lines) > max(line.requested_percent for line in lines_then):
-            yield f"discount of {name}"
-        if _keeps_too_little(_net(lines_then, before), _net(lines, after), tolerance_percent):
-            yield f"value of {name}"
+        dimensions = {
+            "price tier": {line.tier for line in lines} != {line.tier for line in lines_then},
+            "discount": max(line.requested_percent for line in lines) > max(line.requested_percent for line in lines_then),
+            "value": _keeps_too_little(_net(lines_then, before), _net(lines, after), tolerance_percent),
+        }
+        yield from (f"{dimension} of {name}" for dimension, is_worse in dimensions.items() if is_worse)
 
 
 def _by_product(pricing: Pricing) -> dict[LineKey, list[PricedLine]]:

@@ -23,7 +23,6 @@ PRODUCTS_MAX = 10_000
 COMPONENTS_MAX = 50
 ATTRIBUTES_MAX = 20
 COMPONENT_QUANTITY_MAX = 10_000
-HUNDRED = Decimal(100)
 KINDS = ("simple", "configurable", "bundle")
 BILLINGS = ("recurring", "one_time")
 PRODUCT_KEYS = (
@@ -127,18 +126,14 @@ def read_catalogue(table: Table) -> Catalogue:
             row.report(f"{product.sku!r} is there twice; a sku names one product", "give it another sku", "sku")
             continue
         products[product.sku] = product
-        _claim_names(row, product, aliases)
+        for name in (product.sku, product.name, *product.aliases):
+            owner = aliases.setdefault(fold(name), product.sku) if name else product.sku
+            if owner != product.sku:
+                row.report(f"the name {name!r} already means {owner!r}; a name means one product", "choose another name", "name")
         rows.append((row, product))
     for row, product in rows:
         _check_components(row, product, products)
     return Catalogue(products, aliases)
-
-
-def _claim_names(row: Table, product: Product, aliases: dict[str, str]) -> None:
-    for name in (product.sku, product.name, *product.aliases):
-        owner = aliases.setdefault(fold(name), product.sku) if name else product.sku
-        if owner != product.sku:
-            row.report(f"the name {name!r} already means {owner!r}; a name means one product", "choose another name", "name")
 
 
 def _product(row: Table) -> Product:
@@ -166,7 +161,7 @@ def _product(row: Table) -> Product:
         active=row.flag("active", default=True),
         attributes=() if bundle else _attributes(row, needed=kind == "configurable"),
         components=_components(row) if bundle else (),
-        bundle_discount_percent=row.amount("bundle_discount_percent", Decimal(0), most=HUNDRED, decimals=2)
+        bundle_discount_percent=row.amount("bundle_discount_percent", Decimal(0), most=Decimal(100), decimals=2)
         if bundle
         else Decimal(0),
         tax_category=family if bundle or "tax_category" not in row.entries else row.text("tax_category"),

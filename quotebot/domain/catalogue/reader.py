@@ -1,17 +1,22 @@
 """Reader of plain documents (mappings and lists from TOML, YAML or JSON) that collects every problem with its place.
 
+The parsers of TOML and JSON limit the depth of a document and the size of its numbers.
+
 A reader never raises for invalid data: it records the problem and continues with a harmless value, so that one pass finds
 all problems. The caller must discard the result if there is a problem.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from quotebot.domain import money
 
@@ -19,7 +24,6 @@ TEXT_CHARACTERS_MAX = 80
 SHOWN_CHARACTERS_MAX = 60
 PRICE_MAX = Decimal("1e9")
 DECIMALS_MAX = 6
-ZERO = Decimal(0)
 Path = tuple[str | int, ...]  # keys and 0-based indices from the top of the document
 
 
@@ -99,12 +103,12 @@ class Table:
             number = money.exact(value)
         except (TypeError, ValueError):
             self.report(f"{shown(value)} must be an amount", 'write e.g. 10 or "0.40", never a binary float', key)
-            return ZERO
+            return Decimal(0)
         if not 0 <= number <= most or len(money.trimmed(number).partition(".")[2]) > decimals:
             self.report(
                 f"{shown(value)} must be between 0 and {most:,f} with at most {decimals} decimals", "correct the amount", key
             )
-            return ZERO
+            return Decimal(0)
         return number
 
     def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:
@@ -137,6 +141,13 @@ class Table:
         except (TypeError, ValueError):
             self.report(f"{shown(value)} must be a date", "write e.g. 2026-11-21", key)
             return None
+
+    def validity(self) -> Validity:
+        """Return the period from `valid_from` to `valid_until`."""
+        validity = Validity(self.day("valid_from"), self.day("valid_until"))
+        if not validity.overlaps(validity):
+            self.report("valid_until is before valid_from", "swap the two days", "valid_until")
+        return validity
 
     def currency(self, key: str) -> str:
         """Return an ISO 4217 code; "USD" if the value is invalid."""
@@ -173,3 +184,116 @@ class Table:
             else:
                 self.report(f"{shown(row)} must be a table", "write its keys and values", key, index)
         return found
+
+
+VALIDITY_KEYS = ("valid_from", "valid_until")
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Validity period that includes both days; None leaves that side open."""
+
+    valid_from: date | None = None
+    valid_until: date | None = None
+
+    def covers(self, day: date | None) -> bool:
+        """Return whether the period includes `day`. Without a day only an unlimited period matches."""
+        if day is None:
+            return self.valid_from is None and self.valid_until is None
+        return (self.valid_from is None or self.valid_from <= day) and (self.valid_until is None or day <= self.valid_until)
+
+    def overlaps(self, other: Validity) -> bool:
+        """Return whether the two periods share a day."""
+        return (self.valid_from or date.min) <= (other.valid_until or date.max) and (other.valid_from or date.min) <= (
+            self.valid_until or date.max
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return the period in the form of a ruleset document, without open sides."""
+        days = {"valid_from": self.valid_from, "valid_until": self.valid_until}
+        return {name: day.isoformat() for name, day in days.items() if day is not None}
+
+
+ALWAYS = Validity()
+
+
+LEVELS_MAX: Final = 50
+NUMBER_BITS_MAX: Final = 256
+EXPONENT_MAX: Final = 60
+# A dotted key with many parts, for which tomllib takes quadratic time. Each match attempt begins at the start of a part.
+_DOTTED: Final = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{LEVELS_MAX}}}", re.ASCII)
+
+
+class DocumentError(ValueError):
+    """The text cannot be parsed; the message gives the reason and, if known, the place."""
+
+
+def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
+    """Parse a TOML document. Raises DocumentError, also for one that is nested too deeply."""
+    if _DOTTED.search(text):
+        raise too_deep()
+    document: dict[str, Any] = _read(lambda: tomllib.loads(text, parse_float=parse_float))
+    return document
+
+
+def read_json(text: str) -> Any:
+    """Parse a JSON document with exact numbers and unique keys. Raises DocumentError, also for one nested too deeply."""
+    return _read(lambda: json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_once_each))
+
+
+def too_deep() -> DocumentError:
+    """Return the error of a document that is nested too deeply."""
+    return DocumentError(f"it is nested deeper than {LEVELS_MAX} levels")
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Return whether mappings and lists are nested deeper than `levels`. Linear, without recursion."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> list[Any]:
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [child for child in held if isinstance(child, dict | list)]
+
+
+def _read(parse: Callable[[], Any]) -> Any:
+    """Return what `parse` returns. Raises DocumentError if it fails or the document exceeds the limits."""
+    try:
+        document = parse()
+    except RecursionError as error:
+        raise too_deep() from error
+    except (ValueError, ArithmeticError) as error:
+        too_large = isinstance(error, ArithmeticError) or "integer string" in str(error)
+        raise DocumentError("a number is too large" if too_large else str(error)) from error
+    if is_deeper(document, LEVELS_MAX):
+        raise too_deep()
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, int) and value.bit_length() > NUMBER_BITS_MAX:
+            raise DocumentError(f"a whole number has more than {NUMBER_BITS_MAX} bits")
+        elif isinstance(value, Decimal) and value.is_finite() and value and abs(value.adjusted()) > EXPONENT_MAX:
+            raise DocumentError(f"the number {value} is not between 1e-{EXPONENT_MAX} and 1e{EXPONENT_MAX}")
+    return document
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:60]!r} is there twice in one object")
+        found[key] = value
+    return found

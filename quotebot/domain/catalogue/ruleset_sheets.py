@@ -14,14 +14,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue import sheets
-from quotebot.domain.catalogue.rulesets import canonical_ruleset
+from quotebot.domain.catalogue.rulesets import Ruleset, canonical_ruleset
 from quotebot.domain.catalogue.sheets import SheetProblem, SheetRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from quotebot.domain.catalogue.reader import RulesetProblem
-    from quotebot.domain.catalogue.rulesets import Ruleset
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "products": (
@@ -266,7 +265,10 @@ def _price(done: Edited, group: list[SheetRow], path: Path) -> Entry:
     first = group[0]
     if len(group) == 1 and "from" not in first.cells and first.cells.get("kind") not in TIERED:
         return _entry(first, done.problems, without=("book",))
-    tiers = sorted(((_value(row, "from", done.problems) if "from" in row.cells else "0", row) for row in group), key=_start)
+    tiers = sorted(
+        ((_value(row, "from", done.problems) if "from" in row.cells else "0", row) for row in group),
+        key=lambda tier: (Decimal(tier[0]), tier[1].line),
+    )
     for number, (_, row) in enumerate(tiers):
         done.places[(*path, "tiers", number)] = (row, None)
         for name in ("kind", "surcharges"):
@@ -275,10 +277,6 @@ def _price(done: Edited, group: list[SheetRow], path: Path) -> Entry:
     prices = [{"price": _value(row, "price", done.problems)} if "price" in row.cells else {} for _, row in tiers]
     rest = _entry(first, done.problems, without=("book", "from", "price"))
     return {**rest, "tiers": [{"from": start, **price} for (start, _), price in zip(tiers, prices, strict=True)]}
-
-
-def _start(tier: tuple[str, SheetRow]) -> tuple[Decimal, int]:
-    return Decimal(tier[0]), tier[1].line
 
 
 _APPLY: Final[Mapping[str, Callable[[Edited, list[SheetRow]], None]]] = {

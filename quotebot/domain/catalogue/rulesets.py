@@ -1,26 +1,31 @@
 """Ruleset: all inputs of a price besides the request, read from one plain document, with one canonical form and one hash.
 
+It also compares two rulesets, field by field, and lints one, for review before activation.
+
 The document consists of mappings and lists from TOML, YAML or JSON; amounts are text or exact numbers. It is validated completely
 when it is read, so that ambiguous prices are found before a quote uses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ledger import keys
+from quotebot.domain import money
 from quotebot.domain.catalogue.catalogue import Catalogue, read_catalogue
-from quotebot.domain.catalogue.documents import DocumentError, read_json, read_toml
-from quotebot.domain.catalogue.reader import RulesetProblem, Table
+from quotebot.domain.catalogue.reader import DocumentError, RulesetProblem, Table, read_json, read_toml
 from quotebot.domain.pricing.constraints import Constraint, read_constraints
-from quotebot.domain.pricing.price_books import PriceBook, read_books
+from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, read_books
+from quotebot.domain.pricing.price_kinds import Flat, Tiered
 from quotebot.domain.pricing.priced import LARGEST_REMAINDER, PER_LINE
 from quotebot.domain.pricing.taxes import Rate, Tax, read_rates, read_taxes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from decimal import Decimal
+
 
 DOCUMENT_SCHEMA = 1
 HEADER_RULES = (LARGEST_REMAINDER, PER_LINE)
@@ -84,8 +89,7 @@ def parse_ruleset(document: object) -> Ruleset:
     }
     if problems:
         raise RulesetError(problems)
-    unsigned = Ruleset(**parts, hash="")
-    return Ruleset(**parts, hash=ruleset_hash(unsigned))
+    return Ruleset(**parts, hash=ruleset_hash(Ruleset(**parts, hash="")))
 
 
 def parse_ruleset_toml(text: str) -> Ruleset:
@@ -141,3 +145,148 @@ def ruleset_hash(ruleset: Ruleset) -> str:
 def _order(document: dict[str, object]) -> bytes:
     row: Any = document
     return keys.canonical_json(row)
+
+
+Entry = dict[str, Any]
+
+# the lists of a document, and the fields that identify a row
+ROW_KEYS = {
+    "products": ("sku",),
+    "price_books": ("name",),
+    "constraints": ("kind", "sku", "other", "attribute", "choice", "then_attribute"),
+    "taxes": ("region", "category", "valid_from", "valid_until"),
+    "rates": ("base", "currency", "on"),
+}
+HEAD_FIELDS = ("name", "version", "currency", "rounding", "header_discount")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. `key` names the row, `field` the changed field; `old` and `new` are display texts, None if absent."""
+
+    kind: Literal["added", "removed", "changed"]
+    table: str  # "ruleset", "products", "price_books", "prices", "constraints", "taxes", "rates"
+    key: str
+    field: str
+    old: str | None
+    new: str | None
+
+
+def ruleset_changes(before: Ruleset, after: Ruleset) -> tuple[Change, ...]:
+    """Return every difference in a fixed order; empty for equal rulesets."""
+    old: Any = canonical_ruleset(before)
+    new: Any = canonical_ruleset(after)
+    found = list(_fields("ruleset", "", {name: old[name] for name in HEAD_FIELDS}, {name: new[name] for name in HEAD_FIELDS}))
+    for table, names in ROW_KEYS.items():
+        found += _rows(table, _keyed(old[table], names), _keyed(new[table], names))
+        if table == "price_books":
+            found += _rows("prices", _prices(old[table]), _prices(new[table]))
+    return tuple(found)
+
+
+def _keyed(rows: list[Entry], names: tuple[str, ...]) -> dict[str, Entry]:
+    keyed: dict[str, Entry] = {}
+    for row in rows:
+        key = " ".join(str(row[name]) for name in names if row.get(name) not in (None, ""))
+        while key in keyed:  # one product may have several rules of a kind, each with its own numbers
+            key += " +"
+        keyed[key] = {name: value for name, value in row.items() if name != "prices"}
+    return keyed
+
+
+def _prices(books: list[Entry]) -> dict[str, Entry]:
+    """Return each book's prices as one row per product, so that the parts of a price stay together."""
+    return {f"{book['name']} / {row['sku']}": {"price": price_words(row)} for book in books for row in book["prices"]}
+
+
+def price_words(row: Mapping[str, Any]) -> str:
+    """Return the display text of one entry of a price book, e.g. "range 1: 10, 50: 8"."""
+    match row["kind"]:
+        case "flat":
+            said = str(row["price"])
+        case "formula":
+            inputs = ", ".join(f"{name} = {value}" for name, value in row["inputs"].items())
+            said = f"{row['formula']}{f' with {inputs}' if inputs else ''}"
+        case "percent":
+            said = f"{row['percent']} % of {', '.join(row['of']) or 'everything'} ({row['basis']})"
+        case mode:
+            tiers = ", ".join(f"{tier['from']}: {tier['price']}" for tier in row["tiers"])
+            said = f"{mode} {tiers}"
+    extra = ", ".join(f"{each['attribute']} = {each['choice']}: +{each['amount']}" for each in row.get("surcharges", ()))
+    return f"{said}; {extra}" if extra else said
+
+
+def _rows(table: str, old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[Change]:
+    for key in sorted({*old, *new}):
+        if key not in new:
+            yield Change("removed", table, key, "", _whole(old[key]), None)
+        elif key not in old:
+            yield Change("added", table, key, "", None, _whole(new[key]))
+        else:
+            yield from _fields(table, key, old[key], new[key])
+
+
+def _fields(table: str, key: str, old: Entry, new: Entry) -> Iterator[Change]:
+    for name in dict.fromkeys((*old, *new)):
+        if old.get(name) != new.get(name):
+            yield Change("changed", table, key, name, _shown(old.get(name)), _shown(new.get(name)))
+
+
+def _whole(row: Entry) -> str:
+    if set(row) == {"price"}:
+        return str(row["price"])
+    return ", ".join(f"{name} {_shown(value)}" for name, value in row.items() if value not in ([], None))
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def lint(ruleset: Ruleset) -> tuple[str, ...]:
+    """Return every finding as one sentence, in a fixed order; empty without findings."""
+    return (*_unpriced(ruleset), *_unsold_components(ruleset), *_below_cost(ruleset), *_unconvertible(ruleset))
+
+
+def _unpriced(ruleset: Ruleset) -> Iterator[str]:
+    priced = {sku for book in ruleset.books for sku in book.prices}
+    for sku, product in sorted(ruleset.catalogue.products.items()):
+        if product.active and product.kind != "bundle" and sku not in priced:
+            yield f"{sku} is on sale but has no price in any book"
+
+
+def _unsold_components(ruleset: Ruleset) -> Iterator[str]:
+    products = ruleset.catalogue.products
+    for sku, product in sorted(products.items()):
+        for component in product.components:
+            if product.active and not products[component.sku].active:
+                yield f"{sku} is on sale but holds {component.sku}, which is not"
+
+
+def _below_cost(ruleset: Ruleset) -> Iterator[str]:
+    for book in sorted(ruleset.books, key=lambda row: row.name):
+        for sku, entry in sorted(book.prices.items()):
+            lowest, cost = _lowest(entry), ruleset.catalogue.products[sku].cost
+            if book.currency == ruleset.currency and lowest is not None and lowest < cost:
+                yield f"{sku} is sold at {money.trimmed(lowest)} in {book.name}, below its cost of {money.trimmed(cost)}"
+
+
+def _lowest(entry: PriceEntry) -> Decimal | None:
+    """Return the lowest unit price if the entry states one; None for other kinds of price."""
+    if isinstance(entry.kind, Flat):
+        return entry.kind.price
+    if isinstance(entry.kind, Tiered) and entry.kind.kind != "block":
+        return min(tier.price for tier in entry.kind.tiers)
+    return None
+
+
+def _unconvertible(ruleset: Ruleset) -> Iterator[str]:
+    known = {(rate.base, rate.currency) for rate in ruleset.rates}
+    for book in sorted(ruleset.books, key=lambda row: row.name):
+        for currency in sorted({book.currency, *book.converts_to}):
+            for base in sorted({book.currency, ruleset.currency} - {currency}):
+                if (base, currency) not in known:
+                    yield f"{book.name} serves {currency}, but there is no rate from {base}: nothing can be quoted in it"

@@ -88,8 +88,9 @@ def read_sheet(
 
 def _decoded(file: str, data: bytes, problems: list[SheetProblem]) -> str | None:
     if len(data) > BYTES_MAX:
-        message = f"the file has {len(data):,} bytes; at most {BYTES_MAX:,} are read"
-        problems.append(SheetProblem(file, None, None, None, message, "split it"))
+        problems.append(
+            SheetProblem(file, None, None, None, f"the file has {len(data):,} bytes; at most {BYTES_MAX:,} are read", "split it")
+        )
         return None
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in data:
         problems.append(SheetProblem(file, None, None, None, "the file is UTF-16, or no text at all", 'save it as "CSV UTF-8"'))
@@ -138,8 +139,16 @@ def _good_header(
     before = len(problems)
     known = ", ".join(columns)
     if len(header) > COLUMNS_MAX:
-        message = f"the header has {len(header):,} columns; at most {COLUMNS_MAX} are read"
-        problems.append(SheetProblem(file, line, None, None, message, f"keep the known ones: {known}"))
+        problems.append(
+            SheetProblem(
+                file,
+                line,
+                None,
+                None,
+                f"the header has {len(header):,} columns; at most {COLUMNS_MAX} are read",
+                f"keep the known ones: {known}",
+            )
+        )
         return False
     for number, name in enumerate(header):
         if name in header[:number]:
@@ -169,8 +178,16 @@ def _rows(
             problems.append(SheetProblem(file, line, None, None, f"more than {ROWS_MAX:,} rows", "split the file"))
             return
         if any(cells[len(header) :]):
-            message = f"{len(cells)} cells under {len(header)} columns, separated by {NAMES[separator]}"
-            problems.append(SheetProblem(file, line, None, None, message, "put a value with a separator in it in quotes"))
+            problems.append(
+                SheetProblem(
+                    file,
+                    line,
+                    None,
+                    None,
+                    f"{len(cells)} cells under {len(header)} columns, separated by {NAMES[separator]}",
+                    "put a value with a separator in it in quotes",
+                )
+            )
             continue
         named = zip(header, cells, strict=False)  # a row may have fewer cells
         yield SheetRow(file, line, {name: _unguarded(cell) for name, cell in named if cell}, separator)
@@ -185,16 +202,20 @@ def number(row: SheetRow, column: str, problems: list[SheetProblem]) -> str:
     if row.separator != "," and GROUPED_MAYBE.fullmatch(text):
         grouped = text.replace(",", "").replace(".", "")
         plain = text.replace(",", ".")
-        message = f"{shown(text)} can mean {plain} or {grouped}"
-        problems.append(row.problem(column, message, f"write {grouped}, or {plain}0"))
+        problems.append(row.problem(column, f"{shown(text)} can mean {plain} or {grouped}", f"write {grouped}, or {plain}0"))
         return "0"
     if PLAIN_NUMBER.fullmatch(text):
         return text
     if COMMA_NUMBER.fullmatch(text) and row.separator != ",":
         return text.replace(",", ".")
     if COMMA_NUMBER.fullmatch(text):
-        message = f"{shown(text)} has a comma, and so has the file between its columns"
-        problems.append(row.problem(column, message, f"write {text.replace(',', '.')} with a point, or {text.replace(',', '')}"))
+        problems.append(
+            row.problem(
+                column,
+                f"{shown(text)} has a comma, and so has the file between its columns",
+                f"write {text.replace(',', '.')} with a point, or {text.replace(',', '')}",
+            )
+        )
         return "0"
     problems.append(
         row.problem(column, f"{shown(row.cells[column])} is no plain number", "write e.g. 10 or 10.50, without any sign")

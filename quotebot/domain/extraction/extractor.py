@@ -11,33 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from quotebot.domain.catalogue.names import Names
 from quotebot.domain.extraction import vocabulary as known
-from quotebot.domain.extraction.accounts import read_accounts
-from quotebot.domain.extraction.lines import read_lines
-from quotebot.domain.extraction.remarks import (
-    ACCOUNTS,
-    CURRENCIES,
-    DISCOUNTS,
-    DOLLARS,
-    DOUBTS,
-    EXISTING,
-    MONEY,
-    MORE,
-    NO_ACCOUNT,
-    NO_LINES,
-    NUMBER,
-    ON_ALL,
-    PERCENT,
-    SIGN,
-    TERM,
-    TERMS,
-    TWICE,
-    UNCLAIMED,
-    WORD,
-    Remark,
-)
-from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, Item, touching
+from quotebot.domain.extraction.remarks import DOUBTS, Doubt, Remark
+from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, Item, Names, touching
 from quotebot.domain.extraction.tokens import Token, tokens
 
 if TYPE_CHECKING:
@@ -73,14 +49,14 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
     names = Names(catalogue, text)
     reading = ExtractionState(text, _items(tokens(text), names), names)
     if _QUOTE_ID.search(text):
-        reading.remarks.append(Remark(EXISTING, ""))
+        reading.remarks.append(Remark("existing", ""))
     reading.products = sum(item.kind == "product" for item in reading.items)
     _read_money(reading)
     _read_terms(reading)
     _read_discounts(reading)
     _read_currencies(reading)
-    read_lines(reading)
-    read_accounts(reading)
+    _read_lines(reading)
+    _read_accounts(reading)
     _read_rest(reading)
     return _result(reading)
 
@@ -93,8 +69,7 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
         token = found[index]
         length, sku = names.longest(found, index)
         if length:
-            last = found[index + length - 1]
-            items.append(Item("product", "", token.start, last.end, sku=sku))
+            items.append(Item("product", "", token.start, found[index + length - 1].end, sku=sku))
             index += length
             continue
         items.append(_named(token))
@@ -103,20 +78,10 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
 
 
 def _named(token: Token) -> Item:
-    item = Item(token.kind, token.text, token.start, token.end, token.value)
-    if token.kind != "word":
-        return item
-    if token.text in known.UNITS:
-        item.kind = "unit"
-    elif token.text in known.TERM_MONTHS:
-        item.kind, item.number = "term_unit", Decimal(known.TERM_MONTHS[token.text])
-    elif token.text in known.CURRENCIES:
-        item.kind, item.code = "currency", known.CURRENCIES[token.text]
-    elif token.text in known.DISCOUNT:
-        item.kind = "discount"
-    elif token.text in known.PERCENT:
-        item.kind = "percent"
-    return item
+    kind = known.KINDS.get(token.text, "word") if token.kind == "word" else token.kind
+    number = Decimal(known.TERM_MONTHS[token.text]) if kind == "term_unit" else token.value
+    code = known.CURRENCIES[token.text] if kind == "currency" else ""
+    return Item(kind, token.text, token.start, token.end, number, code=code)
 
 
 def _read_money(reading: ExtractionState) -> None:
@@ -137,9 +102,9 @@ def _read_money(reading: ExtractionState) -> None:
         reading.use(first, last)
         near = {reading.kind(first - 1), reading.kind(first - 2), reading.kind(last + 1), reading.kind(last + 2)}
         if "discount" in near:
-            reading.note(NUMBER, first, last)
+            reading.note("number", first, last)
         else:
-            reading.note(MONEY, first, last)
+            reading.note("money", first, last)
         _see_currency(reading, sign, first, last)
 
 
@@ -155,7 +120,7 @@ def _read_terms(reading: ExtractionState) -> None:
             if months is not None and months == months.to_integral_value() and 0 < months < known.TERM_MONTHS_LIMIT:
                 reading.terms.setdefault(int(months), reading.excerpt(index - 1, index))
             else:
-                reading.note(NUMBER, index - 1, index)
+                reading.note("number", index - 1, index)
             reading.use(index - 1, index)
         elif before.text in ("a", "an") and item.text in known.ARTICLE_TERMS and not _is_rate(reading, index - 2):
             reading.terms.setdefault(int(item.number), reading.excerpt(index - 1, index))
@@ -173,7 +138,8 @@ def _read_discounts(reading: ExtractionState) -> None:
         if item.kind != "number" or item.used:
             continue
         last = index + 1 if reading.kind(index + 1) == "percent" else index
-        before, after = _discount_before(reading, index), _discount_after(reading, last)
+        before = _discount_before(reading, index)
+        after = last + 1 if reading.kind(last + 1) == "discount" and last + 1 < len(reading.items) else None
         if last == index and before is None:
             continue
         first = index if before is None else before
@@ -181,11 +147,11 @@ def _read_discounts(reading: ExtractionState) -> None:
         if last > index and before is None and after is None and not _stands_alone(reading, first, last):
             continue  # per cent of something else: unclaimed, and therefore a doubt
         if item.number is None:
-            reading.note(NUMBER, first, end)
+            reading.note("number", first, end)
         else:
             reading.discounts.setdefault(item.number, reading.excerpt(first, end))
             if last == index or (before is None and after is None):
-                reading.note(PERCENT, first, end, f"{item.number}")
+                reading.note("percent", first, end, f"{item.number}")
         reading.use(first, end)
         _see_what_it_is_on(reading, first, end)
 
@@ -195,10 +161,6 @@ def _discount_before(reading: ExtractionState, index: int) -> int | None:
     while reading.word(at) in known.DISCOUNT_LINKS and index - at <= 2:  # noqa: PLR2004 -- "discount of about 10" is no discount
         at -= 1
     return at if reading.kind(at) == "discount" and not reading.items[at].used and at >= 0 else None
-
-
-def _discount_after(reading: ExtractionState, index: int) -> int | None:
-    return index + 1 if reading.kind(index + 1) == "discount" and index + 1 < len(reading.items) else None
 
 
 def _stands_alone(reading: ExtractionState, first: int, last: int) -> bool:
@@ -217,9 +179,9 @@ def _see_what_it_is_on(reading: ExtractionState, first: int, last: int) -> None:
     while reading.word(at) in ("at", "with", "a", "an") and first - at <= GAP_ITEMS_MAX:
         at -= 1
     if named and reading.products > 1:
-        reading.note(NUMBER, first, last)
+        reading.note("number", first, last)
     elif reading.kind(at) in ("product", "unit") and reading.products > 1:
-        reading.note(ON_ALL, first, last)
+        reading.note("on_all", first, last)
 
 
 def _read_currencies(reading: ExtractionState) -> None:
@@ -234,7 +196,7 @@ def _see_currency(reading: ExtractionState, sign: Item, first: int, last: int) -
     code = sign.code or known.SIGNS[sign.text]
     reading.currencies.setdefault(code, reading.excerpt(first, last))
     if sign.text in known.AMBIGUOUS_CURRENCIES:
-        reading.note(DOLLARS, first, last, code)
+        reading.note("dollars", first, last, code)
 
 
 def _read_rest(reading: ExtractionState) -> None:
@@ -243,13 +205,13 @@ def _read_rest(reading: ExtractionState) -> None:
         if item.used or item.kind in ("break", "unit"):
             continue
         if item.kind == "odd":
-            reading.note(SIGN, index, index)
+            reading.note("sign", index, index)
         elif item.kind in ("number", "percent"):
-            reading.note(NUMBER, index, index)
+            reading.note("number", index, index)
         elif item.text in known.UNCLEAR:
-            reading.note(WORD, index, index)
+            reading.note("word", index, index)
         elif item.text not in known.FILLERS:  # includes a discount word without a number
-            reading.note(UNCLAIMED, index, index)
+            reading.note("unclaimed", index, index)
 
 
 def _result(reading: ExtractionState) -> Extraction:
@@ -257,25 +219,25 @@ def _result(reading: ExtractionState) -> Extraction:
     seen: set[str] = set()
     for line, excerpt in reading.lines:
         if line.sku in seen:
-            reading.remarks.append(Remark(TWICE, excerpt, line.sku))
+            reading.remarks.append(Remark("twice", excerpt, line.sku))
         seen.add(line.sku)
     if not reading.lines:
-        reading.remarks.append(Remark(NO_LINES, ""))
+        reading.remarks.append(Remark("no_lines", ""))
     if not reading.accounts:
-        reading.remarks.append(Remark(NO_ACCOUNT, ""))
+        reading.remarks.append(Remark("no_account", ""))
     if not reading.terms:
-        reading.remarks.append(Remark(TERM, "", str(known.TERM_MONTHS_DEFAULT)))
+        reading.remarks.append(Remark("term", "", str(known.TERM_MONTHS_DEFAULT)))
     return Extraction(
-        account=_single(reading, ACCOUNTS, {name: name for name in reading.accounts.values()}),
+        account=_single(reading, "accounts", {name: name for name in reading.accounts.values()}),
         lines=tuple(line for line, _ in reading.lines),
-        term_months=_single(reading, TERMS, reading.terms),
-        discount_percent=_single(reading, DISCOUNTS, reading.discounts),
-        currency=_single(reading, CURRENCIES, reading.currencies),
+        term_months=_single(reading, "terms", reading.terms),
+        discount_percent=_single(reading, "discounts", reading.discounts),
+        currency=_single(reading, "currencies", reading.currencies),
         remarks=worth_showing(reading.remarks),
     )
 
 
-def _single(reading: ExtractionState, code: str, found: Mapping[_T, str]) -> _T | None:
+def _single(reading: ExtractionState, code: Doubt, found: Mapping[_T, str]) -> _T | None:
     if len(found) > 1:
         excerpts = list(found.values())
         reading.remarks.append(Remark(code, f"{excerpts[0]} / {excerpts[1]}"))
@@ -289,4 +251,183 @@ def worth_showing(remarks: Sequence[Remark]) -> tuple[Remark, ...]:
     if len(each) <= REMARKS_MAX:
         return tuple(each)
     shown = each[: REMARKS_MAX - 1]
-    return (*shown, Remark(MORE, "", str(len(each) - len(shown))))
+    return (*shown, Remark("more", "", str(len(each) - len(shown))))
+
+
+def _read_lines(reading: ExtractionState) -> None:
+    """Record every line. A lone quantity or product is a doubt, unless exactly one of each remains and they form a line."""
+    counted: list[int] = []  # numbers of seats without a product
+    for index, item in enumerate(reading.items):
+        if item.kind == "number" and not item.used and not _read_counted(reading, index) and reading.kind(index + 1) == "unit":
+            counted.append(index)
+    loose = [index for index, item in enumerate(reading.items) if item.kind == "product" and not item.used]
+    for index in loose:
+        _read_following(reading, index)
+    counted = [index for index in counted if not reading.items[index].used]
+    loose = [index for index in loose if not reading.items[index].used]
+    if len(counted) == 1 and len(loose) == 1:
+        _add_line(reading, loose[0], counted[0], min(loose[0], counted[0]), max(loose[0], counted[0] + 1), joined=True)
+        reading.use(counted[0], counted[0] + 1)
+        loose = []
+    for index in loose:
+        reading.use(index, index)
+        if reading.word(index - 1) in ("a", "an"):
+            reading.lines.append((ExtractedLine(reading.items[index].sku, 1), reading.excerpt(index, index)))
+            reading.note("one", index - 1, index, reading.items[index].sku)
+        else:
+            reading.note("no_quantity", index, index, reading.items[index].sku)
+
+
+def _read_counted(reading: ExtractionState, index: int) -> bool:
+    """Read "150 seats of pro" from its number on; misspelt products are looked up here."""
+    at = index + 1
+    if reading.word(at) == "k" and touching(reading, index):
+        at += 1
+    while (reading.kind(at) == "unit" or reading.word(at) in known.COUNT_LINKS) and at - index <= GAP_ITEMS_MAX:
+        at += 1
+    item = reading.at(at)
+    if item is None or item.used:
+        return False
+    if item.kind == "word" and item.text not in known.FILLERS and item.text not in known.UNCLEAR:
+        found = _near(reading, at)
+        if found is None:
+            if at == index + 1:
+                reading.note("unknown_product", index, at)
+                reading.use(index, at)
+                return True
+            return False
+        item.kind, item.sku, item.near = "product", found, True
+    if item.kind != "product":
+        return False
+    _add_line(reading, at, index, index, at)
+    reading.use(index, at)
+    if reading.kind(at + 1) == "unit":
+        reading.use(at + 1, at + 1)
+    return True
+
+
+def _near(reading: ExtractionState, at: int) -> str | None:
+    """Look up the word, alone or with the next one, as a misspelt name; a two-word match claims both words."""
+    following = reading.at(at + 1)
+    if following is not None and following.kind in ("word", "unit") and following.text not in known.FILLERS:
+        sku = reading.names.near(f"{reading.word(at)} {following.text}")
+        if sku is not None:
+            reading.items[at].end = following.end
+            following.used = True
+            return sku
+    return reading.names.near(reading.word(at))
+
+
+def _read_following(reading: ExtractionState, index: int) -> None:
+    """Read "pro: 150", "pro x 150", "Pro Plan, 150 seats" or "Pro Plan with 150 seats" from its product on."""
+    at = index + 1
+    comma = False
+    while (reading.word(at) in ("x", ":", ",", "with", "for", "qty", "quantity") or reading.kind(at) == "unit") and at - index <= 2:  # noqa: PLR2004 -- a sign and a word
+        comma = comma or reading.word(at) in (",", "with", "for")
+        at += 1
+    item = reading.at(at)
+    if item is None or item.used or item.kind != "number":
+        return
+    counted = reading.kind(at + 1) == "unit"
+    if (comma and not counted) or reading.kind(at + 1) == "product":
+        return
+    last = at + 1 if counted else at
+    _add_line(reading, index, at, index, last)
+    reading.use(index, last)
+
+
+def _add_line(reading: ExtractionState, product: int, counted: int, first: int, last: int, *, joined: bool = False) -> None:
+    """Record one line; a quantity that is not a whole number is a doubt."""
+    item, quantity = reading.items[product], reading.items[counted].number
+    item.used = True
+    if quantity is not None and reading.word(counted + 1) == "k" and touching(reading, counted):
+        quantity *= 1000
+        reading.use(counted + 1, counted + 1)
+        reading.note("thousands", counted, counted + 1, f"{quantity:f}")
+    if quantity is None or quantity != quantity.to_integral_value():
+        reading.note("number", first, last)
+        return
+    if item.near:
+        reading.note("near_name", product, product, item.sku)
+    if joined:
+        reading.note("joined", first, last, f"{quantity} {item.sku}")
+    reading.lines.append((ExtractedLine(item.sku, int(quantity)), reading.excerpt(first, last)))
+
+
+ACCOUNT_CHARACTERS_MAX: Final = 100
+
+
+def _read_accounts(reading: ExtractionState) -> None:
+    """Record every name that is introduced as the customer's."""
+    index = 0
+    while index < len(reading.items):
+        word = reading.word(index)
+        end = index + 1
+        if word in known.ACCOUNT_LEADS and not reading.items[index].used:
+            end = _see_account(reading, index + 1, guessed=word not in known.ACCOUNT_SURE)
+        elif reading.kind(index - 1) == "break" and _capital(reading, index):
+            last = _name_end(reading, index)
+            heads = index == 0 and reading.word(last) in known.DASHES
+            if heads or reading.word(last) in known.ACCOUNT_VERBS or reading.word(last) == ":":
+                end = _see_account(reading, index, guessed=True)
+        index = max(end, index + 1)
+
+
+def _see_account(reading: ExtractionState, index: int, *, guessed: bool) -> int:
+    """Record the name at `index` and others after "and" or "or": several names are ambiguous. Return their end index."""
+    if reading.word(index) == ":":
+        index += 1
+    if reading.word(index) == "the" and _capital(reading, index + 1):
+        index += 1
+    end = _take_name(reading, index, guessed=guessed)
+    while end > index and reading.word(end) in ("and", "or") and _capital(reading, end + 1):
+        index, end = end, _take_name(reading, end + 1, guessed=guessed)
+    return end
+
+
+def _take_name(reading: ExtractionState, index: int, *, guessed: bool) -> int:
+    """Record the capitalised words at `index` as an account; lower-case words only if not `guessed`. Return their end index."""
+    end = _name_end(reading, index)
+    if end == index and not guessed:
+        end = _small_name_end(reading, index)
+        guessed = True
+    if end == index:
+        return index
+    name = " ".join(reading.text[reading.items[index].start : reading.items[end - 1].end].split())
+    if len(name) > ACCOUNT_CHARACTERS_MAX:
+        return end
+    reading.use(index, end - 1)
+    reading.accounts.setdefault(name.casefold(), name)
+    if guessed:
+        reading.note("account", index, end - 1, name)
+    return end
+
+
+def _name_end(reading: ExtractionState, index: int) -> int:
+    """Return the end index of the capitalised words at `index`; links such as "of" or "&" may connect them."""
+    end = index
+    while _capital(reading, end) or (
+        end > index
+        and reading.word(end) in known.NAME_LINKS
+        and (_capital(reading, end + 1) or reading.word(end + 1) in known.NAME_LINKS)
+    ):
+        end += 1
+    while end > index and reading.word(end - 1) in known.NAME_LINKS:
+        end -= 1
+    return end
+
+
+def _capital(reading: ExtractionState, index: int) -> bool:
+    item = reading.at(index)
+    if item is None or item.used or item.kind not in ("word", "unit") or item.text in known.NO_NAMES:
+        return False
+    return reading.text[item.start].isupper()
+
+
+def _small_name_end(reading: ExtractionState, index: int) -> int:
+    end = index
+    while reading.kind(end) == "word" and not reading.items[end].used and end < len(reading.items):
+        if reading.word(end) in known.FILLERS or reading.word(end) in known.UNCLEAR or reading.word(end) in known.NO_NAMES:
+            break
+        end += 1
+    return end

@@ -11,47 +11,23 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.catalogue.catalogue import fold
+from quotebot.domain.catalogue.catalogue import Catalogue, fold
+from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
-from quotebot.domain.extraction.remarks import (
-    ACCOUNT,
-    ACCOUNTS,
-    CURRENCIES,
-    DISCOUNTS,
-    EXISTING,
-    INVENTED,
-    JOINED,
-    MODEL,
-    NEAR_NAME,
-    NO_ACCOUNT,
-    NO_LINES,
-    NUMBER,
-    PERCENT,
-    SIGN,
-    TERM,
-    TERMS,
-    TWICE,
-    UNSURE,
-    WORD,
-    Remark,
-)
+from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.extraction.state import ExtractedLine
 from quotebot.domain.extraction.tokens import tokens
-from quotebot.domain.extraction.vocabulary import DISCOUNT as DISCOUNT_WORDS
-from quotebot.domain.extraction.vocabulary import PERCENT as PERCENT_WORDS
-from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
 from quotebot.domain.pricing.engine import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quotebot.domain.catalogue.catalogue import Catalogue
 
 # Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
-_KEPT: Final = frozenset({ACCOUNTS, TERMS, DISCOUNTS, CURRENCIES, EXISTING})
+_KEPT: Final = frozenset({"accounts", "terms", "discounts", "currencies", "existing"})
 NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
 # Doubts that a model may override but that the author still sees.
-_SHOWN: Final = frozenset({NUMBER, SIGN, WORD})
+_SHOWN: Final = frozenset({"number", "sign", "word"})
 _MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
 
 
@@ -78,9 +54,9 @@ class ModelReading:
 def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     """Return the part of a model's extraction from `text` that may be proposed; a value missing in the message is a doubt."""
     plain = extract(text, catalogue)
-    remarks = [Remark(MODEL, "")]
+    remarks = [Remark("model", "")]
     remarks += [remark for remark in plain.remarks if remark.code in _KEPT]
-    remarks += [Remark(UNSURE, remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
+    remarks += [Remark("unsure", remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
     numbers = {token.value for token in tokens(text) if token.value is not None}
     account = _account(text, given.account, plain.account, remarks)
     lines = _lines(text, given.lines, catalogue, remarks)
@@ -88,11 +64,11 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
     currency = _currency(text, given.currency, plain.currency, remarks)
     if account is None:
-        remarks.append(Remark(NO_ACCOUNT, ""))
+        remarks.append(Remark("no_account", ""))
     if not lines:
-        remarks.append(Remark(NO_LINES, ""))
+        remarks.append(Remark("no_lines", ""))
     if term is None:
-        remarks.append(Remark(TERM, "", str(TERM_MONTHS_DEFAULT)))
+        remarks.append(Remark("term", "", str(known.TERM_MONTHS_DEFAULT)))
     return Extraction(account, lines, term, discount, currency, worth_showing(remarks))
 
 
@@ -100,13 +76,13 @@ def _account(text: str, given: str | None, plain: str | None, remarks: list[Rema
     if given is None:
         return plain
     if not fold(given) or fold(given) not in fold(text):
-        remarks.append(Remark(INVENTED, clipped(given)))
+        remarks.append(Remark("invented", clipped(given)))
         return None
     if plain is not None and fold(plain) != fold(given):
-        remarks.append(Remark(ACCOUNTS, f"{plain} / {clipped(given)}"))
+        remarks.append(Remark("accounts", f"{plain} / {clipped(given)}"))
         return None
     if plain is None:
-        remarks.append(Remark(ACCOUNT, clipped(given)))
+        remarks.append(Remark("account", clipped(given)))
     return plain or given
 
 
@@ -117,12 +93,12 @@ def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks:
         counted = {token.value for token in tokens(line.excerpt)}
         said = bool(fold(line.excerpt)) and fold(line.excerpt) in fold(text)
         if product is None or not product.active or not said or Decimal(line.quantity) not in counted:
-            remarks.append(Remark(INVENTED, clipped(f"{line.quantity} {line.product}")))
+            remarks.append(Remark("invented", clipped(f"{line.quantity} {line.product}")))
             continue
         if product.sku in lines:
-            remarks.append(Remark(TWICE, clipped(line.excerpt), product.sku))
+            remarks.append(Remark("twice", clipped(line.excerpt), product.sku))
         if not any(_says(line.excerpt, name) for name, sku in catalogue.aliases.items() if sku == product.sku):
-            remarks.append(Remark(NEAR_NAME, clipped(line.excerpt), product.sku))
+            remarks.append(Remark("near_name", clipped(line.excerpt), product.sku))
         lines.setdefault(product.sku, ExtractedLine(product.sku, int(line.quantity)))
     return tuple(lines.values())
 
@@ -136,12 +112,12 @@ def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: 
     if given is None or int(given) == plain:
         return plain
     if plain is not None:
-        remarks.append(Remark(TERMS, f"{plain} / {given}"))
+        remarks.append(Remark("terms", f"{plain} / {given}"))
         return None
     if not any(number * each == int(given) for number in numbers for each in _MONTHS_PER):
-        remarks.append(Remark(INVENTED, f"{given} months"))
+        remarks.append(Remark("invented", f"{given} months"))
         return None
-    remarks.append(Remark(JOINED, given, f"{given} months"))
+    remarks.append(Remark("joined", given, f"{given} months"))
     return int(given)
 
 
@@ -151,9 +127,9 @@ def _percentages(text: str) -> set[Decimal]:
     called: set[Decimal] = set()
     for index, token in enumerate(found):
         after = found[index + 1] if index + 1 < len(found) else None
-        percent = after is not None and (after.kind == "percent" or after.text in PERCENT_WORDS)
+        percent = after is not None and (after.kind == "percent" or after.text in known.PERCENT)
         around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
-        if token.value is not None and (percent or any(each.text in DISCOUNT_WORDS for each in around)):
+        if token.value is not None and (percent or any(each.text in known.DISCOUNT for each in around)):
             called.add(token.value)
     return called
 
@@ -162,12 +138,12 @@ def _discount(given: str | None, plain: Decimal | None, percentages: set[Decimal
     if given is None or Decimal(given) == plain or (plain is None and not Decimal(given)):
         return plain
     if plain is not None:
-        remarks.append(Remark(DISCOUNTS, f"{plain} % / {given} %"))
+        remarks.append(Remark("discounts", f"{plain} % / {given} %"))
         return None
     if Decimal(given) not in percentages:
-        remarks.append(Remark(INVENTED, f"{given} %"))
+        remarks.append(Remark("invented", f"{given} %"))
         return None
-    remarks.append(Remark(PERCENT, given, given))
+    remarks.append(Remark("percent", given, given))
     return Decimal(given)
 
 
@@ -175,9 +151,9 @@ def _currency(text: str, given: str | None, plain: str | None, remarks: list[Rem
     if given is None or given == plain:
         return plain
     if plain is not None:
-        remarks.append(Remark(CURRENCIES, f"{plain} / {given}"))
+        remarks.append(Remark("currencies", f"{plain} / {given}"))
         return None
     if fold(given) not in {token.text for token in tokens(text)}:
-        remarks.append(Remark(INVENTED, given))
+        remarks.append(Remark("invented", given))
         return None
     return given

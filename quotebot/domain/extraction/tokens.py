@@ -23,7 +23,12 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}")
 _QUIET: Final = frozenset("*_\"'\u2018\u2019\u201c\u201d`\u00ab\u00bb")  # marks of emphasis and quotation
 _ODD: Final = frozenset("~<>\u00b1\u2248")
 _HYPHENS: Final = frozenset("-\u2010\u2011\u2012\u2013\u2212")
-_MONEY: Final = frozenset("$\u20ac\u00a3\u00a5")
+_SIGNS: Final[Mapping[str, tuple[Kind, str]]] = {
+    "%": ("percent", "%"),
+    "&": ("word", "&"),
+    "\u00d7": ("word", "x"),
+    **{sign: ("money_sign", sign) for sign in "$\u20ac\u00a3\u00a5"},
+}
 
 _UNDER_TWENTY: Final = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
@@ -68,14 +73,8 @@ def _token(text: str, match: re.Match[str]) -> Iterator[Token]:
         yield Token("word", found.casefold(), start, end)
     elif found in _QUIET:
         return
-    elif found == "%":
-        yield Token("percent", found, start, end)
-    elif found in _MONEY:
-        yield Token("money_sign", found, start, end)
-    elif found == "&":
-        yield Token("word", "&", start, end)
-    elif found == "\u00d7":
-        yield Token("word", "x", start, end)
+    elif found in _SIGNS:
+        yield Token(*_SIGNS[found], start, end)
     elif found in _HYPHENS:
         yield from _hyphen(text, found, start, end)
     elif found in _ODD or (found != "\n" and unicodedata.category(found)[0] in "CN"):

@@ -23,7 +23,6 @@ TERM_MONTHS: Final[Mapping[str, int]] = {
 }
 SHORT_TERMS: Final = _words("m y")
 ARTICLE_TERMS: Final = _words("year month quarter")
-_CODES: Final = "USD EUR GBP CHF JPY AUD NZD SEK NOK DKK PLN CZK KWD INR CNY BRL SGD HKD"
 CURRENCIES: Final[Mapping[str, str]] = {
     **{
         code.casefold(): code
@@ -61,6 +60,15 @@ PERCENT: Final = _words("percent pct")
 DISCOUNT: Final = _words("off discount discounts discounted rebate less")
 DISCOUNT_LINKS: Final = _words("of a at is by")
 COUNT_LINKS: Final = _words("x of")
+
+# kind of a word with a known meaning; a word in several tables has the kind of the last
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(PERCENT, "percent"),
+    **dict.fromkeys(DISCOUNT, "discount"),
+    **dict.fromkeys(CURRENCIES, "currency"),
+    **dict.fromkeys(TERM_MONTHS, "term_unit"),
+    **dict.fromkeys(UNITS, "unit"),
+}
 
 ACCOUNT_SURE: Final = _words("for customer client account company")
 ACCOUNT_LEADS: Final = ACCOUNT_SURE | _words("to quote offer give send")

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.pricing.formulas import FormulaError
-from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, books_for, find_price
+from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, books_for
 from quotebot.domain.pricing.price_kinds import UNIT_PRICE, Charge, Share, numeric_attributes
-from quotebot.domain.pricing.price_requests import PricingProblem, authorised
+from quotebot.domain.pricing.price_requests import PriceRequest, PricingProblem, authorised
 from quotebot.domain.pricing.priced import ZERO, Step
-from quotebot.domain.pricing.taxes import find_rate
+from quotebot.domain.pricing.taxes import Rate, find_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.price_requests import PriceRequest
     from quotebot.domain.pricing.selection import SelectedItem
-    from quotebot.domain.pricing.taxes import Rate
 
 RECURRING = "recurring"
 PERCENT = Decimal("0.01")
@@ -87,7 +85,8 @@ def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] |
     found: dict[str, Charged] = {}
     shares: list[tuple[SelectedItem, PriceBook, Share]] = []
     for item in items:
-        source = find_price(terms.books, item.product.sku)
+        sku = item.product.sku
+        source = next(((book, book.prices[sku]) for book in terms.books if sku in book.prices), None)
         if source is None:
             problems.append(_no_price(item, terms))
             continue
@@ -103,8 +102,13 @@ def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] |
     bases = {basis: _Base(basis, tuple(found.values())) for basis in {share.basis for _, _, share in shares}}
     for item, book, share in shares:
         if item.bundle is None and item.quantity != 1:
-            message = f"{item.product.sku} is {money.format_percent(share.percent)} of other lines: there is one of it"
-            problems.append(PricingProblem("quantity", message, f"write 1 {item.product.sku}"))
+            problems.append(
+                PricingProblem(
+                    "quantity",
+                    f"{item.product.sku} is {money.format_percent(share.percent)} of other lines: there is one of it",
+                    f"write 1 {item.product.sku}",
+                )
+            )
         found[item.name] = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
     return tuple(problems) if problems else tuple(found[item.name] for item in items)
 
@@ -120,8 +124,10 @@ def _charged(item: SelectedItem, book: PriceBook, entry: PriceEntry, terms: Term
     steps = charge.steps
     unit_price = charge.unit_price
     if rate is not None:
-        words = f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}"
-        steps = (*steps, Step("rate", rate.rate, words))
+        steps = (
+            *steps,
+            Step("rate", rate.rate, f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}"),
+        )
         unit_price = money.product(unit_price, factor).quantize(UNIT_PRICE, context=money.EXACT)
     amount = terms.rounded(charge.amount, terms.months(item), factor)
     return _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
@@ -134,8 +140,11 @@ def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge |
     try:
         charge = entry.kind.charge(item.quantity, inputs)
     except FormulaError as error:
-        hint = "change the quantity, the term or the configuration, or tell who keeps the price book"
-        return PricingProblem("formula", f"the formula of {item.product.sku} gives no price: {error}", hint)
+        return PricingProblem(
+            "formula",
+            f"the formula of {item.product.sku} gives no price: {error}",
+            "change the quantity, the term or the configuration, or tell who keeps the price book",
+        )
     for surcharge in entry.surcharges:
         if item.attributes.get(surcharge.attribute) == surcharge.choice:
             added = money.product(surcharge.amount, item.quantity)
@@ -206,12 +215,18 @@ def _no_price(item: SelectedItem, terms: Terms) -> PricingProblem:
     request = terms.request
     whom = [f"in {terms.currency}", *(f"for {name}" for name in (request.segment, request.region) if name)]
     day = "on no particular day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
-    message = f"{item.product.sku} has no price {' '.join(whom)} {day}"
-    return PricingProblem("no_price", message, "choose another currency, segment or region, or add the price to a price book")
+    return PricingProblem(
+        "no_price",
+        f"{item.product.sku} has no price {' '.join(whom)} {day}",
+        "choose another currency, segment or region, or add the price to a price book",
+    )
 
 
 def _no_rate(terms: Terms, base: str) -> PricingProblem:
     day = terms.request.priced_on
     when = "without a day" if day is None else f"on {day.isoformat()} or before"
-    message = f"there is no exchange rate from {base} to {terms.currency} {when}"
-    return PricingProblem("no_rate", message, f"quote in {terms.ruleset.currency}, or add the rate to the ruleset")
+    return PricingProblem(
+        "no_rate",
+        f"there is no exchange rate from {base} to {terms.currency} {when}",
+        f"quote in {terms.ruleset.currency}, or add the rate to the ruleset",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,15 @@ from quotebot.domain.pricing.price_requests import (
     find_problems,
     normalised,
 )
-from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step
+from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, Step, canonical, from_canonical, from_stored
 from quotebot.domain.pricing.selection import SelectedItem, choose
-from quotebot.domain.pricing.snapshots import canonical, from_canonical, from_stored
-from quotebot.domain.pricing.taxes import find_tax
+from quotebot.domain.pricing.taxes import Tax, find_tax
 from quotebot.domain.pricing.trace import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.taxes import Tax
 
 __all__ = [
     "LINES_MAX",
@@ -53,15 +51,6 @@ __all__ = [
     "request_of",
 ]
 MONTHS_A_YEAR = 12
-
-
-@dataclass(frozen=True, slots=True)
-class _Priced:
-    """Charged item with its share of the header discount and its tax."""
-
-    charged: Charged
-    header_discount: Decimal
-    tax: Tax | None
 
 
 def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingProblem, ...]:
@@ -90,8 +79,8 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
     rows = [row for row in charged if isinstance(row, Charged)]
     shares = _header_shares(rows, terms)
     due = [row for row in taxes if not isinstance(row, PricingProblem)]
-    priced = [_Priced(row, share, tax) for row, share, tax in zip(rows, shares, due, strict=True)]
-    return _pricing(tuple(_line(position, row, terms) for position, row in enumerate(priced, start=1)), terms)
+    priced = enumerate(zip(rows, shares, due, strict=True), start=1)
+    return _pricing(tuple(_line(position, row, share, tax, terms) for position, (row, share, tax) in priced), terms)
 
 
 def request_of(pricing: Pricing) -> PriceRequest:
@@ -149,13 +138,15 @@ def _tax(item: SelectedItem, terms: Terms) -> Tax | PricingProblem:
     if tax is not None:
         return tax
     when = "without a day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
-    message = f"the tax table has no row for {category} in {clipped(request.region)} {when}"
-    return PricingProblem("no_tax", message, "quote without tax, or add the row")
+    return PricingProblem(
+        "no_tax",
+        f"the tax table has no row for {category} in {clipped(request.region)} {when}",
+        "quote without tax, or add the row",
+    )
 
 
-def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
-    charged, item = row.charged, row.charged.item
-    net = money.EXACT.subtract(charged.before_header, row.header_discount)
+def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | None, terms: Terms) -> PricedLine:
+    item, net = charged.item, money.EXACT.subtract(charged.before_header, header_discount)
     return PricedLine(
         position=position,
         sku=item.product.sku,
@@ -179,10 +170,10 @@ def _line(position: int, row: _Priced, terms: Terms) -> PricedLine:
         authorised_percent=charged.authorised_percent,
         bundle_discount_amount=charged.bundle_discount,
         line_discount_amount=charged.line_discount,
-        header_discount_amount=row.header_discount,
-        tax_percent=None if row.tax is None else row.tax.percent,
-        tax_amount=terms.rounded(net, ZERO if row.tax is None else row.tax.percent, PERCENT),
-        tax_estimated=row.tax is not None and row.tax.estimated,
+        header_discount_amount=header_discount,
+        tax_percent=None if tax is None else tax.percent,
+        tax_amount=terms.rounded(net, ZERO if tax is None else tax.percent, PERCENT),
+        tax_estimated=tax is not None and tax.estimated,
         trace=charged.steps,
     )
 

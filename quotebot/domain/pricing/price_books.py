@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.validity import ALWAYS, VALIDITY_KEYS, Validity, read_validity
+from quotebot.domain.catalogue.reader import ALWAYS, VALIDITY_KEYS, Table, Validity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.catalogue.catalogue import Product
-    from quotebot.domain.catalogue.reader import Table
-    from quotebot.domain.pricing.price_kinds import PriceKind
 
-from quotebot.domain.pricing.price_kinds import KIND_KEYS, read_kind
+from quotebot.domain.pricing.price_kinds import KIND_KEYS, PriceKind, read_kind
 
 BOOKS_MAX = 200
 PRICES_MAX = 20_000
@@ -114,11 +112,6 @@ def books_for(
     return tuple(sorted(holding, key=lambda book: -book.priority))
 
 
-def find_price(books: Sequence[PriceBook], sku: str) -> tuple[PriceBook, PriceEntry] | None:
-    """Return the first book of `books_for` with a price for the product, and that price; or None."""
-    return next(((book, book.prices[sku]) for book in books if sku in book.prices), None)
-
-
 def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook, ...]:
     """Read `price_books` of a ruleset's document; problems are recorded in the table."""
     found: list[PriceBook] = []
@@ -130,7 +123,7 @@ def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook
             prices=_prices(row, products),
             segment=row.optional_text("segment"),
             region=row.optional_text("region"),
-            validity=read_validity(row),
+            validity=row.validity(),
             priority=row.whole("priority", 0, PRIORITY_MAX, default=0),
             converts_to=_converts_to(row),
         )
@@ -138,8 +131,11 @@ def read_books(table: Table, products: Mapping[str, Product]) -> tuple[PriceBook
             if other.name == book.name:
                 row.report(f"a book named {book.name!r} is there already", "give it another name", "name")
             if book.rivals(other):
-                message = f"{book.name!r} and {other.name!r} could both price one quote, with the same priority {book.priority}"
-                row.report(message, "give one of them another priority", "priority")
+                row.report(
+                    f"{book.name!r} and {other.name!r} could both price one quote, with the same priority {book.priority}",
+                    "give one of them another priority",
+                    "priority",
+                )
         found.append(book)
     return tuple(found)
 

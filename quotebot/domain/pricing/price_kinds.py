@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar
 
 from quotebot.domain import money
-from quotebot.domain.catalogue.reader import PRICE_MAX
+from quotebot.domain.catalogue.reader import PRICE_MAX, Table
 from quotebot.domain.pricing import formulas
 from quotebot.domain.pricing.priced import Step
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.domain.catalogue.catalogue import Product
-    from quotebot.domain.catalogue.reader import Table
 
 KINDS = ("flat", "range", "slab", "block", "formula", "percent")
 KIND_KEYS = ("kind", "price", "tiers", "formula", "inputs", "percent", "of", "basis")
@@ -57,9 +56,8 @@ class Flat:
     kind: ClassVar[str] = "flat"
     price: Decimal
 
-    def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
+    def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
         """Return quantity * price."""
-        del inputs
         return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
 
     def document(self) -> dict[str, object]:
@@ -75,26 +73,17 @@ class Tiered:
     covers the whole quantity.
     """
 
-    mode: str  # "range" | "slab" | "block"
+    kind: str  # "range" | "slab" | "block"
     tiers: tuple[Tier, ...]  # ascending, the first starts at 1
 
-    @property
-    def kind(self) -> str:
-        """Name of the kind."""
-        return self.mode
-
-    def tier_for(self, quantity: int) -> Tier:
-        """Return the tier that `quantity` reaches; quantity >= 1."""
-        return next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
-
-    def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
+    def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
         """Return the cost of this quantity by the tiers."""
-        del inputs
-        tier, base = self.tier_for(quantity), Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
-        if self.mode == "range":
+        tier = next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
+        base = Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
+        if self.kind == "range":
             amount = money.product(tier.price, quantity)
             return Charge(amount, tier.price, tier.label, (base, Step("tier", tier.price, f"tier {tier.label} prices every unit")))
-        if self.mode == "block":
+        if self.kind == "block":
             step = Step("block", tier.price, f"the block {tier.label} as a whole")
             return Charge(tier.price, _average(tier.price, quantity), tier.label, (step,))
         steps: list[Step] = [base]
@@ -110,7 +99,7 @@ class Tiered:
 
     def document(self) -> dict[str, object]:
         """Return the price in the form of a ruleset document."""
-        return {"kind": self.mode, "tiers": [{"from": tier.start, "price": money.trimmed(tier.price)} for tier in self.tiers]}
+        return {"kind": self.kind, "tiers": [{"from": tier.start, "price": money.trimmed(tier.price)} for tier in self.tiers]}
 
 
 @dataclass(frozen=True, slots=True)

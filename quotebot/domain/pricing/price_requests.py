@@ -1,4 +1,4 @@
-"""Price requests: lines and terms that determine a price, their limits, and the problems of a request without a price."""
+"""Price requests: lines and terms that determine a price, their limits, their edits, and the problems of one without a price."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
 
@@ -106,16 +106,22 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
         hint = f"split the quote into several of at most {LINES_MAX} lines" if lines else "name at least one product, e.g. 10 pro"
         found.append(PricingProblem("line_count", f"a quote has 1 to {LINES_MAX} lines, not {len(lines)}", hint))
     if not 1 <= term_months <= TERM_MONTHS_MAX:
-        message = f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}"
-        found.append(PricingProblem("term", message, "e.g. term 12m"))
+        found.append(
+            PricingProblem("term", f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}", "e.g. term 12m")
+        )
     found += _discount_problems(request)
     if request.currency is not None and not _is_currency(request.currency):
         found.append(
             PricingProblem("currency", f'"{clipped(request.currency)}" is no currency', "write its ISO 4217 code, e.g. USD")
         )
     if request.billing_frequency not in BILLING_FREQUENCIES:
-        message = f'"{clipped(request.billing_frequency)}" is no billing frequency'
-        found.append(PricingProblem("billing", message, f"one of {', '.join(BILLING_FREQUENCIES)}"))
+        found.append(
+            PricingProblem(
+                "billing",
+                f'"{clipped(request.billing_frequency)}" is no billing frequency',
+                f"one of {', '.join(BILLING_FREQUENCIES)}",
+            )
+        )
     return (*found, *_term_problems(request.terms))
 
 
@@ -125,9 +131,9 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
     for line in request.lines:
         stored: dict[str, object] = {"sku": line.sku, "quantity": line.quantity}
         if line.discount_percent:
-            stored["requested_discount_percent"] = _percent(line.discount_percent)
+            stored["requested_discount_percent"] = money.trimmed(line.discount_percent)
         if line.discount_limit_percent is not None:
-            stored["discount_limit_percent"] = _percent(line.discount_limit_percent)
+            stored["discount_limit_percent"] = money.trimmed(line.discount_limit_percent)
         if line.attributes:
             stored["attributes"] = [list(pair) for pair in sorted(line.attributes)]
         lines.append(stored)
@@ -137,14 +143,14 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
         "region": request.region,
         "priced_on": None if request.priced_on is None else request.priced_on.isoformat(),
         "billing_frequency": None if request.billing_frequency == BILLING_FREQUENCIES[0] else request.billing_frequency,
-        "discount_limit_percent": None if request.discount_limit_percent is None else _percent(request.discount_limit_percent),
+        "discount_limit_percent": None if request.discount_limit_percent is None else money.trimmed(request.discount_limit_percent),
         "with_tax": request.with_tax or None,
         "terms": sorted(set(request.terms)) or None,
     }
     return {
         "lines": lines,
         "term_months": request.term_months,
-        "requested_discount_percent": _percent(request.discount_percent),
+        "requested_discount_percent": money.trimmed(request.discount_percent),
         **{name: value for name, value in named.items() if value is not None},
     }
 
@@ -183,10 +189,6 @@ def _line(stored: Mapping[str, Any]) -> LineRequest:
     )
 
 
-def _percent(percent: Decimal) -> str:
-    return money.trimmed(percent)
-
-
 def _is_currency(code: str) -> bool:
     try:
         money.exponent(code)
@@ -204,8 +206,11 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
             asked += [(where, line.discount_percent), (where, line.discount_limit_percent)]
     for where, percent in asked:
         if percent is not None and not _is_discount(percent):
-            message = f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %"
-            yield PricingProblem("discount", message, "e.g. discount 12.5%")
+            yield PricingProblem(
+                "discount",
+                f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %",
+                "e.g. discount 12.5%",
+            )
 
 
 def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
@@ -238,8 +243,11 @@ def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Itera
             else:
                 yield PricingProblem("inactive_sku", f"{line.sku} is no longer sold", suggestions[line.sku])
         if not 1 <= line.quantity <= QUANTITY_MAX:
-            message = f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}"
-            yield PricingProblem("quantity", message, f"e.g. 10 {clipped(line.sku)}")
+            yield PricingProblem(
+                "quantity",
+                f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}",
+                f"e.g. 10 {clipped(line.sku)}",
+            )
 
 
 def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
@@ -248,5 +256,113 @@ def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) ->
         counts.setdefault(line.sku, []).append(line.quantity)
     for sku, quantities in counts.items():
         if sku in catalogue.products and len(quantities) > 1:
-            message = f"{sku} is there {len(quantities)} times; a product has one line"
-            yield PricingProblem("duplicate_sku", message, f"combine them: {clipped(str(sum(quantities)))} {sku}")
+            yield PricingProblem(
+                "duplicate_sku",
+                f"{sku} is there {len(quantities)} times; a product has one line",
+                f"combine them: {clipped(str(sum(quantities)))} {sku}",
+            )
+
+
+CHANGES_MAX = 400  # as many as a quote has lines
+
+
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, or `remove` the line."""
+
+    deed: Literal["set", "add", "remove"]
+    sku: str  # of the catalogue, lower case
+    quantity: int = 0  # >= 1 for set and add; 0 for remove
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Edits of a request; None leaves a value unchanged."""
+
+    lines: tuple[LineChange, ...] = ()
+    term_months: int | None = None
+    discount_percent: Decimal | None = None
+    currency: str | None = None
+    region: str | None = None
+    with_tax: bool | None = None
+    terms: tuple[str, ...] | None = None  # replaces all terms; () removes them
+
+
+def canonical_changes(changes: Changes) -> dict[str, object]:
+    """Return the JSON-ready form."""
+    discount = changes.discount_percent
+    return {
+        "lines": [{"deed": line.deed, "sku": line.sku, "quantity": line.quantity} for line in changes.lines],
+        "term_months": changes.term_months,
+        "requested_discount_percent": None if discount is None else format(discount.normalize(), "f"),
+        "currency": changes.currency,
+        "region": changes.region,
+        "with_tax": changes.with_tax,
+        "terms": None if changes.terms is None else list(changes.terms),
+    }
+
+
+def parse_changes(stored: Mapping[str, Any]) -> Changes:
+    """Rebuild the edits of `canonical_changes`."""
+    term, discount, terms = stored["term_months"], stored["requested_discount_percent"], stored["terms"]
+    return Changes(
+        lines=tuple(LineChange(line["deed"], line["sku"], int(line["quantity"])) for line in stored["lines"]),
+        term_months=None if term is None else int(str(term)),
+        discount_percent=None if discount is None else Decimal(str(discount)),
+        currency=stored["currency"],
+        region=stored["region"],
+        with_tax=stored["with_tax"],
+        terms=None if terms is None else tuple(str(term) for term in terms),
+    )
+
+
+def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:
+    """Return the request after the edits, applied in order, or a problem for every edit that cannot be applied.
+
+    A changed line keeps its position; a new one is appended. The engine checks whether the result has a price.
+    """
+    if len(changes.lines) > CHANGES_MAX:
+        return (
+            PricingProblem(
+                "line_count",
+                f"a revision has at most {CHANGES_MAX} changes, not {len(changes.lines)}",
+                "make them in several steps",
+            ),
+        )
+    lines = {line.sku: line for line in request.lines}
+    problems: list[PricingProblem] = []
+    for change in changes.lines:
+        before = lines.get(change.sku)
+        if change.deed == "remove":
+            if before is None:
+                there = clipped(", ".join(lines) or "none", 200)
+                problems.append(
+                    PricingProblem("no_such_line", f"there is no line {clipped(change.sku)} to remove", f"its lines are {there}")
+                )
+            else:
+                del lines[change.sku]
+        elif change.quantity < 1:
+            problems.append(
+                PricingProblem(
+                    "quantity",
+                    f"the quantity of {clipped(change.sku)} is 1 or more, not {clipped(str(change.quantity))}",
+                    f"e.g. 10 {clipped(change.sku)}, or remove {clipped(change.sku)}",
+                )
+            )
+        elif before is None:
+            lines[change.sku] = LineRequest(change.sku, change.quantity)
+        else:
+            already = before.quantity if change.deed == "add" else 0
+            lines[change.sku] = replace(before, quantity=already + change.quantity)
+    if problems:
+        return tuple(problems)
+    return replace(
+        request,
+        lines=tuple(lines.values()),
+        term_months=request.term_months if changes.term_months is None else changes.term_months,
+        discount_percent=request.discount_percent if changes.discount_percent is None else changes.discount_percent,
+        currency=request.currency if changes.currency is None else changes.currency,
+        region=request.region if changes.region is None else changes.region,
+        with_tax=request.with_tax if changes.with_tax is None else changes.with_tax,
+        terms=request.terms if changes.terms is None else changes.terms,
+    )

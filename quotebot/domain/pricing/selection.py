@@ -39,15 +39,30 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
         problems += _configuration_problems(line, ruleset.catalogue.products[line.sku])
         items += _unpacked(line, ruleset.catalogue)
     if len(items) > LINES_MAX:
-        message = f"with its bundles unpacked, the quote has {len(items)} lines; {LINES_MAX} are possible"
-        problems.append(PricingProblem("line_count", message, "split the quote into several"))
+        problems.append(
+            PricingProblem(
+                "line_count",
+                f"with its bundles unpacked, the quote has {len(items)} lines; {LINES_MAX} are possible",
+                "split the quote into several",
+            )
+        )
     for item in items:
         if not item.product.active and item.bundle is not None:
-            message = f"{item.bundle.sku} holds {item.product.sku}, which is no longer sold"
-            problems.append(PricingProblem("inactive_sku", message, f"order what {item.bundle.sku} holds without it"))
+            problems.append(
+                PricingProblem(
+                    "inactive_sku",
+                    f"{item.bundle.sku} holds {item.product.sku}, which is no longer sold",
+                    f"order what {item.bundle.sku} holds without it",
+                )
+            )
         if item.quantity > QUANTITY_MAX:
-            message = f"the quantity of {item.product.sku} is 1 to {QUANTITY_MAX:,}, not {item.quantity:,}"
-            problems.append(PricingProblem("quantity", message, f"order fewer {item.line.sku}"))
+            problems.append(
+                PricingProblem(
+                    "quantity",
+                    f"the quantity of {item.product.sku} is 1 to {QUANTITY_MAX:,}, not {item.quantity:,}",
+                    f"order fewer {item.line.sku}",
+                )
+            )
     problems += find_violations(ruleset.constraints, _chosen(items))
     return tuple(problems) if problems else tuple(items)
 
@@ -77,12 +92,14 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
             hint = f"known are {', '.join(known)}" if known else "leave it out"
             yield PricingProblem("attribute", f"{line.sku} has no attribute {clipped(name)}", hint)
         elif choice not in known[name].choices:
-            message = f"{clipped(choice)} is no {name} of {line.sku}"
-            yield PricingProblem("attribute", message, f"one of {', '.join(known[name].choices)}")
+            yield PricingProblem(
+                "attribute", f"{clipped(choice)} is no {name} of {line.sku}", f"one of {', '.join(known[name].choices)}"
+            )
     for attribute in product.attributes:
         if attribute.default is None and attribute.name not in given:
-            message = f"{line.sku} needs a choice of {attribute.name}"
-            yield PricingProblem("attribute", message, f"one of {', '.join(attribute.choices)}")
+            yield PricingProblem(
+                "attribute", f"{line.sku} needs a choice of {attribute.name}", f"one of {', '.join(attribute.choices)}"
+            )
 
 
 def _chosen(items: list[SelectedItem]) -> dict[str, Chosen]:

@@ -7,19 +7,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.validity import ALWAYS, VALIDITY_KEYS, Validity, read_validity
+from quotebot.domain.catalogue.reader import ALWAYS, VALIDITY_KEYS, Table, Validity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
-    from quotebot.domain.catalogue.reader import Table
 
 TAXES_MAX = 2_000
 RATES_MAX = 10_000
 RATE_MAX = Decimal("1e6")
 RATE_DECIMALS_MAX = 10
-HUNDRED = Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +74,9 @@ def read_taxes(table: Table) -> tuple[Tax, ...]:
         tax = Tax(
             region=row.text("region"),
             category=row.optional_text("category"),
-            percent=row.amount("percent", most=HUNDRED, decimals=4),
+            percent=row.amount("percent", most=Decimal(100), decimals=4),
             estimated=row.flag("estimated", default=False),
-            validity=read_validity(row),
+            validity=row.validity(),
         )
         rivals = found.setdefault((tax.region, tax.category), [])
         if any(other.validity.overlaps(tax.validity) for other in rivals):

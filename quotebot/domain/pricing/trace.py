@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.pricing.billing import instalments
 from quotebot.domain.pricing.charging import RECURRING
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.pricing.priced import PER_LINE
+from quotebot.domain.pricing.priced import PER_LINE, PricedLine, Pricing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from quotebot.domain.pricing.priced import PricedLine, Pricing
 
 
 def explain(pricing: Pricing, position: int | None = None) -> tuple[str, ...]:
@@ -66,8 +65,7 @@ def _totals(pricing: Pricing) -> Iterator[str]:
     frequency = BILLING_FREQUENCIES[0] if pricing.request is None else pricing.request.billing_frequency
     if frequency != BILLING_FREQUENCIES[0]:
         due = instalments(pricing, frequency)
-        first = money.format_amount(due[0].amount, currency)
-        yield f"Billed {frequency}: {len(due)} instalments, the first {first}."
+        yield f"Billed {frequency}: {len(due)} instalments, the first {money.format_amount(due[0].amount, currency)}."
     if pricing.request is not None and pricing.request.with_tax:
         tax, gross = (money.format_amount(row, currency) for row in (pricing.tax_total, pricing.gross_total))
         yield f"Tax{' (estimated)' if pricing.tax_estimated else ''}: {tax}, {gross} with it."
@@ -100,3 +98,29 @@ def _steps(line: PricedLine, pricing: Pricing) -> Iterator[str]:
     if line.tax_percent is not None:
         estimated = ", estimated" if line.tax_estimated else ""
         yield f"tax: {money.format_percent(line.tax_percent)}{estimated}, {money.format_amount(line.tax_amount, currency)}"
+
+
+MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole term
+
+
+@dataclass(frozen=True, slots=True)
+class Instalment:
+    """Amount due at the start of `first_month` (from 1) for `months` months; before tax, in the pricing's currency."""
+
+    number: int
+    first_month: int
+    months: int
+    amount: Decimal
+
+
+def instalments(pricing: Pricing, frequency: str) -> tuple[Instalment, ...]:
+    """Return the instalments; their sum is exactly the net total. One-time charges are due with the first."""
+    term = pricing.term_months
+    step = MONTHS.get(frequency, term)
+    starts = range(1, term + 1, step)
+    lengths = [min(step, term - start + 1) for start in starts]
+    weights = [(Decimal(months), f"{start:03}") for start, months in zip(starts, lengths, strict=True)]
+    amounts = list(money.allocate(pricing.recurring_total, weights, money.quantum(pricing.currency)))
+    amounts[0] = money.EXACT.add(amounts[0], pricing.one_time_total)
+    rows = zip(starts, lengths, amounts, strict=True)
+    return tuple(Instalment(number, start, months, amount) for number, (start, months, amount) in enumerate(rows, start=1))

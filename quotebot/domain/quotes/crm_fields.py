@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import Quote, QuoteState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from quotebot.domain.quotes.quote import Quote
 
 Owner = Literal["crm_wins", "local_wins", "merge", "immutable_after_bind"]
 

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.slots import Slot
+    from decimal import Decimal
+
     from quotebot.domain.pricing.engine import Pricing
 
 
@@ -28,6 +29,60 @@ class QuoteState(StrEnum):
     LOST = "lost"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+
+
+class SlotState(StrEnum):
+    """State of one slot."""
+
+    WAITING = "waiting"  # an earlier stage is undecided
+    PENDING = "pending"
+    ESCALATED = "escalated"  # still open; a wider circle is asked
+    APPROVED = "approved"
+    REJECTED = "rejected"  # refused; the request's state says whether for good
+    EXPIRED = "expired"
+    CLOSED = "closed"  # the request ended without its decision
+
+
+OPEN = frozenset({SlotState.PENDING, SlotState.ESCALATED})
+UNDECIDED = OPEN | {SlotState.WAITING}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One required decision. Times are Unix milliseconds, UTC; people are Slack user ids.
+
+    `roles` are the roles the policy requires, any one of them; `asked` are the roles whose holders are asked now, never of lower
+    authority. With an `assignee` only that person (or their substitute) may decide, until the slot is escalated.
+    """
+
+    number: int  # 1-based in its request
+    roles: tuple[str, ...]
+    stage: int = 1
+    state: SlotState = SlotState.PENDING
+    asked: tuple[str, ...] = ()
+    assignee: str | None = None
+    dual_control: bool = False
+    opened_at: int | None = None  # None while waiting
+    remind_at: int | None = None
+    escalate_at: int | None = None
+    expires_at: int | None = None
+    reminded_at: int | None = None
+    escalated_at: int | None = None
+    decided_by: str | None = None
+    decided_role: str | None = None  # the role they decided under
+    on_behalf_of: str | None = None  # the absent person they substituted for
+    decided_at: int | None = None
+    reason: str | None = None
+
+    @property
+    def role(self) -> str:
+        """Display text of the roles: "cfo", "deal_desk or legal"."""
+        return " or ".join(self.roles)
+
+    @property
+    def is_open(self) -> bool:
+        """True while the slot can be decided."""
+        return self.state in OPEN
 
 
 class ApprovalState(StrEnum):
@@ -146,6 +201,25 @@ class Quote:
         return self.created_at if self.revised_at is None else self.revised_at
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a list: the head version of one quote. Times are Unix milliseconds."""
+
+    quote_id: str
+    version: int
+    state: QuoteState
+    account: str
+    requester: str
+    requester_name: str
+    created_at: int
+    valid_until: int
+    net_total: Decimal
+    currency: str
+    team_id: str = ""
+    channel: str = ""  # the channel where it was made
+    outlined: bool = False  # the reader may not see its customer and total
+
+
 QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -170,7 +244,7 @@ def parse_quote_id(text: str) -> str | None:
     return candidate if QUOTE_ID.fullmatch(candidate) else None
 
 
-def title(quote: Quote) -> str:
+def title(quote: Quote | Listed) -> str:
     """Return "Q-2026-0042", from the second version on "Q-2026-0042 v3"."""
     return quote.quote_id if quote.version == 1 else f"{quote.quote_id} v{quote.version}"
 

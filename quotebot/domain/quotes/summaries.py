@@ -39,8 +39,7 @@ def facts_of(quote: Quote) -> str:
     pricing, approval = quote.pricing, quote.approval
     amounts = [money.format_amount(amount, pricing.currency) for amount in (pricing.list_total, pricing.net_total)]
     months = "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months"
-    percent = money.format_percent(pricing.discount_percent)
-    facts = [f"{percent} discount on {amounts[0]} list: {amounts[1]} net, {months}."]
+    facts = [f"{money.format_percent(pricing.discount_percent)} discount on {amounts[0]} list: {amounts[1]} net, {months}."]
     if approval is not None:
         facts.append(f"Needs approval by: {', '.join(approval.required_roles)}.")
         facts += [f"Because: {reason}." for reason in approval.reasons]

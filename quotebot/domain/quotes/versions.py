@@ -5,29 +5,19 @@ All amounts are customer prices, never cost or margin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
 from quotebot.domain.approvals.special_terms import unknown_terms
-from quotebot.domain.pricing.engine import Pricing, price
+from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, price
 from quotebot.domain.pricing.price_requests import as_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import PricedLine, PriceRequest, PricingProblem
-
-
-@dataclass(frozen=True, slots=True)
-class LineDifference:
-    """Product in both prices with a different quantity or price."""
-
-    before: PricedLine
-    after: PricedLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +26,7 @@ class Difference:
 
     added: tuple[PricedLine, ...]
     removed: tuple[PricedLine, ...]
-    changed: tuple[LineDifference, ...]
+    changed: tuple[tuple[PricedLine, PricedLine], ...]
     term_months: tuple[int, int] | None
     discount_percent: tuple[Decimal, Decimal] | None
     currency: tuple[str, str] | None
@@ -48,11 +38,7 @@ class Difference:
 
     def __bool__(self) -> bool:
         """Return whether anything differs."""
-        pairs: tuple[object, ...] = (
-            *(self.term_months, self.discount_percent, self.currency, self.list_total, self.discount_total, self.net_total),
-            *(self.tax_total, self.terms),
-        )
-        return bool(self.added or self.removed or self.changed or any(pair is not None for pair in pairs))
+        return any(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +63,7 @@ def difference(before: Pricing, after: Pricing) -> Difference:
     return Difference(
         added=tuple(line for sku, line in new.items() if sku not in old),
         removed=tuple(line for sku, line in old.items() if sku not in new),
-        changed=tuple(LineDifference(line, new[sku]) for sku, line in old.items() if sku in new and not _same_line(line, new[sku])),
+        changed=tuple((line, new[sku]) for sku, line in old.items() if sku in new and not _same_line(line, new[sku])),
         term_months=None if before.term_months == after.term_months else (before.term_months, after.term_months),
         discount_percent=_differing(before.discount_percent, after.discount_percent),
         currency=None if before.currency == after.currency else (before.currency, after.currency),
@@ -98,7 +84,7 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     old, new = before.currency, after.currency
     said = [f"added {line.quantity:,} x {line.name}: {money.format_amount(line.net_amount, new)}" for line in found.added]
     said += [f"removed {line.quantity:,} x {line.name}: {money.format_amount(line.net_amount, old)}" for line in found.removed]
-    said += [_line_words(change, old, new) for change in found.changed]
+    said += [_line_words(line, now, old, new) for line, now in found.changed]
     if found.term_months is not None:
         said.append(f"term {found.term_months[0]} \u2192 {found.term_months[1]} months")
     if found.discount_percent is not None:
@@ -118,8 +104,7 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _line_words(change: LineDifference, old: str, new: str) -> str:
-    before, after = change.before, change.after
+def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> str:
     parts = []
     if before.quantity != after.quantity:
         parts.append(f"{before.quantity:,} \u2192 {after.quantity:,}")

@@ -42,7 +42,7 @@ from quotebot.commands.registry import (
     parse_stored,
 )
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING

@@ -13,7 +13,7 @@ from quotebot.app.installation import dead_letters
 from quotebot.commands.crm import ReconcileCrm, SyncCrm
 from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, ExpireQuote, FinalizeQuote, LoseQuote, MarkSent
 from quotebot.commands.registry import ReviseQuote, SubmitQuote
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.crm_fields import FieldVerdict, judge
 from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OPPORTUNITY
 from tests.quotebot.crm_parts import PDF, QUOTE, Crm, crm_at

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from quotebot.app.installation import dead_letters
 from quotebot.commands.lifecycle import FinalizeQuote
 from quotebot.commands.registry import CreateAnother, ReviseQuote, SubmitQuote
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OWN

@@ -31,7 +31,7 @@ from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.jobs.artefacts import ArtefactSweep, Swept
+from quotebot.jobs.artefacts import ArtefactSweep
 from quotebot.views.document import Seller, file_title
 from tests.quotebot.dispatch.test_follow_ups import approved
 from tests.quotebot.parts import MATRIX, RULES
@@ -263,8 +263,8 @@ async def test_orphaned_file_is_removed_by_the_second_sweep(desk: Desk) -> None:
     desk.store.put(b"%PDF of nobody")
     (desk.folder / "notes.txt").write_text("somebody's")
     sweep = sweep_of(desk)
-    assert await sweep.sweep() == Swept(0, 0, 0)
-    assert await sweep.sweep() == Swept(1, 0, 0)
+    assert await sweep.sweep() == (0, 0, 0)
+    assert await sweep.sweep() == (1, 0, 0)
     assert desk.stored() == sorted([*kept, "notes.txt"])
 
 
@@ -273,9 +273,9 @@ async def test_nothing_is_removed_while_a_document_is_rendered_or_uploaded(desk:
     sweep = sweep_of(desk)
     await sweep.sweep()
     (claimed,) = await desk.bench.ledger.claim_effects({effects.RENDER: 1})
-    assert await sweep.sweep() == Swept(0, 0, 0)
+    assert await sweep.sweep() == (0, 0, 0)
     await desk.bench.ledger.settle(claimed, Delivered("f" * 64, {"sha256": "f" * 64}), desk.performer.follow_ups)
-    assert await sweep.sweep() == Swept(1, 0, 0)
+    assert await sweep.sweep() == (1, 0, 0)
 
 
 async def test_a_row_without_its_file_gets_it_back(desk: Desk) -> None:
@@ -283,7 +283,7 @@ async def test_a_row_without_its_file_gets_it_back(desk: Desk) -> None:
     (path,) = desk.folder.iterdir()
     before = path.read_bytes()
     path.unlink()
-    assert await sweep_of(desk).sweep() == Swept(0, 1, 0)
+    assert await sweep_of(desk).sweep() == (0, 1, 0)
     assert path.read_bytes() == before
 
 
@@ -293,8 +293,8 @@ async def test_what_cannot_be_made_to_the_same_bytes_is_said_and_not_tried_over_
     path.unlink()
     desk.child.ink = b"of another build "
     sweep = sweep_of(desk)
-    assert await sweep.sweep() == Swept(0, 0, 1)
-    assert await sweep.sweep() == Swept(0, 0, 1)
+    assert await sweep.sweep() == (0, 0, 1)
+    assert await sweep.sweep() == (0, 0, 1)
     assert (desk.child.renders, desk.stored()) == (2, [])
 
 
@@ -303,8 +303,8 @@ async def test_a_renderer_that_fails_loses_no_document(desk: Desk) -> None:
     next(desk.folder.iterdir()).unlink()
     desk.child.answers.append(EOFError())
     sweep = sweep_of(desk)
-    assert await sweep.sweep() == Swept(0, 0, 0)
-    assert await sweep.sweep() == Swept(0, 1, 0)
+    assert await sweep.sweep() == (0, 0, 0)
+    assert await sweep.sweep() == (0, 1, 0)
 
 
 # --------------------------------------------------------------------------------------------- the catalogue of failures

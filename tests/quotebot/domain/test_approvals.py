@@ -10,7 +10,6 @@ import pytest
 from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import LADDER, sufficient_roles
-from quotebot.domain.approvals.slots import Slot
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes.quote import (
@@ -18,6 +17,7 @@ from quotebot.domain.quotes.quote import (
     ApprovalState,
     Quote,
     QuoteState,
+    Slot,
     approval_id_for,
     parse_quote_id,
     quote_id_for,

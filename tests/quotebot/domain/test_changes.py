@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, price, request_of
-from quotebot.domain.quotes.changes import CHANGES_MAX, Changes, LineChange, changed
+from quotebot.domain.pricing.price_requests import CHANGES_MAX, Changes, LineChange, changed
 from tests.quotebot.views.quote_examples import CATALOGUE, GOLDEN, RULESET, example_pricing
 
 REQUEST = PriceRequest(GOLDEN, 12, Decimal(15))

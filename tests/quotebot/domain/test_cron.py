@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.schedule.cron import Cron, newest_slots, parse_cron, slot_after, slots_of_day
+from quotebot.domain.schedule.schedules import Cron, newest_slots, parse_cron, slot_after, slots_of_day
 
 BERLIN, NEW_YORK, LORD_HOWE = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("Australia/Lord_Howe")
 APIA, KOLKATA = ZoneInfo("Pacific/Apia"), ZoneInfo("Asia/Kolkata")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from quotebot.domain.catalogue.lint import lint
+from quotebot.domain.catalogue.rulesets import lint
 from tests.quotebot.domain.ruleset_parts import SAMPLE, book, product, ruleset
 
 

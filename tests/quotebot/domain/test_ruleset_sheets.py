@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from quotebot.domain.catalogue import sheets
 from quotebot.domain.catalogue.reader import is_text
-from quotebot.domain.catalogue.ruleset_diff import ruleset_changes
 from quotebot.domain.catalogue.ruleset_sheets import EXPORTED, edited, next_version, read_rows, table_of, to_sheets
-from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_json, renamed
+from quotebot.domain.catalogue.rulesets import (
+    Ruleset,
+    RulesetError,
+    canonical_ruleset,
+    parse_ruleset,
+    parse_ruleset_json,
+    renamed,
+    ruleset_changes,
+)
 from tests.quotebot.domain.ruleset_parts import SAMPLE, book, document, product
 from tests.quotebot.domain.test_rulesets import FULL
 

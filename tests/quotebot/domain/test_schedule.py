@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.schedule.cron import parse_cron
 from quotebot.domain.schedule.schedules import (
     DAY_MS,
     HOUR_MS,
@@ -20,6 +19,7 @@ from quotebot.domain.schedule.schedules import (
     Once,
     Schedule,
     fate_of,
+    parse_cron,
     slots_due,
 )
 from tests.quotebot.views.quote_examples import MORNING  # Saturday, 21 Nov 2026 10:31 UTC

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes.versions import Simulation, difference, difference_words, simulate
 from tests.quotebot.views.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
@@ -68,7 +68,7 @@ def test_a_term_changes_recurring_lines_and_not_one_time_ones() -> None:
     lines = (LineRequest("pro", 10), LineRequest("onboarding", 1))
     found = difference(priced(lines), priced(lines, term=24))
     assert found.term_months == (12, 24)
-    assert [change.after.sku for change in found.changed] == ["pro"]
+    assert [after.sku for _, after in found.changed] == ["pro"]
 
 
 def test_another_currency_is_a_difference_even_at_the_same_figures() -> None:
@@ -89,7 +89,7 @@ def test_a_difference_read_backwards_is_the_difference_of_the_way_back(
     before, after = priced(one, term), priced(two, other)
     there, back = difference(before, after), difference(after, before)
     assert (there.added, there.removed) == (back.removed, back.added)
-    assert {(pair.before, pair.after) for pair in there.changed} == {(pair.after, pair.before) for pair in back.changed}
+    assert set(there.changed) == {(after, before) for before, after in back.changed}
     assert (there.net_total is None) == (before.net_total == after.net_total)
     assert not difference(before, before)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.execution.actors import FRESH_FOR_APPROVAL_MS, FRESH_MS, Directory
 from quotebot.execution.executor import Executor
 from quotebot.sandbox.slack.directory import TEAM_ID, Person

@@ -13,7 +13,7 @@ from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.approvals import advice as domain
 from quotebot.domain.approvals.advice import Advice, EasierChange, advise, canonical_advice, parse_advice
 from quotebot.domain.pricing.engine import Pricing, price
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor
 from quotebot.execution.precompute import precompute
 from quotebot.store import quotes as store

@@ -14,7 +14,7 @@ from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, Exp
 from quotebot.commands.lifecycle import CancelQuote, ExpireQuote
 from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.execution.executor import Executor
 from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.store import approvals as store

@@ -18,8 +18,7 @@ from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from quotebot.app.installation import open_database
 from quotebot.commands.registry import DecideApproval, SubmitQuote
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
 from quotebot.execution.executor import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store

@@ -112,8 +112,8 @@ def test_a_repetition_is_answered_with_a_question_whose_token_is_its_own_key() -
 @pytest.mark.parametrize(
     ("code", "quote_id", "text"),
     [
-        ("offer_gone", None, messages.offer_gone()),
-        ("not_your_offer", None, messages.not_your_offer()),
+        ("offer_gone", None, messages.OFFER_GONE),
+        ("not_your_offer", None, messages.NOT_YOUR_OFFER),
         ("already_created", "Q-2026-0001", messages.already_created("Q-2026-0001")),
     ],
 )

@@ -10,15 +10,13 @@ import pytest
 from quotebot.commands.approvals import EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.commands.registry import DecideApproval
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.approvals.policy import ApprovalPolicy, evaluate
-from quotebot.domain.approvals.policy_file import parse_policy
+from quotebot.domain.approvals.policy import ApprovalPolicy, evaluate, parse_policy
 from quotebot.domain.approvals.requests import invalidated, open_request
 from quotebot.domain.approvals.reuse import EarlierApproval
 from quotebot.domain.quotes.lifecycle import allowed
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.handlers.approvals import decide, submit
+from quotebot.handlers.approvals import decide, follow_up, submit
 from quotebot.handlers.decision import Asked, Decision
-from quotebot.handlers.escalation import follow_up
 from tests.quotebot.domain.test_policy import POLICY_TEXT, line, pricing
 from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.quote_examples import MORNING, example_quote
@@ -442,7 +440,7 @@ class Desk:
         return self.rules.who_may_decide(approval, self.quote.makers, self.away(MORNING))
 
     def away(self, at: int) -> tuple[Delegation, ...]:
-        return tuple(each for each in self.case.away if each.holds_at(at))
+        return tuple(each for each in self.case.away if each.since <= at < each.until)
 
     def play(self, step: Step) -> None:
         if step.approvers is not None:

@@ -9,7 +9,7 @@ from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
 from quotebot.domain.quotes.lifecycle import ARROWS
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import submit, withdrawn
-from quotebot.handlers.expiry import expire, note_stale
+from quotebot.handlers.lifecycle import expire, note_stale
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, example_quote, quote_in

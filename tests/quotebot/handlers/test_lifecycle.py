@@ -23,7 +23,7 @@ from quotebot.commands.lifecycle import (
 )
 from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, request_of
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending
 from quotebot.domain.quotes.versions import difference

@@ -10,7 +10,7 @@ import pytest
 from quotebot.commands.lifecycle import CloneQuote
 from quotebot.commands.registry import CreateQuote, ReviseQuote
 from quotebot.domain.approvals.reuse import got_worse
-from quotebot.domain.quotes.changes import Changes
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.lifecycle import clone, revise

@@ -25,8 +25,18 @@ from ledger.statements import load_statements
 from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
 from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.domain.schedule.cron import parse_cron
-from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, SLOTS_MAX, Candidate, Every, Misfire, Once, slots_due
+from quotebot.domain.schedule.schedules import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    SLOTS_MAX,
+    Candidate,
+    Every,
+    Misfire,
+    Once,
+    parse_cron,
+    slots_due,
+)
 from quotebot.execution.executor import Executor
 from quotebot.execution.kinds import KEEP_CLOSED_MS
 from quotebot.execution.transaction import failure_answer
@@ -115,8 +125,7 @@ def job_of(
         del tx, job, now
         return [Candidate(quote_id, MORNING, quote_id, "T0HOME") for quote_id in about or (QUOTE,)][:limit]
 
-    def payload(candidate: Candidate, slot: int) -> NoteStaleDraft:
-        del slot
+    def payload(candidate: Candidate) -> NoteStaleDraft:
         return NoteStaleDraft(untouched_since=candidate.anchor)
 
     return ScheduledJob(name, order, schedule, find, payload, misfire, late)

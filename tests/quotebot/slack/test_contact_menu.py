@@ -13,7 +13,7 @@ from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.surface import Surface
 from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import Found
-from quotebot.views import crm_fields, forms
+from quotebot.views import forms
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.slack.test_opportunity_menu import NOBODY, answer
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
@@ -36,7 +36,7 @@ async def test_they_are_offered_as_of_when_they_were_read_and_to_the_quotes_own_
     keys: dict[str, Any] = {"operation_key": "1" * 64, "root_effect_key": "2" * 64, "asked_hash": "3" * 64}
     await bench.ledger.database.write("insert", lambda tx: store.insert(tx, quote, **keys, recorded_at=MORNING))
     surface = Surface(NOBODY, bench.ledger, NOBODY, NOBODY, NOBODY, NOBODY, cast("Any", OpenGate(team)), contacts=contacts)
-    asked = {"type": "block_suggestion", "action_id": crm_fields.CONTACT, "block_id": crm_fields.CONTACT, "value": "j"}
+    asked = {"type": "block_suggestion", "action_id": forms.CONTACT, "block_id": forms.CONTACT, "value": "j"}
     view = forms.send_form(quote, contacts=True)
     answered = await answer(surface, {**asked, "view": view, "user": {"id": "U0REP", "team_id": "T0HOME"}})
     groups = answered.get("option_groups", [])
@@ -51,7 +51,7 @@ def test_a_contact_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chose
     view = forms.send_form(example_quote(), contacts=True)
     assert view_problems(view) == view_problems(forms.send_form(example_quote())) == []
     values: dict[str, Any] = {
-        crm_fields.CONTACT: {crm_fields.CONTACT: {"selected_option": None if chosen is None else {"value": chosen}}},
+        forms.CONTACT: {forms.CONTACT: {"selected_option": None if chosen is None else {"value": chosen}}},
         forms.RECIPIENT: {forms.RECIPIENT: {"value": typed}},
     }
     filled = read_form(Form({**view, "state": {"values": values}}, RULESET, MORNING))

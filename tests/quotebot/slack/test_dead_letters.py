@@ -14,12 +14,12 @@ from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
 from quotebot.app.installation import dead_letters
 from quotebot.app.workers import Ports, _jobs
-from quotebot.domain.dead_letters import DeadLetterCard
 from quotebot.execution.executor import Executor
 from quotebot.jobs.maintenance import announce_dead_letters
 from quotebot.jobs.retention import forget
 from quotebot.observability.metrics import Metrics
 from quotebot.settings import Settings
+from quotebot.store.dead_letters import DeadLetterCard
 from quotebot.views import buttons, operator_messages
 from quotebot.views.dead_letter_card import (
     DETAILS,
@@ -181,12 +181,12 @@ async def test_dead_letter_is_discarded_with_a_reason_by_operators_only(outage: 
     await press(outage, "U0MANAGER", RETRY)
     await press(outage, "U0MANAGER", DISCARD)
     await outage.settled()
-    assert await told(outage, "U0MANAGER") == operator_messages.not_operator()
+    assert await told(outage, "U0MANAGER") == operator_messages.NOT_OPERATOR
     await press(outage, "U0OPERATOR", DETAILS)
     await press(outage, "U0OPERATOR", DISCARD)
     view = (await outage.get("state"))["views"][-1]["view"]
     empty = await outage.post("submit", user="U0OPERATOR", view_id=view["id"], values={"reason": {"reason": "\u200f"}})
-    assert empty["ack"]["errors"] == {"reason": operator_messages.reason_needed()}
+    assert empty["ack"]["errors"] == {"reason": operator_messages.REASON_NEEDED}
     await outage.post("submit", user="U0OPERATOR", view_id=view["id"], values={"reason": {"reason": "entered by hand"}})
     await outage.settled()
     card = await posted(outage)

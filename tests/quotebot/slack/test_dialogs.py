@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quotebot.views import buttons, messages
-from quotebot.views.button_values import ButtonValue, value_text
+from quotebot.views.blocks import ButtonValue, value_text
 from quotebot.views.confirmations import FILL_IN
 from tests.quotebot.views.block_kit import message_problems
 from tests.rig import FIRST_QUOTE, Deal
@@ -149,7 +149,7 @@ async def test_a_form_that_slack_does_not_open_is_said_and_nothing_is_recorded(d
     await deal.slash()
     await deal.settled()
     await deal.arm("slack", "5xx", method="views.open", times=2)
-    assert (await deal.slash("new"))["ack"]["text"] == messages.form_not_opened()
+    assert (await deal.slash("new"))["ack"]["text"] == messages.FORM_NOT_OPENED
     await deal.click(buttons.REVISE, user="U0REP")
-    assert (await deal.whispers("U0REP"))[-1] == messages.form_not_opened()
+    assert (await deal.whispers("U0REP"))[-1] == messages.FORM_NOT_OPENED
     assert await kinds(deal) == ["quote.create applied"]

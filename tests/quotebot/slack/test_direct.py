@@ -91,8 +91,8 @@ async def test_what_is_no_request_is_answered_there_and_changes_nothing(deal: De
     await deal.slash()
     await deal.settled()
     answers: dict[str, str] = {
-        "hello there": words.help_text(),
-        "help": words.help_text(),
+        "hello there": words.HELP_TEXT,
+        "help": words.HELP_TEXT,
         "list": f"• *{FIRST_QUOTE}* v1",
         f"status {FIRST_QUOTE}": f"Quote {FIRST_QUOTE} for Acme: ",
         f"submit {FIRST_QUOTE}": words.by_command_only(FIRST_QUOTE),
@@ -102,7 +102,7 @@ async def test_what_is_no_request_is_answered_there_and_changes_nothing(deal: De
         await write(deal, text)
         assert answer in (await said(deal))[-1]["text"], text
     typed = await deal.slash("new for Acme: 150 pro", channel=DIRECT)
-    assert typed["ack"]["text"] == words.choose_channel()
+    assert typed["ack"]["text"] == words.CHOOSE_CHANNEL
     before = len(await said(deal))
     for event in (
         {"subtype": "message_changed", "message": {"text": "new for Acme: 5 pro", "user": "U0REP"}},

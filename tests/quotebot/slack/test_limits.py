@@ -14,8 +14,8 @@ from quotebot.domain.texts import composed
 from quotebot.slack.form_input import Form, read_form
 from quotebot.views import forms
 from quotebot.views import messages as words
-from quotebot.views.button_values import BUTTON_CHARACTERS_MAX
-from quotebot.views.modals import parse_rejection
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX
+from quotebot.views.forms import parse_rejection
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal
 
@@ -98,7 +98,7 @@ def test_reason_over_its_limit_is_no_reason() -> None:
 @pytest.mark.parametrize("metadata", ["[" * 100_000, json.dumps({"v": 1, "c": "C" * BUTTON_CHARACTERS_MAX})])
 def test_private_metadata_over_its_limit_is_not_parsed(metadata: str) -> None:
     view = {**forms.create_form("C0DEALS", RULESET), "private_metadata": metadata, "root_view_id": "V1", "state": {"values": {}}}
-    assert list(read_form(Form(view, RULESET, MORNING)).values()) == [words.unreadable_form()]  # type: ignore[union-attr]
+    assert list(read_form(Form(view, RULESET, MORNING)).values()) == [words.UNREADABLE_FORM]  # type: ignore[union-attr]
 
 
 @given(st.text(max_size=60))

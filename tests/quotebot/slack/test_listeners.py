@@ -51,7 +51,7 @@ def _without_given_id(block: dict[str, Any]) -> dict[str, Any]:
 async def test_help_is_answered_inside_the_ack_and_recorded_nowhere(deal: Deal) -> None:
     for text in ("", "help", "HELP me"):
         answer = await deal.slash(text)
-        assert answer["ack"]["text"] == messages.help_text()
+        assert answer["ack"]["text"] == messages.HELP_TEXT
     assert await deal.rows(EMPTY) == []
 
 
@@ -124,7 +124,7 @@ async def test_a_button_of_another_build_is_explained_and_does_nothing(world: Wo
     before = await deal.rows(EMPTY)
     answer = await deal.click(SUBMIT, user="U0REP")
     assert answer["ack"] == {}
-    assert await deal.whispers("U0REP") == [(await deal.whispers("U0REP"))[0], messages.unreadable_button()]
+    assert await deal.whispers("U0REP") == [(await deal.whispers("U0REP"))[0], messages.UNREADABLE_BUTTON]
     assert await deal.rows(EMPTY) == before
 
 
@@ -181,7 +181,7 @@ async def test_a_question_of_another_build_is_explained_and_does_nothing(world: 
     before = await deal.rows(EMPTY)
     answer = await deal.click_ephemeral(action_id)
     assert answer["ack"] == {}
-    assert (await deal.whispers("U0REP"))[-1] == messages.unreadable_button()
+    assert (await deal.whispers("U0REP"))[-1] == messages.UNREADABLE_BUTTON
     assert await deal.rows(EMPTY) == before
 
 
@@ -212,8 +212,8 @@ async def test_an_empty_reason_is_an_error_inside_the_form(deal: Deal) -> None:
     await deal.click(REJECT, user="U0MANAGER")
     before = await deal.rows(EMPTY)
     answer = await send_form(deal, " \u200f ")  # passes the client's check, but has no visible text
-    assert answer["ack"] == {"response_action": "errors", "errors": {"reason": messages.reason_needed()}}
-    assert (await form(deal))["errors"] == {"reason": messages.reason_needed()}
+    assert answer["ack"] == {"response_action": "errors", "errors": {"reason": messages.REASON_NEEDED}}
+    assert (await form(deal))["errors"] == {"reason": messages.REASON_NEEDED}
     assert await deal.rows(EMPTY) == before
 
 
@@ -288,7 +288,7 @@ async def test_a_form_that_slack_does_not_open_is_said_so_within_slacks_patience
     answer = await deal.click(REJECT, user="U0MANAGER")
     assert answer["ack"] == {}
     assert answer["ack_ms"] < 3_000
-    assert (await deal.whispers("U0MANAGER"))[-1] == messages.form_not_opened()
+    assert (await deal.whispers("U0MANAGER"))[-1] == messages.FORM_NOT_OPENED
 
 
 # ------------------------------------------------------------------------------------- a ledger that cannot be written in time
@@ -312,8 +312,8 @@ async def test_when_nothing_can_be_recorded_each_kind_of_gesture_is_told_so_in_i
             filled = await deal.post("submit", user="U0VP", view_id=creation, values=values)
         assert typed["ack"]["text"] == "Nothing was recorded and nothing was done. Try again."
         assert (clicked["ack"], clicked["error"]) == (None, "operation_timeout")
-        assert sent["ack"] == {"response_action": "errors", "errors": {"reason": messages.nothing_recorded()}}
-        assert filled["ack"] == {"response_action": "errors", "errors": {"currency": messages.nothing_recorded()}}  # its last field
+        assert sent["ack"] == {"response_action": "errors", "errors": {"reason": messages.NOTHING_RECORDED}}
+        assert filled["ack"] == {"response_action": "errors", "errors": {"currency": messages.NOTHING_RECORDED}}  # its last field
         await deal.slash("new for Later: 1 pro")
         await eventually(lambda: _two_cards(deal), "the next command to work")
         await deal.settled()

@@ -58,8 +58,8 @@ async def test_whatever_else_is_said_to_the_bot_is_answered_in_private_and_chang
     await deal.slash()
     await deal.settled()
     said: dict[str, str] = {
-        "@quotebot help": messages.help_text(),
-        "@quotebot new": messages.by_form(),
+        "@quotebot help": messages.HELP_TEXT,
+        "@quotebot new": messages.BY_FORM,
         f"@quotebot submit {FIRST_QUOTE}": messages.by_command_only(FIRST_QUOTE),
         f"@quotebot clone {FIRST_QUOTE}": messages.by_command_only(None),
         "@quotebot list": f"• *{FIRST_QUOTE}* v1",

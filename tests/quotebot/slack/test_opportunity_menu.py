@@ -20,7 +20,7 @@ from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.receiver import Envelopes, bolt_app
 from quotebot.slack.surface import Surface
 from quotebot.store.crm_mirror import Found
-from quotebot.views import crm_fields, forms
+from quotebot.views import forms
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.views.quote_examples import MORNING, RULESET
@@ -95,12 +95,12 @@ def opened() -> dict[str, Any]:
 
 def chosen(account: str | None) -> dict[str, Any]:
     option = None if account is None else {"text": {"type": "plain_text", "text": account}, "value": account}
-    action = {"action_id": crm_fields.FOUND, "block_id": crm_fields.FOUND, "type": "external_select", "selected_option": option}
+    action = {"action_id": forms.FOUND, "block_id": forms.FOUND, "type": "external_select", "selected_option": option}
     return {"type": "block_actions", "trigger_id": "1.1", "view": opened(), "actions": [action]}
 
 
 def test_slack_takes_the_forms_with_the_menus() -> None:
-    offered = crm_fields.with_opportunities(opened(), "Acme Corp")
+    offered = forms.with_opportunities(opened(), "Acme Corp")
     assert offered is not None
     assert view_problems(forms.create_form("C0SALES", RULESET, lookup=True)) == []
     assert view_problems(forms.create_form(None, RULESET, lookup=True, opportunities=True)) == view_problems(offered) == []
@@ -111,12 +111,12 @@ async def test_choosing_an_account_draws_the_form_anew_with_the_menu_of_its_oppo
     await answer(surface(Org(), slack), chosen("Acme Corp"))
     (view,) = slack.views
     names = [block["block_id"] for block in view["blocks"]]
-    assert names[:3] == [crm_fields.FOUND, crm_fields.block_of("Acme Corp"), forms.ACCOUNT]
-    assert crm_fields.account_of(view) == "Acme Corp"
-    other = crm_fields.with_opportunities(view, "Bolt")
+    assert names[:3] == [forms.FOUND, forms.block_of("Acme Corp"), forms.ACCOUNT]
+    assert forms.account_of(view) == "Acme Corp"
+    other = forms.with_opportunities(view, "Bolt")
     assert other is not None
-    assert [block["block_id"] for block in other["blocks"]][1:3] == [crm_fields.block_of("Bolt"), forms.ACCOUNT]
-    assert crm_fields.with_opportunities(other, None) == {
+    assert [block["block_id"] for block in other["blocks"]][1:3] == [forms.block_of("Bolt"), forms.ACCOUNT]
+    assert forms.with_opportunities(other, None) == {
         name: value for name, value in opened().items() if name not in ("id", "hash", "root_view_id", "state")
     }
 
@@ -125,10 +125,10 @@ async def test_the_menu_offers_what_is_open_with_its_day_and_stage() -> None:
     org = Org((RENEWAL, OpenOpportunity(DEAL, ACME, "x" * 120, "", "", "")))
     asked = {
         "type": "block_suggestion",
-        "action_id": crm_fields.block_of("Acme Corp"),
-        "block_id": crm_fields.block_of("Acme Corp"),
+        "action_id": forms.block_of("Acme Corp"),
+        "block_id": forms.block_of("Acme Corp"),
         "value": " Ren ",
-        "view": crm_fields.with_opportunities(opened(), "Acme Corp"),
+        "view": forms.with_opportunities(opened(), "Acme Corp"),
     }
     first, second = (await answer(surface(org), asked))["options"]
     assert (first["text"]["text"], first["value"]) == ("Renewal 2027 · 2027-01-31 · Negotiation/Review", f"{DEAL} {ACME} USD")
@@ -138,11 +138,11 @@ async def test_the_menu_offers_what_is_open_with_its_day_and_stage() -> None:
 
 def sent(account: str, opportunity: str, *, typed: str = "", currency: str = "USD") -> Filled | dict[str, str]:
     """Return the result of a sent form whose menu was offered for Acme Corp."""
-    view = crm_fields.with_opportunities(opened(), "Acme Corp")
+    view = forms.with_opportunities(opened(), "Acme Corp")
     assert view is not None
-    block = crm_fields.block_of("Acme Corp")
+    block = forms.block_of("Acme Corp")
     values: dict[str, Any] = {
-        crm_fields.FOUND: {crm_fields.FOUND: {"selected_option": {"value": account} if account else None}},
+        forms.FOUND: {forms.FOUND: {"selected_option": {"value": account} if account else None}},
         block: {block: {"selected_option": {"value": opportunity} if opportunity else None}},
         forms.ACCOUNT: {forms.ACCOUNT: {"value": typed}},
         forms.LINES: {forms.LINES: {"value": "5 pro"}},
@@ -184,7 +184,7 @@ def test_the_chosen_opportunity_is_part_of_what_is_asked(opportunity: str, expec
 )
 def test_an_opportunity_that_does_not_go_with_the_form_is_refused_at_its_menu(changes: dict[str, Any], words: str) -> None:
     refused = sent(**{"account": "Acme Corp", "opportunity": f"{DEAL} {ACME} USD", **changes})
-    assert refused == {crm_fields.block_of("Acme Corp"): words}
+    assert refused == {forms.block_of("Acme Corp"): words}
 
 
 async def test_unavailable_org_is_replaced_by_earlier_data_and_asked_again_after_a_pause() -> None:
@@ -209,7 +209,7 @@ async def test_what_was_read_before_says_so_in_the_menus_heading() -> None:
         del account, typed
         return Found((RENEWAL,), MORNING)
 
-    block = crm_fields.block_of("Acme Corp")
+    block = forms.block_of("Acme Corp")
     asked = {"type": "block_suggestion", "action_id": block, "block_id": block, "value": ""}
     met = Surface(
         NOBODY,
@@ -221,6 +221,6 @@ async def test_what_was_read_before_says_so_in_the_menus_heading() -> None:
         cast("Any", OpenGate()),
         opportunities=OpportunityLookup(org.find, clock, before),
     )
-    (group,) = (await answer(met, {**asked, "view": crm_fields.with_opportunities(opened(), "Acme Corp")}))["option_groups"]
+    (group,) = (await answer(met, {**asked, "view": forms.with_opportunities(opened(), "Acme Corp")}))["option_groups"]
     assert group["label"]["text"] == "As of 21 Nov 2026 10:31 UTC; Salesforce does not answer"
     assert len(group["options"]) == 1

@@ -130,7 +130,7 @@ async def test_what_waited_past_its_budget_is_refused_and_nothing_of_it_is_recor
         desk.type(number)
     bench.clock.advance(round(BUDGET_SECONDS * 1000))  # before any of them reached the ledger, or even Bolt
     await _all_answered(desk, 2 * AT_ONCE)
-    assert desk.wire.texts() == [messages.nothing_recorded()] * (2 * AT_ONCE)
+    assert desk.wire.texts() == [messages.NOTHING_RECORDED] * (2 * AT_ONCE)
     assert bench.rows("SELECT 1 FROM operations") == []
 
 
@@ -139,7 +139,7 @@ async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: De
         desk.type(number)
     bench.clock.advance(round(BUDGET_SECONDS * 1000))  # so that the test does not record thousands
     await _all_answered(desk, AT_ONCE + WAITING_MAX + 5)
-    assert set(desk.wire.texts()) == {messages.nothing_recorded()}
+    assert set(desk.wire.texts()) == {messages.NOTHING_RECORDED}
     first = {ack["envelope_id"] for ack in desk.wire.sent[: AT_ONCE + 5]}
     assert {f"E{AT_ONCE + WAITING_MAX + number}" for number in range(5)} <= first
 
@@ -160,10 +160,10 @@ def test_refusal_without_a_place_for_text_sends_no_acknowledgement() -> None:
         return refusal(SocketModeRequest(kind, "E1", payload))
 
     form = {"blocks": [{"type": "input", "block_id": "reason"}, {"type": "divider"}]}
-    assert refused("slash_commands") == {"text": messages.nothing_recorded()}
+    assert refused("slash_commands") == {"text": messages.NOTHING_RECORDED}
     assert refused("interactive", type="view_submission", view=form) == {
         "response_action": "errors",
-        "errors": {"reason": messages.nothing_recorded()},
+        "errors": {"reason": messages.NOTHING_RECORDED},
     }
     assert refused("interactive", type="block_actions") is None
     assert refused("events_api", type="event_callback") is None

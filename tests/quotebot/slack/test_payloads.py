@@ -7,7 +7,7 @@ import pytest
 
 from quotebot.commands.registry import Command, CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack import payloads
-from quotebot.views.button_values import ButtonValue
+from quotebot.views.blocks import ButtonValue
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.quote_examples import MORNING
 

@@ -175,7 +175,7 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
     while await round_.step():
         pass
     await bench.ledger.pause("crm", "U0OPERATOR", "a <week> of repairs")
-    assert await answered(bench, OpsRequest(), user="U0REP") == operator_messages.not_operator()
+    assert await answered(bench, OpsRequest(), user="U0REP") == operator_messages.NOT_OPERATOR
     told = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
     head, *letters, held, rest = told.splitlines()
     assert head == "*The newest 10 dead letters wait*"

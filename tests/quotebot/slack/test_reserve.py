@@ -221,5 +221,5 @@ async def test_what_had_begun_at_the_deadline_is_not_called_unrecorded(bench: Be
     finally:
         finish.set()
         await neighbour
-    assert answer == Answer(recorded=None, text=messages.maybe_recorded())
+    assert answer == Answer(recorded=None, text=messages.MAYBE_RECORDED)
     assert (await received(impatient)).text == messages.operation_pending(ref(bench))

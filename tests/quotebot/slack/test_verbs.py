@@ -23,7 +23,7 @@ from quotebot.commands.lifecycle import (
 from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.commands.registry import CreateQuote, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem
 from quotebot.slack.verbs import (

@@ -8,10 +8,9 @@ from importlib.resources import files
 from typing import Any
 
 from quotebot.domain.approvals.policy import Timing
-from quotebot.domain.approvals.slots import Slot, SlotState
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState
 
 MORNING = 1_795_257_060_000  # 21 Nov 2026 10:31 UTC
 RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))

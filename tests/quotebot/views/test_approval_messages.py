@@ -7,8 +7,7 @@ import pytest
 
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.approvals.slots import SlotState
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
 from quotebot.views import approval_messages
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
 
@@ -40,14 +39,14 @@ def every_sentence(typed: str = "too deep") -> dict[str, str]:
         "escalation, nobody known": approval_messages.escalation(quote, legal, (), MORNING + 4 * HOUR),
         "request expired": approval_messages.request_expired(quote, expired),
         "not due": approval_messages.not_due(quote),
-        "scheduled only": approval_messages.scheduled_only(),
-        "incident needed": approval_messages.incident_needed(),
+        "scheduled only": approval_messages.SCHEDULED_ONLY,
+        "incident needed": approval_messages.INCIDENT_NEEDED,
         "delegated": approval_messages.delegated("U0CFO", MORNING),
         "delegated from later on": approval_messages.delegated("U0CFO", MORNING + HOUR, since=MORNING),
         "standing": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0VP"),
         "standing in": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0CFO"),
         "standing, nobody": approval_messages.standing((), "U0CFO"),
-        "back in office": approval_messages.back_in_office(),
+        "back in office": approval_messages.BACK_IN_OFFICE,
         **{code: approval_messages.delegation_refused(code, "U0CFO") for code in REFUSALS},
         **{f"end: {state}": decided_words(replace(decided(state), slots=())) for state in END_STATES},
     }

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.approvals.policy import PolicyDecision
-from quotebot.domain.approvals.slots import SlotState
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending
-from quotebot.views.button_values import ButtonValue, parse_button_value
+from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState
+from quotebot.views.blocks import ButtonValue, parse_button_value
 from quotebot.views.buttons import button_value
 from quotebot.views.card import Card, PendingEffect, status_card
 from tests.quotebot.views.block_kit import message_problems

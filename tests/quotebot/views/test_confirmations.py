@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from quotebot.views.button_values import ButtonValue, parse_button_value
+from quotebot.views.blocks import ButtonValue, parse_button_value
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW, offer_blocks, parse_token
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import pytest
 
 from quotebot.commands.lifecycle import LoseQuote, MarkSent
 from quotebot.commands.registry import CreateByForm, CreateQuote, ReviseQuote
-from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
-from quotebot.domain.quotes.changes import Changes, LineChange
+from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_message, last_block, read_form
 from quotebot.views import messages
@@ -211,7 +210,7 @@ def test_a_recipient_and_a_reason_are_read() -> None:
 @pytest.mark.parametrize("metadata", ["", "{}", '{"v":2,"q":"Q-2026-0042","n":1,"a":null}'])
 def test_a_form_of_another_build_is_explained_in_it(name: str, metadata: str) -> None:
     view = {**(CREATION if name == "create" else FORMS[name](QUOTE)), "private_metadata": metadata}
-    assert read(view) == {last_block(view): messages.unreadable_form()}
+    assert read(view) == {last_block(view): messages.UNREADABLE_FORM}
 
 
 def test_a_form_in_another_currency_asks_for_prices_in_it() -> None:

@@ -10,9 +10,8 @@ from ledger.records import Delivered, Retry, Trouble
 from quotebot import effects
 from quotebot.commands.operations import ShowHome
 from quotebot.commands.registry import SubmitQuote
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import Listed, QuoteState
 from quotebot.execution.executor import Executor
-from quotebot.store.versions import Listed
 from quotebot.views import buttons
 from quotebot.views.confirmations import SHOW
 from quotebot.views.home import ENDED_MAX, NEW_QUOTE, OPEN_MAX, WAITING_MAX, Home, home_view, load_home

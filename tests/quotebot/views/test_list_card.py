@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.commands.queries import OPEN, ListRequest
-from quotebot.domain.quotes.quote import QuoteState
-from quotebot.store.versions import Listed, Page
+from quotebot.domain.quotes.quote import Listed, QuoteState
+from quotebot.store.versions import Page
 from quotebot.views.confirmations import SHOW
 from quotebot.views.list_card import NEWER, OLDER, WHICH, WHOSE, list_blocks, parse_question, question_text
 from tests.quotebot.views.block_kit import message_problems

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.views.button_values import ButtonValue, parse_button_value
-from quotebot.views.modals import approve_modal, changes_modal, parse_rejection, reject_modal
+from quotebot.views.blocks import ButtonValue, parse_button_value
+from quotebot.views.forms import approve_modal, changes_modal, parse_rejection, reject_modal
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import example_approval, example_quote
 
