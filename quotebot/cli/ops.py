@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -16,7 +15,7 @@ from ledger.operator.trace import trace as traced
 from quotebot.cli import dead_letter_tables, exits, opened, rulings, tables, terminal, trace, watching
 from quotebot.cli.following import bot_runs
 from quotebot.execution.transaction import failure_answer
-from quotebot.views import messages
+from quotebot.views import messages, waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import Ledger
     from ledger.operator.actions import Ruling
-    from ledger.operator.explain import Waiting
     from ledger.records import EffectIntent, Operation
 
 app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
@@ -107,15 +105,18 @@ async def show(reference: str, *, json_output: Json = False) -> int:
         found = await trace.look_up(ledger, reference)
         if len(found) != 1:
             return _not_one(reference, found, ledger.clock.now_ms())
-        now, runs = ledger.clock.now_ms(), await bot_runs(ledger)
-        action, told = await ledger.database.read(lambda tx: (traced(tx, found[0]), _waiting(tx, found[0], now, runs=runs)))
+        now, runs, attempts = ledger.clock.now_ms(), await bot_runs(ledger), trace.budget()("operation")
+        action, told = await ledger.database.read(
+            lambda tx: (traced(tx, found[0]), waiting(operation_facts(tx, found[0], now, attempts, bot_runs=runs)))
+        )
     facts = trace.public(action)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, **facts, "waiting": asdict(told)})
+        dead_letter_tables.print_json({"schema_version": 1, **facts, "waiting": trace.public_wait(told)})
         return exits.OK
     for name, value in facts["operation"].items():
         print(f"{name:20} {f'op{value}' if name == 'id' else dead_letter_tables.for_people(name, value)}")
-    print(f"{'waiting':20} {told.sentence}")
+    sentence, remedy = waits.explain(told)
+    print(f"{'waiting':20} {sentence}")
     if action.effects:
         rows = [effect.row for effect in action.effects]
         print()
@@ -123,8 +124,8 @@ async def show(reference: str, *, json_output: Json = False) -> int:
             ("Effect", "Class", "State", "Tries", "Target"),
             [(str(row["id"]), row["class"], row["state"], str(row["attempts"]), row["target"]) for row in rows],
         )
-    if told.remedy is not None:
-        exits.complain(f"\nTo do: {told.remedy}")
+    if remedy is not None:
+        exits.complain(f"\nTo do: {remedy}")
     return exits.OK
 
 
@@ -191,11 +192,6 @@ async def give_up_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -
     return await ledger.database.write(
         "cancel", lambda tx: cancel_effect(ledger, tx, row_id, actor=actor, reason=reason, now=now, follow=follow)
     )
-
-
-def _waiting(tx: Tx, row: Row, now: int, *, runs: bool) -> Waiting:
-
-    return waiting(operation_facts(tx, row, now, trace.budget()("operation"), bot_runs=runs))
 
 
 def _not_one(reference: str, found: Sequence[Row], now: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ledger.operator.actions import Verdict
 from quotebot.cli import dead_letter_tables, exits
+from quotebot.views import waits
 
 if TYPE_CHECKING:
     from ledger.operator.actions import Ruling
@@ -21,15 +21,17 @@ def reason_of(text: str) -> str:
 
 def report(ruling: Ruling, *, json_output: bool) -> int:
     """Print the result and return the exit status."""
+    reference, verdict, effect_class, detail = ruling.reference, ruling.verdict, ruling.effect_class, waits.detail(ruling)
     if json_output:
-        dead_letter_tables.print_json({"schema_version": 1, "result": asdict(ruling)})
-    elif ruling.verdict is Verdict.DONE:
-        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
+        result = {"reference": reference, "verdict": verdict, "effect_class": effect_class, "detail": detail}
+        dead_letter_tables.print_json({"schema_version": 1, "result": result})
+    elif verdict is Verdict.DONE:
+        print(f"{reference:8} {effect_class:14} {detail}")
     else:
-        exits.complain(ruling.detail)
+        exits.complain(detail)
     return {
         Verdict.DONE: exits.OK,
         Verdict.REFUSED: exits.REFUSED,
         Verdict.LOST: exits.CONFLICT,
         Verdict.NOT_FOUND: exits.NOTHING_MATCHED,
-    }[ruling.verdict]
+    }[verdict]

@@ -22,7 +22,7 @@ from quotebot.handlers.decision import Decision, foreign
 from quotebot.handlers.quotes import root_key
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
-from quotebot.views import effect_messages, messages
+from quotebot.views import effect_messages, messages, waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,9 +93,8 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
         return messages.outline(quote)
     if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
         return effect_messages.unknown(quote_id)
-    found = waiting(effect_facts(tx, row, now))
-    remedy = found.remedy if operator else None
-    return effect_messages.standing(LABELS[effect.effect_class], quote, effect, found.sentence, remedy)
+    sentence, remedy = waits.explain(waiting(effect_facts(tx, row, now)))
+    return effect_messages.standing(LABELS[effect.effect_class], quote, effect, sentence, remedy if operator else None)
 
 
 def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
@@ -112,8 +111,8 @@ def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: s
     label = LABELS[effect.effect_class]
     ruling = retry_effect_now(run.ledger, run.tx, effect.id, actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
     if ruling.verdict is not Verdict.DONE:
-        return operator_actions.too_late(run.asked, quote, effect, label, ruling.detail, root)
-    return operator_actions.tried(run.asked, quote, effect, label, ruling.detail)
+        return operator_actions.too_late(run.asked, quote, effect, label, waits.detail(ruling), root)
+    return operator_actions.tried(run.asked, quote, effect, label, waits.detail(ruling))
 
 
 def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
@@ -123,9 +122,9 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: 
     if effect.cycle == payload.cycle and effect.state == "pending":
         cancel_effect(run.ledger, run.tx, effect.id, actor=run.asked.actor, reason=REASON, now=run.now, follow=run.follow)
         return operator_actions.cancelled(run.asked, quote, effect, label, root)
-    row = effect_row(run.tx, effect.id)
-    assert row is not None  # noqa: S101 -- read in this transaction
-    return operator_actions.too_late(run.asked, quote, effect, label, waiting(effect_facts(run.tx, row, run.now)).sentence, root)
+    row = run.tx.required("effect_by_id", id=effect.id)
+    sentence, _ = waits.explain(waiting(effect_facts(run.tx, row, run.now)))
+    return operator_actions.too_late(run.asked, quote, effect, label, sentence, root)
 
 
 def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:
