@@ -139,15 +139,9 @@ def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
     free = slots.get(name, 0)
     if free <= 0 or gates.flowing(name):
         return free
-    busy = _count(tx.one("in_flight_of_class", **{"class": name}))
-    relatives = _count(tx.one("in_flight_of_family", family=family(name)))
+    busy = tx.required("in_flight_of_class", **{"class": name})["busy"]
+    relatives = tx.required("in_flight_of_family", family=family(name))["busy"]
     return gates.limit(name, free, busy, relatives)
-
-
-def _count(row: Row | None) -> int:
-    assert row is not None  # noqa: S101 -- an aggregate always returns a row
-    found: int = row["busy"]
-    return found
 
 
 def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] | None:

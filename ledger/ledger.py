@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger import notices
 from ledger import settlement as settlements
 from ledger.claims import SUSPECT_CLAIMS, Suspects, Taker, take_effects, take_operations
 from ledger.database import DatabaseError
@@ -59,17 +58,6 @@ def no_follow_ups(tx: Tx, effect: Effect) -> FollowUps:
     return FollowUps()
 
 
-def no_pin(tx: Tx, aggregate_id: str) -> int | None:
-    """Return no pinned version."""
-    del tx, aggregate_id
-    return None
-
-
-def tell_nobody(notice: DeadNotice) -> None:
-    """Ignore the notice."""
-    del notice
-
-
 class Ledger:
     """Operations and effects of one database.
 
@@ -89,8 +77,8 @@ class Ledger:
         epoch: int | None = None,
         lease_seconds: int = 120,
         breaker: Breaker | None = None,
-        pin: Callable[[Tx, str], int | None] = no_pin,
-        on_dead: Callable[[DeadNotice], None] = tell_nobody,
+        pin: Callable[[Tx, str], int | None] = lambda _tx, _aggregate_id: None,
+        on_dead: Callable[[DeadNotice], object] = lambda _notice: None,
         on_reserved: Callable[[], object] = lambda: None,
     ) -> None:
         self.database = database
@@ -269,7 +257,7 @@ class Ledger:
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
                 return []
             self.enqueue_for(tx, now, operation, effects)
-            return [notices.of_operation(operation, trouble)]
+            return [DeadNotice.of_operation(operation, trouble)]
 
         dead = await self.database.write("bury_operation", work)
         self.announce(dead)
@@ -343,7 +331,7 @@ class Ledger:
                 self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts, after=named)
             for effect in expired:
                 self.settle_follow_ups(tx, now, effect, follow)
-            return claimed, len(expired) + dropped, [notices.of_effect(tx, effect) for effect in expired]
+            return claimed, len(expired) + dropped, [DeadNotice.of_effect(tx, effect) for effect in expired]
 
         claimed, ended, dead = await self.database.write("claim_effects", work)
         self.announce(dead)
@@ -401,7 +389,7 @@ class Ledger:
             follow_ups = self.settle_follow_ups(tx, now, settled, decide)
             lane = {"class": settled.effect_class, "target": settled.target}
             stirred = alone or stirred or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None
-            dead = [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
+            dead = [DeadNotice.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
             return settled, dead, bool(follow_ups.commands), stirred
 
         ended = await self.database.write("settle", work)

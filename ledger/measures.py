@@ -131,8 +131,7 @@ def _totals(tx: Tx) -> Totals:
 
 
 def _last_ids(tx: Tx) -> tuple[int, int]:
-    event, attempt = tx.one("last_audit_id"), tx.one("last_attempt_id")
-    return (0 if event is None else event["id"] or 0), (0 if attempt is None else attempt["id"] or 0)
+    return tx.required("last_audit_id")["id"] or 0, tx.required("last_attempt_id")["id"] or 0
 
 
 def _counted(tx: Tx, totals: Totals, event: int, attempt: int) -> Counts:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger import notices
 from ledger.claims import POISON_CLAIMS
 from ledger.database import DatabaseError
 from ledger.gates import Gate
@@ -189,7 +188,7 @@ def _take(
     dead: list[DeadNotice] = []
     for operation in operations:
         if _fail_poison_operation(ledger, tx, now, operation):
-            dead.append(notices.of_operation(operation, _poison(operation)))
+            dead.append(DeadNotice.of_operation(operation, _poison(operation)))
             ledger.enqueue_for(tx, now, operation, answer(tx, operation))
         else:
             _release_operation(ledger, tx, now, operation)
@@ -198,7 +197,7 @@ def _take(
         record_attempt(tx, now, effect, outcome="died", trouble=why)
         buried = _fail_poison_effect(ledger, tx, now, effect)
         if buried is not None:
-            dead.append(notices.of_effect(tx, buried))
+            dead.append(DeadNotice.of_effect(tx, buried))
             ledger.settle_follow_ups(tx, now, buried, follow)
         else:
             _release_effect(ledger, tx, now, effect, why)

@@ -175,8 +175,7 @@ class Audit:
         if not entries:
             return
         key_id, key = self.keyring.current
-        last = tx.one("last_audit_id")
-        event_id: int = (last["id"] or 0) if last is not None else 0
+        event_id: int = tx.required("last_audit_id")["id"] or 0
         heads: dict[str, chain.Head] = {}
         rows = []
         for entry in entries:

@@ -93,8 +93,7 @@ def verify_within(
     tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], TableReplay] | None = None
 ) -> VerificationReport | None:
     """Verify inside an open transaction, as `verify` does, or return None when there are more than `events_max` events."""
-    last = tx.one("last_audit_id")
-    if last is not None and (last["id"] or 0) > events_max:
+    if (tx.required("last_audit_id")["id"] or 0) > events_max:
         return None
     return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
 
@@ -262,8 +261,7 @@ class _Verification:
         if reach > report.events:
             words = f"the end of the audit was cut off; the heads go on to event {reach}"
             raise _TamperedError(Fault.MISSING, EVENTS, report.events + 1, words)
-        totals = self._tx.one("audit_totals")
-        assert totals is not None  # noqa: S101 -- a count always returns a row
+        totals = self._tx.required("audit_totals")
         if totals["events"] != report.events:
             words = "no event of the ledger has such an id: it was put in from outside"
             raise _TamperedError(Fault.CHANGED, EVENTS, totals["first_event_id"], words)

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.operator.manifests import SCHEMA, UNAUTHENTICATED, BackupError, Manifest, read_manifest, require_authentic, text_of
-from ledger.sqlite.connections import harden, open_read_only
+from ledger.sqlite.connections import SqliteTx, harden, open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.file import APPLICATION_ID
-from ledger.sqlite.schema_comparison import SchemaChangedError, require_schema
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.migrations import SchemaChangedError, require_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ledger.claims import SUSPECT_CLAIMS
 from ledger.gates import Gate, family
 from ledger.machine import EffectState, OperationState
-from ledger.references import REFERENCE, ROW_ID_MAX, effect_row, operation_rows
+from ledger.operator.trace import REFERENCE, ROW_ID_MAX, Kind, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ class Facts:
     """
 
     row: Row
-    kind: str  # operation | effect
+    kind: Kind
     now: int
     ahead: int | None = None
     parent: Row | None = None
@@ -111,11 +111,12 @@ def why(tx: Tx, reference: str, now: int, *, budget: Callable[[str], int], bot_r
     read = REFERENCE.fullmatch(reference)
     if read is None or reference.startswith("c-") or not (read["operation"] or (read["effect"] or read["key"]).isdigit()):
         raise ValueError(f"{reference!r} is not an id: use 118 for an effect or op12 for an operation")
+    row = row_of(tx, "operation" if read["operation"] else "effect", int(read["operation"] or read["effect"] or read["key"]))
+    if row is None:
+        return None
     if read["operation"]:
-        row = next(iter(operation_rows(tx, int(read["operation"]))), None)
-        return None if row is None else waiting(operation_facts(tx, row, now, budget("operation"), bot_runs=bot_runs))
-    row = effect_row(tx, int(read["effect"] or read["key"]))
-    return None if row is None else waiting(effect_facts(tx, row, now, budget(row["class"]), bot_runs=bot_runs))
+        return waiting(operation_facts(tx, row, now, budget("operation"), bot_runs=bot_runs))
+    return waiting(effect_facts(tx, row, now, budget(row["class"]), bot_runs=bot_runs))
 
 
 def operation_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bot_runs: bool = True) -> Facts:

@@ -22,7 +22,7 @@ import aiosqlite
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.sqlite.ballast import Ballast
 from ledger.sqlite.batch import COPY_AFTER, BatchRunner
-from ledger.sqlite.deadlines import Deadlines
+from ledger.sqlite.connections import SqliteTx
 from ledger.sqlite.file import (
     APPLICATION_ID,
     CACHED_STATEMENTS,
@@ -34,8 +34,7 @@ from ledger.sqlite.file import (
 )
 from ledger.sqlite.flushing import Flushing
 from ledger.sqlite.locks import WriteGate, hold_instance_lock
-from ledger.sqlite.members import MAX_BATCH, Member, QueuedCall, Ran, tell
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.members import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -16,6 +16,7 @@ from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.clock import SystemClock
+from ledger.database import load_statements
 from ledger.ledger import Ledger
 from ledger.operator.backup import FOLDER, Proof, Source, back_up
 from ledger.operator.dead_letters import DeadLetters
@@ -26,7 +27,6 @@ from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import cannot_be_opened
 from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import Migration
-from ledger.statements import load_statements
 from quotebot import __version__
 from quotebot.app.first_start import ledger_begun, require_ledger_or_beginning
 from quotebot.domain.approvals.policy_file import parse_policy

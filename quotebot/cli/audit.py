@@ -23,8 +23,7 @@ from ledger.audit.verification import verify as verify_all
 from ledger.database import DatabaseError
 from ledger.keys import sha256
 from ledger.sqlite.connections import ReadOnlyFile, open_read_only
-from ledger.sqlite.migrations import pending
-from ledger.sqlite.schema_comparison import SchemaChangedError, require_schema
+from ledger.sqlite.migrations import SchemaChangedError, pending, require_schema
 from quotebot.app.installation import schema_and_statements
 from quotebot.cli import exits, opened, tables, terminal
 from quotebot.domain.quotes.quote import parse_quote_id

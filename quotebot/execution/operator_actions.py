@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from ledger.operator import actions, replay
-from ledger.operator.actions import Verdict, Word, cancel_effect, retry_effect_now
+from ledger.operator.actions import Verdict, cancel_effect, retry_effect_now
 from ledger.operator.dead_letters import parse_reference
 from ledger.operator.explain import effect_facts, waiting
 from ledger.operator.replay import Order, Replay
+from ledger.operator.trace import row_of
 from ledger.records import Effect
-from ledger.references import effect_row
 from quotebot import __version__, effects
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import dead_letters as handlers
@@ -48,9 +48,8 @@ def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:
     if isinstance(card, Decision):
         return card
     kind, row_id = parse_reference(payload.reference)
-    order = Order(payload.reference, row_id, run.asked.actor, None, run.follow, __version__, run.now, run.now, payload.cycle)
-    move = replay.replay_effect if kind == "effect" else replay.replay_operation
-    result = move(run.ledger, run.tx, order)
+    order = Order(payload.reference, kind, row_id, run.asked.actor, None, run.follow, __version__, run.now, payload.cycle)
+    result = replay.replay(run.ledger, run.tx, order)
     if result.outcome not in (Replay.QUEUED, Replay.SUPERSEDED):
         return handlers.came_late(run.asked, payload.reference, result.outcome.value, card)
     dead_letters.decide(run.tx, payload.reference, "retried", run.asked.actor, run.now, None)
@@ -63,9 +62,8 @@ def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
     if isinstance(card, Decision):
         return card
     kind, row_id = parse_reference(payload.reference)
-    word = Word(payload.reference, row_id, run.asked.actor, payload.reason, run.follow, run.now, __version__, payload.cycle)
-    move = actions.discard_effect if kind == "effect" else actions.discard_operation
-    ruling = move(run.ledger, run.tx, word)
+    order = Order(payload.reference, kind, row_id, run.asked.actor, payload.reason, run.follow, __version__, run.now, payload.cycle)
+    ruling = actions.discard(run.ledger, run.tx, order)
     if ruling.verdict is not Verdict.DONE:
         return handlers.came_late(run.asked, payload.reference, "no dead letter any more", card)
     dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, payload.reason)
@@ -88,7 +86,7 @@ REASON: Final = "A person cancelled it on the quote's card."
 def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
     """Return what an effect of a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
     quote, effect = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
-    row = effect_row(tx, effect_id)
+    row = row_of(tx, "effect", effect_id)
     if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
         return messages.outline(quote)
     if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
@@ -129,6 +127,6 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: 
 
 def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:
     """Return an effect that this quote's card shows or showed, or None."""
-    row = effect_row(tx, effect_id)
+    row = row_of(tx, "effect", effect_id)
     found = None if row is None else Effect.of(row)
     return found if found is not None and found.aggregate_id == quote_id and found.effect_class in LABELS else None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
     from ledger.records import Operation
-    from ledger.sqlite.transaction import SqliteTx
+    from ledger.sqlite.connections import SqliteTx
 
 PAGE_ROWS: Final = 500
 NEWEST_EVENTS: Final = 64  # of a chain, read first for the event of a reservation...

@@ -14,11 +14,9 @@ from ledger.database import DatabaseError
 from ledger.measures import read_measures
 from ledger.operator.backup import backups_in, ledger_id_of, own_backups
 from ledger.sqlite import integrity
-from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.connections import SqliteTx, open_read_only
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
-from ledger.sqlite.migrations import pending
-from ledger.sqlite.schema_comparison import SchemaChangedError, schema_differences
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
 from quotebot.app.backups import folder_of, keyring_of
 from quotebot.app.first_start import LedgerLostError, require_ledger
 from quotebot.app.installation import schema_and_statements

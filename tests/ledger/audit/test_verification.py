@@ -22,7 +22,7 @@ from ledger.audit.events import Audit
 from ledger.audit.findings import Fault, Finding
 from ledger.audit.verification import ANCHORS, EVENTS, HEADS, RECOMPUTED_ANCHORS, verify
 from ledger.ledger import Ledger
-from ledger.sqlite.schema_comparison import SchemaChangedError
+from ledger.sqlite.migrations import SchemaChangedError
 from tests.ledger.parts import START_MS, ManualClock, open_database
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from ledger.jsontext import loads
 from ledger.keys import operation_key
 from ledger.operator.backup import Backup
 from ledger.operator.manifests import BackupError
-from ledger.sqlite.connections import open_read_only
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.connections import SqliteTx, open_read_only
 from quotebot.app.backups import make_backup, prove_backup
 from quotebot.app.installation import schema_and_statements
 from quotebot.cli.doctor import records
