@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
 
-GateState = Literal["flowing", "held", "half_open"]
 Cause = Literal["auth", "operator", "breaker", "throttled"]
 
 
@@ -39,7 +38,7 @@ class Gate:
     """One gate. Times are Unix milliseconds; an `until_at` of None means until an operator resumes it."""
 
     name: str
-    state: GateState = "flowing"
+    state: Literal["flowing", "held", "half_open"] = "flowing"
     cause: Cause | None = None
     reason: str | None = None
     held_by: str | None = None
@@ -114,10 +113,6 @@ def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool
     return began_at is not None and resumed_at is not None and began_at < resumed_at <= now
 
 
-def _related(gate: str, name: str) -> bool:
-    return gate == name or gate == family(name) or family(gate) == name
-
-
 DEFAULT_BREAKER: Final = Breaker()
 
 
@@ -148,8 +143,12 @@ class GateRules:
 
         With `cause` only holds of that cause. Returns the names that were held.
         """
-        held = [gate for gate in map(Gate.of, tx.all("all_gates")) if gate.state == "held" and _related(gate.name, name)]
-        held = [gate for gate in held if cause in (None, gate.cause)]
+        related = [
+            gate
+            for gate in map(Gate.of, tx.all("all_gates"))
+            if name in (gate.name, family(gate.name)) or gate.name == family(name)
+        ]
+        held = [gate for gate in related if gate.state == "held" and cause in (None, gate.cause)]
         for gate in held:
             self._put(tx, now, gate, gate.lift(now, by_person=True))
         return [gate.name for gate in held]

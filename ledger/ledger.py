@@ -177,7 +177,8 @@ class Ledger:
         try:
             done, others_due = await self.database.write("execute", work)
         except StaleFenceError:
-            await self._audit_late_operation(operation)
+            late = "operation.late_result"
+            await self.database.write("late_result", lambda tx: self.audit.of_operation(tx, now, late, operation, actor=QUOTEBOT))
             raise
         self.suspects.clear(operation)
         self.effects_changed.set()
@@ -342,31 +343,25 @@ class Ledger:
 
     async def record_step(self, effect: Effect, step: str, value: Mapping[str, Any]) -> Effect:
         """Make the result of one step of a multi-call effect durable. Raises StaleFenceError when the claim was lost."""
-        now = self.clock.now_ms()
-
-        def work(tx: Tx) -> Effect:
-            steps = {**effect.steps, step: value}
-            row = tx.one("record_step", id=effect.id, fence=effect.fence, steps=dumps(steps), now=now)
-            if row is None:
-                raise StaleFenceError(effect.correlation_id)
-            return Effect.of(row, reconciling=effect.reconciling)
-
-        return await self.database.write("record_step", work)
+        return await self._write_steps("record_step", effect, steps=dumps({**effect.steps, step: value}))
 
     async def forget_steps(self, effect: Effect) -> Effect:
         """Restart a multi-call effect: the objects that its steps created no longer exist in the external service.
 
         Raises StaleFenceError when the claim was lost.
         """
+        return await self._write_steps("forget_steps", effect)
+
+    async def _write_steps(self, name: str, effect: Effect, **values: str) -> Effect:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> Effect:
-            row = tx.one("forget_steps", id=effect.id, fence=effect.fence, now=now)
+            row = tx.one(name, id=effect.id, fence=effect.fence, now=now, **values)
             if row is None:
                 raise StaleFenceError(effect.correlation_id)
             return Effect.of(row, reconciling=effect.reconciling)
 
-        return await self.database.write("forget_steps", work)
+        return await self.database.write(name, work)
 
     async def settle(self, effect: Effect, settlement: Settlement, decide: FollowUpDecision = no_follow_ups) -> Effect | None:
         """Record the end of an attempt and its follow-ups in one transaction.
@@ -508,12 +503,6 @@ class Ledger:
             retry_after_ms=None,
             delay_ms=delay_ms,
             now=now,
-        )
-
-    async def _audit_late_operation(self, operation: Operation) -> None:
-        now = self.clock.now_ms()
-        await self.database.write(
-            "late_result", lambda tx: self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
         )
 
 

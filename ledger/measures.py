@@ -79,8 +79,7 @@ def read_measures(tx: Tx, now: int) -> Measures:
     """Read all metrics inside an open transaction."""
     totals = _totals(tx)
     last_event, last_attempt = _last_ids(tx)
-    counts = Counter(totals.counts)
-    counts.update(_counted(tx, totals, last_event, last_attempt))
+    counts = _counted(tx, totals, last_event, last_attempt)
     schedule = tx.one("measure_schedule", now=now)
     return Measures(
         now,
@@ -114,8 +113,7 @@ def _fold_some(tx: Tx, at_once: int) -> int:
     rows = max(0, event - totals.events_upto) + max(0, attempt - totals.attempts_upto)
     if rows == 0:
         return 0
-    counts = Counter(totals.counts)
-    counts.update(_counted(tx, totals, event, attempt))
+    counts = _counted(tx, totals, event, attempt)
     value = {"events_upto": event, "attempts_upto": attempt, "counts": sorted([*key, found] for key, found in counts.items())}
     tx.one("put_meta", name=META, value=json.dumps(value, separators=(",", ":")))
     return rows
@@ -135,8 +133,8 @@ def _last_ids(tx: Tx) -> tuple[int, int]:
 
 
 def _counted(tx: Tx, totals: Totals, event: int, attempt: int) -> Counts:
-    """Count the rows after the totals, up to these ids."""
-    counts: Counts = Counter()
+    """Return the totals plus the rows after them, up to these ids."""
+    counts: Counts = Counter(totals.counts)
     for row in tx.all("count_audit_events", after=totals.events_upto, upto=event):
         for key in _meanings_of_event(row):
             counts[key] += row["found"]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
 
-ActorType = Literal["user", "operator", "system"]
 Semantics = Literal["convergent", "append", "keyed", "pure", "repeat_once"]
 
 
@@ -31,7 +30,7 @@ class Request:
     payload: Mapping[str, Any]
     fingerprint: str
     actor: str
-    actor_type: ActorType
+    actor_type: Literal["user", "operator", "system"]
     team_id: str
     received_at: int
     transport: Mapping[str, Any] = field(default_factory=dict)

@@ -43,7 +43,7 @@ EVENT_COLUMNS: Final = (  # the order in which they are signed
 )
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The end of a chain."""
 
     event_id: int | None
@@ -51,7 +51,7 @@ class Head(NamedTuple):
     mac: bytes
 
 
-EMPTY: Final = Head(None, 0, bytes(32))
+EMPTY: Final = ChainHead(None, 0, bytes(32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def values_mac(key: bytes, previous_mac: bytes, values: Sequence[str | int | Non
     return hmac.digest(key, orjson.dumps((EVENT_TAG, previous_mac.hex(), *values)), "sha256")
 
 
-def head_seal(key: bytes, aggregate_id: str, head: Head) -> bytes:
+def head_seal(key: bytes, aggregate_id: str, head: ChainHead) -> bytes:
     """Seal the end of a chain."""
     return hmac.digest(key, orjson.dumps([HEAD_TAG, aggregate_id, head.event_id, head.seq, head.mac.hex()]), "sha256")
 

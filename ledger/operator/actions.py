@@ -59,12 +59,6 @@ class Ruling:
         return "" if self.row is None else self.row["action_kind" if self.reference.startswith("op") else "class"]
 
 
-def any_reference(effect: Effect, external_ref: str | None) -> str | None:
-    """Accept any external reference, or none."""
-    del effect, external_ref
-    return None
-
-
 def is_uncertain(effect: Effect) -> bool:
     """Tell whether the ledger cannot know if this effect was performed. Only such an effect may be resolved by an operator."""
     if effect.state is EffectState.UNCERTAIN:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.operator import actions
 from ledger.operator import replay as replays
-from ledger.operator.actions import Ruling, any_reference
+from ledger.operator.actions import Ruling
 from ledger.operator.replay import Expectation, Order, Replay, ReplayPreview, ReplayResult
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class DeadLetters:
         reason: str,
         follow: FollowUpDecision,
         external_ref: str | None = None,
-        objection: Callable[[Effect, str | None], str | None] = any_reference,
+        objection: Callable[[Effect, str | None], str | None] = lambda _effect, _external_ref: None,
     ) -> Ruling:
         """Resolve an uncertain effect on an operator's statement: it was delivered, or it is to be sent again.
 

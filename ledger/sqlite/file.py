@@ -172,15 +172,12 @@ def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
         )
     if is_new:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
-    if opening.before_migrating is not None and _was_used(connection) and pending(connection, opening.migrations):
-        opening.before_migrating()
+    if opening.before_migrating is not None and pending(connection, opening.migrations):
+        # A ledger whose first start was interrupted holds nothing to back up.
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
+        if known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None:
+            opening.before_migrating()
     migrate(connection, opening.migrations, opening.clock.now_ms())
-
-
-def _was_used(connection: sqlite3.Connection) -> bool:
-    """Tell whether a process ever worked on the ledger. One whose first start was interrupted holds nothing to back up."""
-    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
-    return known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None
 
 
 def prepare_reader(connection: sqlite3.Connection) -> None:

@@ -18,6 +18,7 @@ from ledger.operator.backup import (
     keep_newest,
     ledger_id_of,
     own_backups,
+    quiet,
     verify,
 )
 from ledger.operator.manifests import UNAUTHENTICATED, require_authentic
@@ -42,7 +43,7 @@ def folder_of(settings: Settings) -> Path:
 
 
 def make_backup(
-    settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress | None = None
+    settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress = quiet
 ) -> Backup:
     """Make a verified backup and return it; blocks. Old backups are deleted in the configured folder, but not in a given `folder`.
 
@@ -74,7 +75,7 @@ def authentic_backup(settings: Settings, path: Path, *, unauthenticated: bool = 
 
 
 def prove_backup(
-    settings: Settings, backup: Backup, *, unauthenticated: bool = False, progress: Progress | None = None
+    settings: Settings, backup: Backup, *, unauthenticated: bool = False, progress: Progress = quiet
 ) -> dict[str, int]:
     """Verify that a backup is ours and complete; return its row counts by table. Raises DatabaseError with the defect."""
     keyring = keyring_of(settings)

@@ -18,8 +18,7 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.operator import switch
-from ledger.operator.backup import generation_of, prove
-from ledger.operator.generations import Beginning, begin_generation
+from ledger.operator.backup import generation_of, prove, quiet
 from ledger.operator.manifests import BackupError
 from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.disk import Disk
@@ -83,7 +82,7 @@ async def restore(
     terminal_user: str | None = None,
     disk: Disk | None = None,
     engine: type[SqliteDatabase] = SqliteDatabase,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     unauthenticated: bool = False,
 ) -> Restored:
     """Restore the ledger from the backup at `path`. `actor` and `terminal_user` are recorded in the audit.
@@ -102,7 +101,7 @@ async def restore(
     return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
 
 
-def _proven(settings: Settings, path: Path, progress: Progress | None, *, unauthenticated: bool) -> Backup:
+def _proven(settings: Settings, path: Path, progress: Progress, *, unauthenticated: bool) -> Backup:
     backup = authentic_backup(settings, path, unauthenticated=unauthenticated)
     prove_backup(settings, backup, unauthenticated=unauthenticated, progress=progress)
     return backup
@@ -119,9 +118,7 @@ async def _prepare(
 ) -> Restored:
     """Prepare the next ledger beside the present one: a copy of the backup in this build's schema, pending effects uncertain."""
     now, before = clock.now_ms(), present(settings)
-    beginning = Beginning(
-        max(before.generation, backup.manifest.generation) + 1, backup.manifest.made_at, backup.manifest.sha256, actor
-    )
+    number = max(before.generation, backup.manifest.generation) + 1
     switch.clear(settings.ledger_path, disk)
     staged = switch.staged(settings.ledger_path)
     await asyncio.to_thread(_copy, backup.path, staged, disk)
@@ -137,11 +134,19 @@ async def _prepare(
         await recovery.take_back(ledger)
 
         def work(tx: Tx) -> Restored:
-            in_doubt = begin_generation(ledger, tx, now, beginning)
+            in_doubt = recovery.begin_generation(
+                ledger,
+                tx,
+                now,
+                number=number,
+                backup_made_at=backup.manifest.made_at,
+                backup_sha256=backup.manifest.sha256,
+                started_by=actor,
+            )
             numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
             history.skipped(tx, audit, numbers, actor, now)
-            store.draw_open_cards(tx, audit, now, beginning.number)
-            return Restored(beginning.number, in_doubt, numbers, None)
+            store.draw_open_cards(tx, audit, now, number)
+            return Restored(number, in_doubt, numbers, None)
 
         restored = await database.write("restore", work)
         await recovery.give_back(ledger)
@@ -160,7 +165,7 @@ def _copy(backup: Path, staged: Path, disk: Disk) -> None:
         ) from error
 
 
-def _prove_staged(settings: Settings, progress: Progress | None) -> None:
+def _prove_staged(settings: Settings, progress: Progress) -> None:
     """Verify the prepared ledger before it is put in force: since its verification it was copied, migrated and changed."""
     staged = switch.staged(settings.ledger_path)
     wal = staged.with_name(f"{staged.name}-wal")

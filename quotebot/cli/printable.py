@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from adapters.vendor_text import UNPRINTABLE
+from adapters.failures import UNPRINTABLE
 
 if TYPE_CHECKING:
     import re

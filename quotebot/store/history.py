@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger import keys
-from ledger.audit.chain import EMPTY, Head, head_seal
-from ledger.audit.findings import Fault, Finding
-from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, TableReplay, Words
+from ledger.audit.chain import EMPTY, ChainHead, head_seal
+from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, Fault, Finding, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
 from ledger.database import DatabaseError
 from ledger.jsontext import loads
@@ -117,7 +116,7 @@ def proven_chain(tx: Tx, aggregate_id: str, keyring: Keyring) -> list[Row]:
     head = tx.one("audit_head_sealed", aggregate_id=aggregate_id)
     if head is None or head["key_id"] not in keyring.keys:
         raise BrokenChainError(f"the end of the chain of {aggregate_id} is missing")
-    end = Head(head["event_id"], head["seq"], head["mac"])
+    end = ChainHead(head["event_id"], head["seq"], head["mac"])
     if head_seal(keyring.keys[head["key_id"]], aggregate_id, end) != head["seal"]:
         raise BrokenChainError(f"the end of the chain of {aggregate_id} was changed")
     events = tx.all("audit_chain", aggregate_id=aggregate_id, limit=end.seq)

@@ -35,7 +35,7 @@ from tests.quotebot.views.quote_examples import MORNING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ledger.audit.findings import Finding
+    from ledger.audit.history import Finding
 
 BOUND: Final = sorted(name for name, table in TABLES.items() if table.bound)
 CELLS: Final = [
