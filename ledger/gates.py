@@ -12,7 +12,7 @@ event to a new gate. `GateRules` reads and writes the rows inside the ledger's t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ledger.jsontext import dumps, loads
 
@@ -113,13 +113,10 @@ def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool
     return began_at is not None and resumed_at is not None and began_at < resumed_at <= now
 
 
-DEFAULT_BREAKER: Final = Breaker()
-
-
 class GateRules:
     """Access to the gate rows inside open transactions."""
 
-    def __init__(self, breaker: Breaker = DEFAULT_BREAKER) -> None:
+    def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
 
     def look(self, tx: Tx, now: int) -> Gates:

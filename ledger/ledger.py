@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import settlement as settlements
-from ledger.claims import SUSPECT_CLAIMS, Suspects, Taker, take_effects, take_operations
+from ledger.claims import SUSPECT_CLAIMS, Suspects, take_effects, take_operations
 from ledger.database import DatabaseError
-from ledger.gates import DEFAULT_BREAKER, GateRules
+from ledger.gates import Breaker, GateRules
 from ledger.jsontext import dumps
 from ledger.machine import EffectState
 from ledger.outbox import Cause, enqueue
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
-    from ledger.gates import Breaker
 
 # Ordinals per cycle for the answers to a failed operation. They are separate from those of an execution's effects, and separate by
 # cycle: a replay may succeed.
@@ -85,7 +83,7 @@ class Ledger:
         self.clock = clock
         self.audit = audit
         self.epoch = epoch
-        self.gates = GateRules(breaker or DEFAULT_BREAKER)
+        self.gates = GateRules(breaker or Breaker())
         self.suspects = Suspects()
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
@@ -129,10 +127,10 @@ class Ledger:
 
         With `source` only operations of that source are claimed. The order within a lane holds regardless.
         """
-        now, taker = self.clock.now_ms(), self._taker()
+        now, epoch = self.clock.now_ms(), self._claiming_epoch()
 
         def work(tx: Tx) -> list[Operation]:
-            claimed = take_operations(tx, now, taker, self.suspects, limit, source)
+            claimed = take_operations(tx, now, self.suspects, limit, source=source, epoch=epoch, lease_until=now + self.lease_ms)
             for operation in claimed:
                 self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
             return claimed
@@ -323,10 +321,21 @@ class Ledger:
         A class that is not named is not claimed: this build may not know how to perform it. Effects older than the `max_age_ms` of
         their class fail as expired instead; `follow` decides their follow-ups. With `expires` false nothing expires.
         """
-        now, taker = self.clock.now_ms(), replace(self._taker(), max_age_ms=max_age_ms or {}, expires=expires)
+        now, epoch = self.clock.now_ms(), self._claiming_epoch()
 
         def work(tx: Tx) -> tuple[list[Effect], int, list[DeadNotice]]:
-            claimed, expired, dropped = take_effects(tx, now, taker, self.suspects, self.gates, self.audit, slots)
+            claimed, expired, dropped = take_effects(
+                tx,
+                now,
+                self.suspects,
+                self.gates,
+                self.audit,
+                slots,
+                max_age_ms=max_age_ms or {},
+                expires=expires,
+                epoch=epoch,
+                lease_until=now + self.lease_ms,
+            )
             for effect in claimed:
                 named = {"key": effect.effect_key}
                 self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts, after=named)
@@ -463,13 +472,10 @@ class Ledger:
         wake-up.
         """
         now = self.clock.now_ms() if after is None else after
-
-        def work(tx: Tx) -> int | None:
-            return _earliest(
-                tx.one("next_effect_due_at", classes=dumps(list(classes)), now=now), tx.one("next_gate_change", now=now)
-            )
-
-        return await self.database.read(work)
+        named = dumps(list(classes))
+        return await self.database.read(
+            lambda tx: _earliest(tx.one("next_effect_due_at", classes=named, now=now), tx.one("next_gate_change", now=now))
+        )
 
     async def next_operation_due_at(self, after: int | None = None) -> int | None:
         """Return when (ms) the first operation is due that was not due at `after` (ms; default: now)."""
@@ -478,10 +484,10 @@ class Ledger:
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    def _taker(self) -> Taker:
+    def _claiming_epoch(self) -> int:
         if self.epoch is None:
             raise RuntimeError("only the process that holds the instance lock and an epoch may claim")
-        return Taker(self.epoch, self.lease_ms)
+        return self.epoch
 
     def record_operation_attempt(
         self, tx: Tx, now: int, operation: Operation, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None

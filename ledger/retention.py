@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger import measures
 from ledger.settlement import QUOTEBOT
@@ -68,17 +68,12 @@ class Purged:
         return any(asdict(self).values())
 
 
-class BatchStart(NamedTuple):
-    """Start of the next batch of operations."""
-
-    retain_until: int = 0
-    id: int = 0
-
-
 KEEP: Final = Keep()
 Progress = Callable[[Purged], None]
 Rest = Callable[[], Awaitable[None]]
 Counts = Counter[str]
+BatchStart = tuple[int, int]  # `retain_until` and id of the last operation of the batch before
+FIRST: Final[BatchStart] = (0, 0)
 P = TypeVar("P")
 
 
@@ -138,7 +133,7 @@ class _Purger:
 
     async def run(self) -> None:
         await self._batches("retention.deliveries", self._some_deliveries, 0)
-        await self._batches("retention.operations", self._some_operations, BatchStart(), took=self._adapt)
+        await self._batches("retention.operations", self._some_operations, FIRST, took=self._adapt)
         await self._batches("retention.leftovers", self._some_leftovers, 0)
 
     async def _batches(
@@ -175,7 +170,7 @@ class _Purger:
         for row in _not_needed(tx, rows):
             counts += self._replace_by_tombstones(tx, row)
         more = len(rows) == self._operations
-        return (BatchStart(rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
+        return ((rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
 
     def _replace_by_tombstones(self, tx: Tx, row: Row) -> Counts:
         """Replace one operation and its rows by a tombstone."""
@@ -224,7 +219,7 @@ def _may_go(delivery: Row) -> bool:
 
 
 def _expired(tx: Tx, now: int, after: BatchStart, limit: int) -> list[Row]:
-    return tx.all("expired_operations", after=after.retain_until, after_id=after.id, now=now, limit=limit)
+    return tx.all("expired_operations", after=after[0], after_id=after[1], now=now, limit=limit)
 
 
 def _not_needed(tx: Tx, rows: Iterable[Row]) -> Iterator[Row]:
@@ -249,11 +244,11 @@ def _preview(tx: Tx, now: int, keep: Keep) -> Purged:
         old, more = _old_deliveries(tx, now, keep, after, FORESEEN_AT_ONCE)
         counts["deliveries"] += sum(map(_may_go, old))
         after = old[-1]["id"] if old else after
-    place = BatchStart()
+    place = FIRST
     while rows := _expired(tx, now, place, FORESEEN_AT_ONCE):
         for row in _not_needed(tx, rows):
             counts += _belongings(tx, row, now - keep.deliveries_ms)
-        place = BatchStart(rows[-1]["retain_until"], rows[-1]["id"])
+        place = (rows[-1]["retain_until"], rows[-1]["id"])
     tombstones = tx.required("count_tombstones_expired", now=now)["found"]
     holds = tx.required("count_holds_ended", before=now - keep.holds_ms)["found"]
     counts += Counter(tombstones=tombstones, holds=holds)

@@ -113,7 +113,7 @@ def record(tx: Tx, audit: Audit, gates: GateRules, now: int, claimed: Effect, ef
     )
     woken = True
     if isinstance(settlement, Delivered):
-        woken = outbox.wake_waiting(tx, now, effect)
+        woken = tx.one("wake_children", id=effect.id, now=now) is not None
     elif isinstance(settlement, Drop):
         outbox.drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
     return _tell_gates(tx, audit, gates, now, claimed, settlement) or woken

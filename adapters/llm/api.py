@@ -311,10 +311,8 @@ def translated() -> Iterator[None]:
     except (openai.APITimeoutError, TimeoutError) as error:
         message = "The model did not answer in time; nothing depends on whether it would have."
         raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
-    except AnswerTooLargeError as error:
-        raise AdapterError(Failure.LLM_SCHEMA, "too_large", "The model's provider answered too much to be read.") from error
     except (openai.APIConnectionError, OSError) as error:
-        if isinstance(error.__cause__, AnswerTooLargeError):
+        if isinstance(error, AnswerTooLargeError) or isinstance(error.__cause__, AnswerTooLargeError):
             raise AdapterError(Failure.LLM_SCHEMA, "too_large", "The model's provider answered too much to be read.") from error
         message = "The connection to the model's provider failed or broke."
         raise AdapterError(Failure.TRANSIENT, "network", message, possibly_applied=True) from error

@@ -198,7 +198,13 @@ class SalesforceCalls:
         async with self._renewing:
             waited_in_vain = self._refusals != refusals or (expired is not None and expired == self._ended)
             if waited_in_vain and self._refusal is not None:
-                raise _shared(self._refusal)
+                raise AdapterError(  # a copy for this call, which sent nothing
+                    self._refusal.failure,
+                    self._refusal.code,
+                    str(self._refusal),
+                    http_status=self._refusal.http_status,
+                    retry_after_seconds=self._refusal.retry_after_seconds,
+                )
             if self._token is None or self._token == expired:
                 return await self._renewed(request, trip, expired)
             token = self._token
@@ -342,17 +348,6 @@ class SalesforceCalls:
 def _shut_down() -> AdapterError:
     message = "The Salesforce client is shut down. Nothing was sent; another try is safe."
     return AdapterError(Failure.TRANSIENT, "closed", message)
-
-
-def _shared(refusal: AdapterError) -> AdapterError:
-    """Return a copy of the refusal for another call that waited for the session; that call sent nothing."""
-    return AdapterError(
-        refusal.failure,
-        refusal.code,
-        str(refusal),
-        http_status=refusal.http_status,
-        retry_after_seconds=refusal.retry_after_seconds,
-    )
 
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "'": "\\'", '"': '\\"', "\n": " ", "\r": " ", "\t": " "})

@@ -168,20 +168,13 @@ def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:
 
 def _last_logged(path: Path) -> int:
     """Return the id of the last complete line; 0 if there is none or it is not an anchor: then all anchors are written again."""
-    lines = _tail(path)
-    try:
-        return read_lines(lines[-1].decode())[-1].id
-    except (IndexError, ValueError):
-        return 0
-
-
-def _tail(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().split(b"\n")[:-1]  # a last part without line end is a torn line
-    except FileNotFoundError:
-        return []
+            lines = file.read().split(b"\n")[:-1]  # a last part without line end is a torn line
+        return read_lines(lines[-1].decode())[-1].id
+    except (FileNotFoundError, IndexError, ValueError):
+        return 0
 
 
 def _append(path: Path, lines: list[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -80,13 +80,11 @@ def key_id(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()[:16]
 
 
-def event_mac(key: bytes, previous_mac: bytes, event: Mapping[str, Any]) -> bytes:
-    """Sign one event, given the MAC of the previous one (32 zero bytes at a chain's start)."""
-    return values_mac(key, previous_mac, [event[name] for name in EVENT_COLUMNS])
-
-
 def values_mac(key: bytes, previous_mac: bytes, values: Sequence[str | int | None]) -> bytes:
-    """Sign one event given as the values of EVENT_COLUMNS, in that order."""
+    """Sign one event, given as the values of EVENT_COLUMNS in that order, after the MAC of the previous one.
+
+    At a chain's start that MAC is 32 zero bytes.
+    """
     return hmac.digest(key, orjson.dumps((EVENT_TAG, previous_mac.hex(), *values)), "sha256")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -150,18 +150,6 @@ def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told:
     entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))
 
 
-class ChainFacts(Protocol):
-    """Facts that the events of one ledger state, by chain. The domain reads them from events, the replay stores them."""
-
-    def of(self, chain: str) -> dict[str, Any] | None:
-        """Return the facts of a chain after its last event, or None."""
-        ...
-
-    def chains(self) -> Iterator[str]:
-        """Yield every chain that has facts, in order."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """Domain callbacks that read facts from events and compare them with the domain's tables, in addition to the digests.
@@ -170,7 +158,7 @@ class Words:
     """
 
     read: Callable[[str, Mapping[str, Any]], dict[str, Any] | None]
-    compare: Callable[[Tx, ChainFacts], Finding | None]
+    compare: Callable[[Tx, TableReplay], Finding | None]
 
 
 class TableReplay:
@@ -202,7 +190,10 @@ class TableReplay:
             return
         after = loads(text)
         if bound:
-            self._note(event["id"], after[BOUND])
+            self._scratch.executemany(
+                "INSERT OR REPLACE INTO bound VALUES (?, ?, ?, ?)",
+                [(name, key, digest, event["id"]) for name, rows in after[BOUND].items() for key, digest in rows.items()],
+            )
         added = None if self._words is None else self._words.read(event_type, after)
         if added is not None:
             known = self.of(event["aggregate_id"]) or {}
@@ -246,12 +237,6 @@ class TableReplay:
         table = self._tables[name]
         compared = (self._compare_row(name, table, row, lenient=False) for row in rows)
         return next(filter(None, compared), None) or self._left(name)
-
-    def _note(self, event_id: int, bound: Mapping[str, Mapping[str, str | None]]) -> None:
-        self._scratch.executemany(
-            "INSERT OR REPLACE INTO bound VALUES (?, ?, ?, ?)",
-            [(name, key, digest, event_id) for name, rows in bound.items() for key, digest in rows.items()],
-        )
 
     def _compare_row(self, name: str, table: TableColumns, row: Row | Mapping[str, Any], *, lenient: bool) -> Finding | None:
         key = key_text([row[column] for column in table.keys])

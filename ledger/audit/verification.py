@@ -82,11 +82,9 @@ async def verify(
 
     `every_anchor` also recomputes the old anchors, which takes a pass over all heads for each.
     """
-
-    def walk(tx: Tx) -> VerificationReport:
-        return _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor, replay=replay).run()
-
-    return await database.read(walk)
+    return await database.read(
+        lambda tx: _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor, replay=replay).run()
+    )
 
 
 def verify_within(
@@ -102,7 +100,8 @@ def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
     """Tell whether an event (a row, or its columns by name) carries the MAC of its columns and of the previous MAC."""
     key = keyring.keys.get(event["key_id"])
     try:
-        return key is not None and chain.event_mac(key, previous_mac, event) == event["mac"]
+        values = [event[name] for name in chain.EVENT_COLUMNS]
+        return key is not None and chain.values_mac(key, previous_mac, values) == event["mac"]
     except TypeError:  # a value of a type that no column has
         return False
 

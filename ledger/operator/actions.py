@@ -17,7 +17,7 @@ from ledger.machine import EffectState, OperationState
 from ledger.operator.explain import effect_facts, waiting
 from ledger.operator.replay import closed_cycle
 from ledger.operator.trace import row_of
-from ledger.outbox import drop_waiting, wake_waiting
+from ledger.outbox import drop_waiting
 from ledger.records import Effect, Operation
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def resolve(
         after={"state": after.state.value, "cycle": after.cycle, "external_ref": after.external_ref, "reason": order.reason},
     )
     if delivered:
-        wake_waiting(tx, order.now, after)
+        tx.one("wake_children", id=after.id, now=order.now)  # the effects that waited for it
     ledger.settle_follow_ups(tx, order.now, after, order.follow)
     return Ruling(order.reference, Verdict.DONE, "delivered" if delivered else "sent_again", row)
 

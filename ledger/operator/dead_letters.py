@@ -180,10 +180,6 @@ class DeadLetters:
         parsed = [(result, *parse_reference(result.reference)) for result in results]
         return await self._ledger.database.read(lambda tx: [replays.standing(tx, *each) for each in parsed])
 
-    async def standing(self, result: ReplayResult) -> ReplayResult | None:
-        """Return how a queued replay ended, or None while it is under way."""
-        return (await self.standings([result]))[0]
-
     async def preview(
         self, references: Sequence[str], ask: Callable[[Effect], Awaitable[ReplayPreview]] | None = None
     ) -> Sequence[ReplayPreview]:

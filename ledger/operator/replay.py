@@ -115,7 +115,12 @@ def _replay_effect(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResu
     """Replay an effect; an append that may have been sent is reconciled first."""
     effect = Effect.of(row)
     if effect.state is EffectState.UNCERTAIN and order.look_now:
-        return _look_now(ledger, tx, order, effect)
+        tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=order.due_at or order.now, now=order.now)
+        after = {"reason": order.reason, "cycle": effect.cycle}
+        ledger.audit.of_effect(
+            tx, order.now, "effect.replayed", effect, actor=order.actor, recovery_action="reconcile", after=after
+        )
+        return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
     if order.came_late(row) or effect.state is not EffectState.FAILED:
         return _in_the_way(order, row, effect.effect_class, effect.external_ref)
     newer = _newer(tx, effect)
@@ -236,20 +241,6 @@ def _preview_effect(tx: Tx, effect: Effect) -> ReplayPreview:
     if effect.semantics == "append":
         return ReplayPreview(Expectation.LOOKED_FOR if effect.maybe_sent else Expectation.NEVER_SENT)
     return ReplayPreview(_BY_SEMANTICS[effect.semantics])
-
-
-def _look_now(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> ReplayResult:
-    tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=order.due_at or order.now, now=order.now)
-    ledger.audit.of_effect(
-        tx,
-        order.now,
-        "effect.replayed",
-        effect,
-        actor=order.actor,
-        recovery_action="reconcile",
-        after={"reason": order.reason, "cycle": effect.cycle},
-    )
-    return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
 
 
 def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effect) -> ReplayResult:

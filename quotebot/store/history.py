@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from ledger.audit.chain import Keyring
     from ledger.audit.events import Audit, Entry
-    from ledger.audit.history import ChainFacts
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
     from ledger.records import Operation
@@ -232,7 +231,7 @@ def _read(event_type: str, after: Mapping[str, Any]) -> dict[str, Any] | None:
     return facts
 
 
-def _compare(tx: Tx, facts: ChainFacts) -> Finding | None:
+def _compare(tx: Tx, facts: TableReplay) -> Finding | None:
     last = ""
     while rows := tx.all("quotes_replayed", after=last, limit=PAGE_ROWS):
         for row in rows:
@@ -285,7 +284,7 @@ def _differing_slots(tx: Tx, row: Row, said: Mapping[str, Any]) -> Finding | Non
     return None
 
 
-def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
+def _lost(tx: Tx, facts: TableReplay) -> Finding | None:
     """Return a finding for the first quote that has events but no row."""
     for chain in facts.chains():
         if chain != SYSTEM and tx.one("head_version", quote_id=chain) is None:
@@ -293,7 +292,7 @@ def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
     return None
 
 
-def _numbers(tx: Tx, facts: ChainFacts) -> Finding | None:
+def _numbers(tx: Tx, facts: TableReplay) -> Finding | None:
     """Compare the last number of every year with the existing quotes and the skipped numbers."""
     skipped: dict[str, int] = (facts.of(SYSTEM) or {}).get("numbers", {})
     unknown = tx.one("history_not_bound") is not None  # a restore by an older build skipped numbers without an audit event

@@ -255,7 +255,7 @@ def forged(attacker: Attacker, key: bytes, key_id: str) -> tuple[str, tuple[Any,
     fields: dict[str, Any] = dict.fromkeys(EVENT_COLUMNS)
     fields |= {"id": 9, "at": START_MS, "event_type": "quote.moved", "aggregate_id": "Q-1", "seq": 5, "previous_id": head.event_id}
     fields |= {"actor": "mallory", "actor_type": "user", "schema_version": 1, "key_id": key_id}
-    fields["mac"] = chain.event_mac(key, head.mac, fields)
+    fields["mac"] = chain.values_mac(key, head.mac, [fields[name] for name in chain.EVENT_COLUMNS])
     marks = ", ".join("?" * len(COLUMNS))
     return f"INSERT INTO audit_events ({', '.join(COLUMNS)}) VALUES ({marks})", tuple(fields[name] for name in COLUMNS)
 
