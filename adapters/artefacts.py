@@ -12,6 +12,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.files import Files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -33,25 +34,22 @@ class Artefacts:
     def put(self, content: bytes) -> str:
         """Store content durably and return its SHA-256 (hex). Content that is already stored and intact is not rewritten."""
         sha256 = hashlib.sha256(content).hexdigest()
-        try:
+        with _disk_errors("store"):
             self._make_folder()
             if not self._holds(sha256):
                 self._write(self._path(sha256), content)
             self._files.sync_folder(self._folder)  # always: an earlier writer may have crashed before this
-        except OSError as error:
-            raise _refused("store", error) from error
         return sha256
 
     def get(self, sha256: str) -> bytes:
         """Return the content stored under this SHA-256. Raises NOT_FOUND: artefact_missing or artefact_damaged."""
         path = self._path(sha256)
-        try:
-            content = self._files.read(path)
-        except FileNotFoundError as error:
-            message = f"The stored file {sha256[:12]} is missing. Render the quote again."
-            raise AdapterError(Failure.NOT_FOUND, "artefact_missing", message) from error
-        except OSError as error:
-            raise _refused("read", error) from error
+        with _disk_errors("read"):
+            try:
+                content = self._files.read(path)
+            except FileNotFoundError as error:
+                message = f"The stored file {sha256[:12]} is missing. Render the quote again."
+                raise AdapterError(Failure.NOT_FOUND, "artefact_missing", message) from error
         if hashlib.sha256(content).hexdigest() != sha256:
             message = f"The stored file {sha256[:12]} is damaged: its content no longer has that checksum. Render the quote again."
             raise AdapterError(Failure.NOT_FOUND, "artefact_damaged", message)
@@ -59,28 +57,22 @@ class Artefacts:
 
     def names(self) -> frozenset[str]:
         """Return the SHA-256 of every file that is stored, by the file names alone; other files in the folder are ignored."""
-        try:
+        with _disk_errors("list"):
             found = [path.stem for path in self._files.find(self._folder, "*.pdf")]
-        except OSError as error:
-            raise _refused("list", error) from error
         return frozenset(name for name in found if _SHA256.fullmatch(name))
 
     def remove(self, sha256: str) -> None:
         """Remove the file stored under this SHA-256, if it exists."""
-        try:
+        with _disk_errors("remove"):
             self._files.remove(self._path(sha256))
-        except OSError as error:
-            raise _refused("remove", error) from error
 
     def sweep(self) -> int:
         """Remove the partial files that a crash left behind; return how many. Call at start, before the first put."""
         removed = 0
-        try:
+        with _disk_errors("sweep"):
             for partial in self._files.find(self._folder, f".*{_PARTIAL}"):
                 self._files.remove(partial)
                 removed += 1
-        except OSError as error:
-            raise _refused("sweep", error) from error
         return removed
 
     def _path(self, sha256: str) -> Path:
@@ -119,7 +111,12 @@ class Artefacts:
             raise
 
 
-def _refused(verb: str, error: OSError) -> AdapterError:
-    name = errno.errorcode.get(error.errno or 0, "EIO")
-    message = f"The disk refused to {verb} a rendered file ({name}). Nothing else changed; another try is safe."
-    return AdapterError(Failure.TRANSIENT, name.lower(), message)
+@contextlib.contextmanager
+def _disk_errors(verb: str) -> Iterator[None]:
+    """Translate the errors of the disk."""
+    try:
+        yield
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0, "EIO")
+        message = f"The disk refused to {verb} a rendered file ({name}). Nothing else changed; another try is safe."
+        raise AdapterError(Failure.TRANSIENT, name.lower(), message) from error

@@ -1,4 +1,4 @@
-"""Shared vocabulary of failures of external services.
+"""Shared vocabulary of failures of external services, and their sanitised texts.
 
 Every adapter raises only `AdapterError`. Its `failure` decides what the dispatcher does; its `code` is the vendor's error code
 (or ours: `timeout`, `network`, `unreadable`) and is the term to search for.
@@ -6,10 +6,26 @@ Every adapter raises only `AdapterError`. Its `failure` decides what the dispatc
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
-from adapters.vendor_text import vendor_line
+# C0 except tab and line feed, DEL, C1, soft hyphen, marks of direction, invisible and separating characters, tags, surrogates.
+UNPRINTABLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
+REPLACED: Final = "\ufffd"
+
+
+def vendor_line(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text on one line; unprintable characters become replacement characters."""
+    cut = text[: 2 * limit]  # whitespace is collapsed below
+    if not (cut.isascii() and cut.isprintable()):
+        cut = UNPRINTABLE.sub(REPLACED, cut.replace("\r", "\n"))
+    line = " ".join(cut.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
 
 MESSAGE_CHARACTERS_MAX: Final = 2_000
 

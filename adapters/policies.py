@@ -11,15 +11,12 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_chain, wait_exponential, wait_fixed
 
 from adapters.failures import AdapterError, Failure
-
-if TYPE_CHECKING:
-    from tenacity.wait import wait_base
 
 Semantics = Literal[
     "convergent",  # idempotent: writing twice has the same result as writing once
@@ -58,12 +55,9 @@ class Backoff:
 
     def seconds(self, failed_attempts: int) -> float:
         """Return the seconds to wait after that many failures (counted from 1)."""
-        return float(self._strategy()(_at(max(failed_attempts, 1))))
-
-    def _strategy(self) -> wait_base:
-        if self.steps_seconds:
-            return wait_chain(*map(wait_fixed, self.steps_seconds))
-        return wait_exponential(multiplier=self.base_seconds, max=self.cap_seconds)
+        steps = wait_chain(*map(wait_fixed, self.steps_seconds)) if self.steps_seconds else None
+        strategy = steps or wait_exponential(multiplier=self.base_seconds, max=self.cap_seconds)
+        return float(strategy(_at(max(failed_attempts, 1))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,5 +341,3 @@ POLICIES: Mapping[str, Policy] = _table(
     Policy("default",       "append",      5,      Backoff(1, 300), "full",    10,     _WEEK,  4,      "-",         "exhausted"),
 )
 # fmt: on
-
-CALL_SECONDS_MAX = Matrix(POLICIES).call_seconds_max

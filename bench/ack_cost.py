@@ -37,7 +37,7 @@ from bench.lifecycle.measure import percentile  # noqa: E402 -- after the path
 from ledger.audit.events import Audit  # noqa: E402 -- after the path
 from ledger.ledger import Ledger  # noqa: E402 -- after the path
 from ledger.sqlite.batch import BatchRunner  # noqa: E402 -- after the path
-from ledger.sqlite.transaction import SqliteTx  # noqa: E402 -- after the path
+from ledger.sqlite.connections import SqliteTx  # noqa: E402 -- after the path
 from quotebot import store  # noqa: E402 -- after the path
 from quotebot.ack_priority import Precedence, shared_board  # noqa: E402 -- after the path
 from quotebot.app.clients import build_performer, connect_outside  # noqa: E402 -- after the path

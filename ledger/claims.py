@@ -49,20 +49,9 @@ class Suspects:
         (self.operations if isinstance(row, Operation) else self.effects).discard(row.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Taker:
-    """Claim parameters: epoch and lease of a claim. `max_age_ms` is per class; effects of a class without an entry do not expire.
-
-    With `expires` false no effect expires.
-    """
-
-    epoch: int
-    lease_ms: int
-    max_age_ms: Mapping[str, int] = field(default_factory=dict)
-    expires: bool = True
-
-
-def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: int, source: str | None = None) -> list[Operation]:
+def take_operations(
+    tx: Tx, now: int, suspects: Suspects, limit: int, *, source: str | None = None, epoch: int, lease_until: int
+) -> list[Operation]:
     """Claim up to `limit` due operations, each the oldest unfinished one of its lane; with `source` only those of that source."""
     found = (
         tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.operations)
@@ -72,8 +61,7 @@ def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: i
     if due is None:
         due = tx.all("due_operations", now=now, limit=limit, suspect_claims=SUSPECT_CLAIMS, source=source)
     rows = [
-        tx.one("claim_operation", id=row["id"], fence=row["fence"], epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now)
-        for row in due
+        tx.one("claim_operation", id=row["id"], fence=row["fence"], epoch=epoch, lease_until=lease_until, now=now) for row in due
     ]
     return [Operation.of(row) for row in rows if row is not None]
 
@@ -81,16 +69,20 @@ def take_operations(tx: Tx, now: int, taker: Taker, suspects: Suspects, limit: i
 def take_effects(
     tx: Tx,
     now: int,
-    taker: Taker,
     suspects: Suspects,
     keeper: GateRules,
     audit: Audit,
     slots: Mapping[str, int],
+    *,
+    max_age_ms: Mapping[str, int],
+    expires: bool,
+    epoch: int,
+    lease_until: int,
 ) -> tuple[list[Effect], list[Effect], int]:
-    """Claim due effects, up to `slots` of each class.
+    """Claim due effects, up to `slots` of each class. `max_age_ms` is per class; effects of a class without an entry do not expire.
 
-    Returns the claimed effects, the effects that failed as expired, and the number of effects that were dropped as superseded or
-    needless.
+    With `expires` false no effect expires. Returns the claimed effects, the effects that failed as expired, and the number of
+    effects that were dropped as superseded or needless.
     """
     gates = keeper.look(tx, now)
     found = (tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.effects))
@@ -101,24 +93,18 @@ def take_effects(
     claimed, expired, dropped = [], [], 0
     for row in due:
         effect = Effect.of(row)
-        if taker.expires and effect.expires_at is not None and effect.expires_at <= now:
+        if expires and effect.expires_at is not None and effect.expires_at <= now:
             _drop_needless(tx, audit, now, effect)
             dropped += 1
             suspects.clear(effect)
         elif _replaced(tx, audit, now, effect):
             dropped += 1
             suspects.clear(effect)
-        elif (
-            taker.expires
-            and effect.state is EffectState.PENDING
-            and _too_old(tx, now, effect, taker.max_age_ms.get(effect.effect_class))
-        ):
+        elif expires and effect.state is EffectState.PENDING and _too_old(tx, now, effect, max_age_ms.get(effect.effect_class)):
             expired.append(_expire(tx, audit, now, effect))
             suspects.clear(effect)
         else:
-            taken = tx.required(
-                "claim_effect", id=effect.id, fence=effect.fence, epoch=taker.epoch, lease_until=now + taker.lease_ms, now=now
-            )
+            taken = tx.required("claim_effect", id=effect.id, fence=effect.fence, epoch=epoch, lease_until=lease_until, now=now)
             claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN or row["look_first"] == 1))
     return claimed, expired, dropped
 
@@ -139,15 +125,9 @@ def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
     free = slots.get(name, 0)
     if free <= 0 or gates.flowing(name):
         return free
-    busy = _count(tx.one("in_flight_of_class", **{"class": name}))
-    relatives = _count(tx.one("in_flight_of_family", family=family(name)))
+    busy = tx.required("in_flight_of_class", **{"class": name})["busy"]
+    relatives = tx.required("in_flight_of_family", family=family(name))["busy"]
     return gates.limit(name, free, busy, relatives)
-
-
-def _count(row: Row | None) -> int:
-    assert row is not None  # noqa: S101 -- an aggregate always returns a row
-    found: int = row["busy"]
-    return found
 
 
 def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] | None:

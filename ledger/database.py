@@ -23,11 +23,12 @@ Requirements for an engine (tests/ledger/engine/test_conformance.py checks every
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -139,3 +140,27 @@ class WritesRefused(NotRecorded):
 
 class OutcomeUnknown(DatabaseError):  # noqa: N818 -- named after the fact: the outcome is unknown
     """COMMIT had begun and failed: the write may or may not be recorded. Read it again by key in a new process."""
+
+
+_NAME = re.compile(r"^-- name: (\w+)\s*$")
+
+
+def load_statements(texts: Iterable[str]) -> Mapping[str, str]:
+    """Return statement text by name over all files: `-- name: reserve` stands above the statement that is called `reserve`.
+
+    Raises ValueError on a name used twice or a statement without one.
+    """
+    statements: dict[str, str] = {}
+    for text in texts:
+        name: str | None = None
+        for line in text.splitlines():
+            if match := _NAME.match(line):
+                name = match.group(1)
+                if name in statements:
+                    raise ValueError(f"two statements are named {name}")
+                statements[name] = ""
+            elif name is not None and not line.startswith("--"):
+                statements[name] += line + "\n"
+            elif name is None and line.strip() and not line.startswith("--"):
+                raise ValueError(f"a statement without a name: {line.strip()[:60]}")
+    return {name: sql.strip().removesuffix(";") for name, sql in statements.items()}

@@ -12,7 +12,7 @@ event to a new gate. `GateRules` reads and writes the rows inside the ledger's t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ledger.jsontext import dumps, loads
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
 
-GateState = Literal["flowing", "held", "half_open"]
 Cause = Literal["auth", "operator", "breaker", "throttled"]
 
 
@@ -39,7 +38,7 @@ class Gate:
     """One gate. Times are Unix milliseconds; an `until_at` of None means until an operator resumes it."""
 
     name: str
-    state: GateState = "flowing"
+    state: Literal["flowing", "held", "half_open"] = "flowing"
     cause: Cause | None = None
     reason: str | None = None
     held_by: str | None = None
@@ -114,17 +113,10 @@ def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool
     return began_at is not None and resumed_at is not None and began_at < resumed_at <= now
 
 
-def _related(gate: str, name: str) -> bool:
-    return gate == name or gate == family(name) or family(gate) == name
-
-
-DEFAULT_BREAKER: Final = Breaker()
-
-
 class GateRules:
     """Access to the gate rows inside open transactions."""
 
-    def __init__(self, breaker: Breaker = DEFAULT_BREAKER) -> None:
+    def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
 
     def look(self, tx: Tx, now: int) -> Gates:
@@ -148,8 +140,12 @@ class GateRules:
 
         With `cause` only holds of that cause. Returns the names that were held.
         """
-        held = [gate for gate in map(Gate.of, tx.all("all_gates")) if gate.state == "held" and _related(gate.name, name)]
-        held = [gate for gate in held if cause in (None, gate.cause)]
+        related = [
+            gate
+            for gate in map(Gate.of, tx.all("all_gates"))
+            if name in (gate.name, family(gate.name)) or gate.name == family(name)
+        ]
+        held = [gate for gate in related if gate.state == "held" and cause in (None, gate.cause)]
         for gate in held:
             self._put(tx, now, gate, gate.lift(now, by_person=True))
         return [gate.name for gate in held]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger import notices
 from ledger import settlement as settlements
-from ledger.claims import SUSPECT_CLAIMS, Suspects, Taker, take_effects, take_operations
+from ledger.claims import SUSPECT_CLAIMS, Suspects, take_effects, take_operations
 from ledger.database import DatabaseError
-from ledger.gates import DEFAULT_BREAKER, GateRules
+from ledger.gates import Breaker, GateRules
 from ledger.jsontext import dumps
 from ledger.machine import EffectState
 from ledger.outbox import Cause, enqueue
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
-    from ledger.gates import Breaker
 
 # Ordinals per cycle for the answers to a failed operation. They are separate from those of an execution's effects, and separate by
 # cycle: a replay may succeed.
@@ -57,17 +54,6 @@ def no_follow_ups(tx: Tx, effect: Effect) -> FollowUps:
     """Return no follow-ups."""
     del tx, effect
     return FollowUps()
-
-
-def no_pin(tx: Tx, aggregate_id: str) -> int | None:
-    """Return no pinned version."""
-    del tx, aggregate_id
-    return None
-
-
-def tell_nobody(notice: DeadNotice) -> None:
-    """Ignore the notice."""
-    del notice
 
 
 class Ledger:
@@ -89,15 +75,15 @@ class Ledger:
         epoch: int | None = None,
         lease_seconds: int = 120,
         breaker: Breaker | None = None,
-        pin: Callable[[Tx, str], int | None] = no_pin,
-        on_dead: Callable[[DeadNotice], None] = tell_nobody,
+        pin: Callable[[Tx, str], int | None] = lambda _tx, _aggregate_id: None,
+        on_dead: Callable[[DeadNotice], object] = lambda _notice: None,
         on_reserved: Callable[[], object] = lambda: None,
     ) -> None:
         self.database = database
         self.clock = clock
         self.audit = audit
         self.epoch = epoch
-        self.gates = GateRules(breaker or DEFAULT_BREAKER)
+        self.gates = GateRules(breaker or Breaker())
         self.suspects = Suspects()
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
@@ -141,10 +127,10 @@ class Ledger:
 
         With `source` only operations of that source are claimed. The order within a lane holds regardless.
         """
-        now, taker = self.clock.now_ms(), self._taker()
+        now, epoch = self.clock.now_ms(), self._claiming_epoch()
 
         def work(tx: Tx) -> list[Operation]:
-            claimed = take_operations(tx, now, taker, self.suspects, limit, source)
+            claimed = take_operations(tx, now, self.suspects, limit, source=source, epoch=epoch, lease_until=now + self.lease_ms)
             for operation in claimed:
                 self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
             return claimed
@@ -189,7 +175,8 @@ class Ledger:
         try:
             done, others_due = await self.database.write("execute", work)
         except StaleFenceError:
-            await self._audit_late_operation(operation)
+            late = "operation.late_result"
+            await self.database.write("late_result", lambda tx: self.audit.of_operation(tx, now, late, operation, actor=QUOTEBOT))
             raise
         self.suspects.clear(operation)
         self.effects_changed.set()
@@ -269,7 +256,7 @@ class Ledger:
                 self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
                 return []
             self.enqueue_for(tx, now, operation, effects)
-            return [notices.of_operation(operation, trouble)]
+            return [DeadNotice.of_operation(operation, trouble)]
 
         dead = await self.database.write("bury_operation", work)
         self.announce(dead)
@@ -334,16 +321,27 @@ class Ledger:
         A class that is not named is not claimed: this build may not know how to perform it. Effects older than the `max_age_ms` of
         their class fail as expired instead; `follow` decides their follow-ups. With `expires` false nothing expires.
         """
-        now, taker = self.clock.now_ms(), replace(self._taker(), max_age_ms=max_age_ms or {}, expires=expires)
+        now, epoch = self.clock.now_ms(), self._claiming_epoch()
 
         def work(tx: Tx) -> tuple[list[Effect], int, list[DeadNotice]]:
-            claimed, expired, dropped = take_effects(tx, now, taker, self.suspects, self.gates, self.audit, slots)
+            claimed, expired, dropped = take_effects(
+                tx,
+                now,
+                self.suspects,
+                self.gates,
+                self.audit,
+                slots,
+                max_age_ms=max_age_ms or {},
+                expires=expires,
+                epoch=epoch,
+                lease_until=now + self.lease_ms,
+            )
             for effect in claimed:
                 named = {"key": effect.effect_key}
                 self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts, after=named)
             for effect in expired:
                 self.settle_follow_ups(tx, now, effect, follow)
-            return claimed, len(expired) + dropped, [notices.of_effect(tx, effect) for effect in expired]
+            return claimed, len(expired) + dropped, [DeadNotice.of_effect(tx, effect) for effect in expired]
 
         claimed, ended, dead = await self.database.write("claim_effects", work)
         self.announce(dead)
@@ -354,31 +352,25 @@ class Ledger:
 
     async def record_step(self, effect: Effect, step: str, value: Mapping[str, Any]) -> Effect:
         """Make the result of one step of a multi-call effect durable. Raises StaleFenceError when the claim was lost."""
-        now = self.clock.now_ms()
-
-        def work(tx: Tx) -> Effect:
-            steps = {**effect.steps, step: value}
-            row = tx.one("record_step", id=effect.id, fence=effect.fence, steps=dumps(steps), now=now)
-            if row is None:
-                raise StaleFenceError(effect.correlation_id)
-            return Effect.of(row, reconciling=effect.reconciling)
-
-        return await self.database.write("record_step", work)
+        return await self._write_steps("record_step", effect, steps=dumps({**effect.steps, step: value}))
 
     async def forget_steps(self, effect: Effect) -> Effect:
         """Restart a multi-call effect: the objects that its steps created no longer exist in the external service.
 
         Raises StaleFenceError when the claim was lost.
         """
+        return await self._write_steps("forget_steps", effect)
+
+    async def _write_steps(self, name: str, effect: Effect, **values: str) -> Effect:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> Effect:
-            row = tx.one("forget_steps", id=effect.id, fence=effect.fence, now=now)
+            row = tx.one(name, id=effect.id, fence=effect.fence, now=now, **values)
             if row is None:
                 raise StaleFenceError(effect.correlation_id)
             return Effect.of(row, reconciling=effect.reconciling)
 
-        return await self.database.write("forget_steps", work)
+        return await self.database.write(name, work)
 
     async def settle(self, effect: Effect, settlement: Settlement, decide: FollowUpDecision = no_follow_ups) -> Effect | None:
         """Record the end of an attempt and its follow-ups in one transaction.
@@ -401,7 +393,7 @@ class Ledger:
             follow_ups = self.settle_follow_ups(tx, now, settled, decide)
             lane = {"class": settled.effect_class, "target": settled.target}
             stirred = alone or stirred or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None
-            dead = [notices.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
+            dead = [DeadNotice.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
             return settled, dead, bool(follow_ups.commands), stirred
 
         ended = await self.database.write("settle", work)
@@ -480,13 +472,10 @@ class Ledger:
         wake-up.
         """
         now = self.clock.now_ms() if after is None else after
-
-        def work(tx: Tx) -> int | None:
-            return _earliest(
-                tx.one("next_effect_due_at", classes=dumps(list(classes)), now=now), tx.one("next_gate_change", now=now)
-            )
-
-        return await self.database.read(work)
+        named = dumps(list(classes))
+        return await self.database.read(
+            lambda tx: _earliest(tx.one("next_effect_due_at", classes=named, now=now), tx.one("next_gate_change", now=now))
+        )
 
     async def next_operation_due_at(self, after: int | None = None) -> int | None:
         """Return when (ms) the first operation is due that was not due at `after` (ms; default: now)."""
@@ -495,10 +484,10 @@ class Ledger:
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    def _taker(self) -> Taker:
+    def _claiming_epoch(self) -> int:
         if self.epoch is None:
             raise RuntimeError("only the process that holds the instance lock and an epoch may claim")
-        return Taker(self.epoch, self.lease_ms)
+        return self.epoch
 
     def record_operation_attempt(
         self, tx: Tx, now: int, operation: Operation, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None
@@ -520,12 +509,6 @@ class Ledger:
             retry_after_ms=None,
             delay_ms=delay_ms,
             now=now,
-        )
-
-    async def _audit_late_operation(self, operation: Operation) -> None:
-        now = self.clock.now_ms()
-        await self.database.write(
-            "late_result", lambda tx: self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
         )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger.gates import Gate
 
@@ -26,15 +26,6 @@ FOLD_ROWS: Final = 5_000  # per table and transaction: a few milliseconds of the
 PURGED: Final = "purged"  # label of rows whose source or class was purged
 
 Counts = Counter[tuple[str, ...]]  # (measure, label values...)
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Counts up to the rows `events_upto` and `attempts_upto`, both included."""
-
-    events_upto: int = 0
-    attempts_upto: int = 0
-    counts: Counts = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +68,8 @@ async def measure(ledger: Ledger) -> Measures:
 
 def read_measures(tx: Tx, now: int) -> Measures:
     """Read all metrics inside an open transaction."""
-    totals = _totals(tx)
-    last_event, last_attempt = _last_ids(tx)
-    counts = Counter(totals.counts)
-    counts.update(_counted(tx, totals, last_event, last_attempt))
+    (last_event, last_attempt), (events_upto, attempts_upto, counts) = _last_ids(tx), _totals(tx)
+    _count(tx, counts, (events_upto, last_event), (attempts_upto, last_attempt))
     schedule = tx.one("measure_schedule", now=now)
     return Measures(
         now,
@@ -89,7 +78,7 @@ def read_measures(tx: Tx, now: int) -> Measures:
         tuple(OpenDeadLetters(row["category"] or "unknown", row["found"], row["oldest"]) for row in tx.all("measure_dead_letters")),
         tuple(Gate.of(row) for row in tx.all("all_gates")),
         None if schedule is None else schedule["oldest"],
-        last_event - totals.events_upto,
+        last_event - events_upto,
     )
 
 
@@ -107,44 +96,37 @@ async def fold(ledger: Ledger, *, at_once: int = FOLD_ROWS) -> int:
 
 
 def _fold_some(tx: Tx, at_once: int) -> int:
-    totals = _totals(tx)
-    last_event, last_attempt = _last_ids(tx)
-    event = min(last_event, totals.events_upto + at_once)
-    attempt = min(last_attempt, totals.attempts_upto + at_once)
-    rows = max(0, event - totals.events_upto) + max(0, attempt - totals.attempts_upto)
+    (last_event, last_attempt), (events_upto, attempts_upto, counts) = _last_ids(tx), _totals(tx)
+    event = min(last_event, events_upto + at_once)
+    attempt = min(last_attempt, attempts_upto + at_once)
+    rows = max(0, event - events_upto) + max(0, attempt - attempts_upto)
     if rows == 0:
         return 0
-    counts = Counter(totals.counts)
-    counts.update(_counted(tx, totals, event, attempt))
+    _count(tx, counts, (events_upto, event), (attempts_upto, attempt))
     value = {"events_upto": event, "attempts_upto": attempt, "counts": sorted([*key, found] for key, found in counts.items())}
     tx.one("put_meta", name=META, value=json.dumps(value, separators=(",", ":")))
     return rows
 
 
-def _totals(tx: Tx) -> Totals:
+def _totals(tx: Tx) -> tuple[int, int, Counts]:
+    """Return the ids of the last event and the last attempt that the totals include, and the totals."""
     row = tx.one("meta", name=META)
-    if row is None:
-        return Totals()
-    stored = json.loads(row["value"])
-    counts = Counter({tuple(key): found for *key, found in stored["counts"]})
-    return Totals(stored["events_upto"], stored["attempts_upto"], counts)
+    stored: dict[str, Any] = {"events_upto": 0, "attempts_upto": 0, "counts": []} if row is None else json.loads(row["value"])
+    return stored["events_upto"], stored["attempts_upto"], Counter({tuple(key): found for *key, found in stored["counts"]})
 
 
 def _last_ids(tx: Tx) -> tuple[int, int]:
-    event, attempt = tx.one("last_audit_id"), tx.one("last_attempt_id")
-    return (0 if event is None else event["id"] or 0), (0 if attempt is None else attempt["id"] or 0)
+    return tx.required("last_audit_id")["id"] or 0, tx.required("last_attempt_id")["id"] or 0
 
 
-def _counted(tx: Tx, totals: Totals, event: int, attempt: int) -> Counts:
-    """Count the rows after the totals, up to these ids."""
-    counts: Counts = Counter()
-    for row in tx.all("count_audit_events", after=totals.events_upto, upto=event):
+def _count(tx: Tx, counts: Counts, events: tuple[int, int], attempts: tuple[int, int]) -> None:
+    """Add the events and attempts after the first id of each pair, up to the second."""
+    for row in tx.all("count_audit_events", after=events[0], upto=events[1]):
         for key in _meanings_of_event(row):
             counts[key] += row["found"]
-    for row in tx.all("count_attempts", after=totals.attempts_upto, upto=attempt):
+    for row in tx.all("count_attempts", after=attempts[0], upto=attempts[1]):
         for key in _meanings_of_attempts(row):
             counts[key] += row["found"]
-    return counts
 
 
 _EVENTS: Final = {

@@ -100,11 +100,6 @@ def enqueue(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[Effe
     return owed
 
 
-def wake_waiting(tx: Tx, now: int, parent: Effect) -> bool:
-    """Make the effects that waited for a delivered effect due; true when there were any."""
-    return tx.one("wake_children", id=parent.id, now=now) is not None
-
-
 def drop_waiting(tx: Tx, audit: Audit, now: int, parent_id: int, reason: str) -> None:
     """Supersede the effects that wait for one that will never be delivered, and the effects that wait for those."""
     for row in tx.all("supersede_children", id=parent_id, reason=reason, now=now):

@@ -13,9 +13,8 @@ from ledger.machine import EffectState, OperationState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledger.database import Row
+    from ledger.database import Row, Tx
 
-ActorType = Literal["user", "operator", "system"]
 Semantics = Literal["convergent", "append", "keyed", "pure", "repeat_once"]
 
 
@@ -31,7 +30,7 @@ class Request:
     payload: Mapping[str, Any]
     fingerprint: str
     actor: str
-    actor_type: ActorType
+    actor_type: Literal["user", "operator", "system"]
     team_id: str
     received_at: int
     transport: Mapping[str, Any] = field(default_factory=dict)
@@ -243,6 +242,40 @@ class DeadNotice:
     last_error: str | None
     attempts: int
     cycle: int
+
+    @classmethod
+    def of_effect(cls, tx: Tx, effect: Effect) -> DeadNotice:
+        """Return the notice of a failed effect, as it is now."""
+        return cls(
+            kind="effect",
+            id=effect.id,
+            name=effect.effect_class,
+            source=tx.required("operation_by_id", id=effect.operation_id)["source"],  # foreign key
+            target=effect.target,
+            aggregate_id=effect.aggregate_id,
+            correlation_id=effect.correlation_id,
+            category=effect.category,
+            last_error=effect.last_error,
+            attempts=effect.attempts,
+            cycle=effect.cycle,
+        )
+
+    @classmethod
+    def of_operation(cls, operation: Operation, trouble: Trouble) -> DeadNotice:
+        """Return the notice of a failed command, as it was claimed."""
+        return cls(
+            kind="operation",
+            id=operation.id,
+            name=operation.action_kind,
+            source=operation.source,
+            target=operation.aggregate_id,
+            aggregate_id=operation.aggregate_id,
+            correlation_id=operation.correlation_id,
+            category=trouble.category,
+            last_error=trouble.error,
+            attempts=operation.attempts + 1,
+            cycle=operation.cycle,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger import notices
 from ledger.claims import POISON_CLAIMS
 from ledger.database import DatabaseError
 from ledger.gates import Gate
 from ledger.ledger import no_follow_ups
+from ledger.machine import EffectState
 from ledger.outbox import superseded
 from ledger.records import DeadNotice, Effect, EffectIntent, Operation, Trouble
 from ledger.settlement import QUOTEBOT, record_attempt
@@ -188,17 +188,19 @@ def _take(
     _wake_what_a_clock_left_in_the_future(tx, now)
     dead: list[DeadNotice] = []
     for operation in operations:
-        if _fail_poison_operation(ledger, tx, now, operation):
-            dead.append(notices.of_operation(operation, _poison(operation)))
+        poison = Trouble("poison", f"The process died {operation.claims} times while executing this command.")
+        answered = {"code": "failed", "category": "poison"}
+        if operation.claims >= POISON_CLAIMS and ledger.fail_in(tx, now, operation, poison, answered):
+            dead.append(DeadNotice.of_operation(operation, poison))
             ledger.enqueue_for(tx, now, operation, answer(tx, operation))
         else:
             _release_operation(ledger, tx, now, operation)
             ledger.record_operation_attempt(tx, now, operation, "died", why)
     for effect in effects:
         record_attempt(tx, now, effect, outcome="died", trouble=why)
-        buried = _fail_poison_effect(ledger, tx, now, effect)
-        if buried is not None:
-            dead.append(notices.of_effect(tx, buried))
+        if effect.claims >= POISON_CLAIMS:
+            buried = _fail_poison_effect(ledger, tx, now, effect)
+            dead.append(DeadNotice.of_effect(tx, buried))
             ledger.settle_follow_ups(tx, now, buried, follow)
         else:
             _release_effect(ledger, tx, now, effect, why)
@@ -214,19 +216,7 @@ def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:
         log.warning("clock.was_put_back", rows=rows)
 
 
-def _fail_poison_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> bool:
-    if operation.claims < POISON_CLAIMS:
-        return False
-    return ledger.fail_in(tx, now, operation, _poison(operation), {"code": "failed", "category": "poison"})
-
-
-def _poison(operation: Operation) -> Trouble:
-    return Trouble("poison", f"The process died {operation.claims} times while executing this command.")
-
-
-def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect | None:
-    if effect.claims < POISON_CLAIMS:
-        return None
+def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect:
     error = f"The process died {effect.claims} times while delivering this."
     row = tx.required("bury_effect", id=effect.id, fence=effect.fence, now=now, maybe_sent=1, category="poison", last_error=error)
     buried = Effect.of(row)
@@ -251,7 +241,10 @@ def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -
 def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Trouble) -> None:
     guard: dict[str, Any] = {"id": effect.id, "fence": effect.fence, "now": now}
     if effect.semantics == "repeat_once" and effect.maybe_sent and not effect.reconciling:
-        _drop_repeated(ledger, tx, now, effect)
+        # It cannot be reconciled and was interrupted while being repeated: it may arrive twice, not three times.
+        error = "It was cut off twice and may have arrived each time, so it is not repeated once more."
+        row = tx.required("drop_effect", **guard, category="uncertain", last_error=error)
+        superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
         return
     guard |= {"claims": effect.claims, "spent": 0, "next_attempt_at": now, "category": why.category, "last_error": why.error}
     if effect.semantics in ("append", "repeat_once"):
@@ -262,13 +255,6 @@ def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Troub
         ledger.audit.of_effect(tx, now, "effect.released", effect, recovery_action="retry")
 
 
-def _drop_repeated(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
-    """Drop an effect that cannot be reconciled and was interrupted while being repeated: it may arrive twice, not three times."""
-    error = "It was cut off twice and may have arrived each time, so it is not repeated once more."
-    row = tx.required("drop_effect", id=effect.id, fence=effect.fence, category="uncertain", last_error=error, now=now)
-    superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
-
-
 def _try_logins_again(ledger: Ledger, tx: Tx, now: int) -> None:
     for row in tx.all("all_gates"):
         gate = Gate.of(row)
@@ -276,3 +262,70 @@ def _try_logins_again(ledger: Ledger, tx: Tx, now: int) -> None:
             ledger.gates.resume(tx, now, gate.name, cause="auth")
             details = {"class": gate.name, "why": "restart"}
             ledger.audit.append(tx, now, "class.half_open", actor=QUOTEBOT, actor_type="system", after=details)
+
+
+DOUBT_MS: Final = 3 * 86_400_000  # redeliveries and repeated schedule slots come within hours
+LOST: Final = Trouble(
+    "uncertain", "The ledger was put back to a backup: this may have been done in the part that was lost.", maybe_sent=True
+)
+
+
+def begin_generation(
+    ledger: Ledger, tx: Tx, now: int, *, number: int, backup_made_at: int, backup_sha256: str, started_by: str
+) -> int:
+    """Begin the generation that a restored backup starts, in an open transaction; return how many effects became uncertain.
+
+    Between the backup and the restore the bot may have performed any pending effect, and Slack and Salesforce keep the results. So
+    every unsettled effect becomes uncertain: its next claim reconciles first where the external service can be queried, and repeats
+    it under its own key where a repetition is harmless. The same applies to the effects that a command of the backup enqueues
+    later, and for `DOUBT_MS` to the effects of every command: one that arrives again, or a schedule slot that is due again, may
+    have been executed in the lost part.
+
+    The ledger must have an epoch; every other epoch is closed and its claims are released. `number` is higher than that of every
+    known generation.
+    """
+    for row in tx.all("unsettled_effects"):
+        _mark_uncertain(ledger, tx, now, Effect.of(row))
+    doubted = tx.all("doubt_lost", lost_from=backup_made_at, now=now)
+    in_doubt: int = sum(row["state"] != EffectState.FAILED for row in doubted)
+    tx.one(
+        "insert_generation",
+        generation=number,
+        backup_made_at=backup_made_at,
+        backup_sha256=backup_sha256,
+        doubt_until=now + DOUBT_MS,
+        started_by=started_by,
+        now=now,
+    )
+    details = {
+        "generation": number,
+        "backup_made_at": backup_made_at,
+        "backup_sha256": backup_sha256,
+        "in_doubt": in_doubt,
+    }
+    ledger.audit.append(tx, now, "ledger.restored", actor=started_by, actor_type="operator", after=details)
+    return in_doubt
+
+
+def _mark_uncertain(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
+    """Make a pending effect uncertain, as if a crashed process had attempted it: claimed, with unknown outcome."""
+    due = effect.next_attempt_at
+    row = tx.required(
+        "claim_effect", id=effect.id, fence=effect.fence, epoch=ledger.epoch, lease_until=now + ledger.lease_ms, now=now
+    )
+    claimed = Effect.of(row)
+    after = {"key": claimed.effect_key}
+    ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts, after=after)
+    record_attempt(tx, now, claimed, outcome="died", trouble=LOST)
+    tx.one(
+        "doubt_effect",
+        id=claimed.id,
+        fence=claimed.fence,
+        claims=effect.claims,
+        spent=0,
+        next_attempt_at=due,
+        category=LOST.category,
+        last_error=LOST.error,
+        now=now,
+    )
+    ledger.audit.of_effect(tx, now, "effect.uncertain", claimed, failure_category=LOST.category, recovery_action="reconcile")

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger import measures
 from ledger.settlement import QUOTEBOT
@@ -68,17 +68,13 @@ class Purged:
         return any(asdict(self).values())
 
 
-class BatchStart(NamedTuple):
-    """Start of the next batch of operations."""
-
-    retain_until: int = 0
-    id: int = 0
-
-
 KEEP: Final = Keep()
 Progress = Callable[[Purged], None]
 Rest = Callable[[], Awaitable[None]]
 Counts = Counter[str]
+BatchStart = tuple[int, int]  # `retain_until` and id of the last operation of the batch before
+FIRST: Final[BatchStart] = (0, 0)
+P = TypeVar("P")
 
 
 async def rest() -> None:
@@ -110,10 +106,7 @@ async def purge(
     if dry_run:
         return await ledger.database.read(lambda tx: _preview(tx, now, keep))
     await measures.fold(ledger)  # counted before the rows are deleted
-    purger = _Purger(ledger, now, batch, keep, progress, between)
-    await purger.deliveries()
-    await purger.operations()
-    await purger.leftovers()
+    await _Purger(ledger, now, batch, keep, progress, between).run()
     return await ledger.database.write("retention.audit", lambda tx: _audit(ledger, tx, now, actor))
 
 
@@ -125,63 +118,59 @@ def close_aggregate(tx: Tx, aggregate_id: str, until: int | None) -> int:
     return len(tx.all("retain_aggregate", aggregate_id=aggregate_id, until=until))
 
 
-@dataclass(slots=True)
-class _Pace:
-    """Adaptive number of operations per batch: halved while batches are slow, for whatever reason."""
-
-    most: int
-    now: int
-
-    def took(self, seconds: float) -> None:
-        self.now = max(1, self.now // 2) if seconds > BATCH_SECONDS else min(self.most, self.now + 1)
-
-
 class _Purger:
     """One purge run. Each batch is its own transaction and stores the counts of the run in the file."""
 
     def __init__(self, ledger: Ledger, now: int, batch: int, keep: Keep, progress: Progress, rest: Rest) -> None:
-        self._database = ledger.database
+        self._ledger = ledger
         self._now = now
         self._batch = batch
-        self._clock = ledger.clock
-        most = max(1, batch // ROWS_PER_OPERATION)
-        self._pace = _Pace(most, most)
+        self._operations_max = max(1, batch // ROWS_PER_OPERATION)
+        self._operations = self._operations_max  # per batch: halved while batches are slow, for whatever reason
         self._keep = keep
         self._progress = progress
         self._rest = rest
 
-    async def deliveries(self) -> None:
-        after: int | None = 0
-        while after is not None:
-            after, so_far = await self._database.write("retention.deliveries", partial(self._some_deliveries, after=after))
+    async def run(self) -> None:
+        await self._batches("retention.deliveries", self._some_deliveries, 0)
+        await self._batches("retention.operations", self._some_operations, FIRST, took=self._adapt)
+        await self._batches("retention.leftovers", self._some_leftovers, 0)
+
+    async def _batches(
+        self,
+        name: str,
+        delete: Callable[[P, Tx], tuple[P | None, Purged]],
+        start: P,
+        took: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
+        """Delete batch by batch, until one does not return where the next one begins. `took` receives the seconds of a batch."""
+        place: P | None = start
+        while place is not None:
+            began = self._ledger.clock.monotonic()
+            place, so_far = await self._ledger.database.write(name, partial(delete, place))
+            took(self._ledger.clock.monotonic() - began)
             self._progress(so_far)
-            if after is not None:
+            if place is not None:
                 await self._rest()
 
-    def _some_deliveries(self, tx: Tx, after: int) -> tuple[int | None, Purged]:
+    def _adapt(self, seconds: float) -> None:
+        slow = seconds > BATCH_SECONDS
+        self._operations = max(1, self._operations // 2) if slow else min(self._operations_max, self._operations + 1)
+
+    def _some_deliveries(self, after: int, tx: Tx) -> tuple[int | None, Purged]:
         old, more = _old_deliveries(tx, self._now, self._keep, after, self._batch)
         gone = [row for row in old if _may_go(row)]
         for row in gone:
             tx.one("delete_delivery", id=row["id"])
         return (old[-1]["id"] if more else None), _add(tx, Counter(deliveries=len(gone)))
 
-    async def operations(self) -> None:
-        place: BatchStart | None = BatchStart()
-        while place is not None:
-            began = self._clock.monotonic()
-            place, so_far = await self._database.write("retention.operations", partial(self._some_operations, after=place))
-            self._pace.took(self._clock.monotonic() - began)
-            self._progress(so_far)
-            if place is not None:
-                await self._rest()
-
-    def _some_operations(self, tx: Tx, after: BatchStart) -> tuple[BatchStart | None, Purged]:
-        rows = _expired(tx, self._now, after, self._pace.now)
+    def _some_operations(self, after: BatchStart, tx: Tx) -> tuple[BatchStart | None, Purged]:
+        rows = _expired(tx, self._now, after, self._operations)
         counts: Counts = Counter()
         for row in _not_needed(tx, rows):
             counts += self._replace_by_tombstones(tx, row)
-        more = len(rows) == self._pace.now
-        return (BatchStart(rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
+        more = len(rows) == self._operations
+        return ((rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
 
     def _replace_by_tombstones(self, tx: Tx, row: Row) -> Counts:
         """Replace one operation and its rows by a tombstone."""
@@ -210,19 +199,11 @@ class _Purger:
         operations = len(tx.all("delete_operation", id=row["id"]))
         return Counter(operations=operations, effects=effects, attempts=attempts, deliveries=deliveries)
 
-    async def leftovers(self) -> None:
-        more = True
-        while more:
-            more, so_far = await self._database.write("retention.leftovers", self._some_leftovers)
-            self._progress(so_far)
-            if more:
-                await self._rest()
-
-    def _some_leftovers(self, tx: Tx) -> tuple[bool, Purged]:
+    def _some_leftovers(self, after: int, tx: Tx) -> tuple[int | None, Purged]:
         tombstones = len(tx.all("delete_tombstones", now=self._now, limit=self._batch))
         holds = len(tx.all("delete_holds", before=self._now - self._keep.holds_ms, limit=self._batch))
         so_far = _add(tx, Counter(tombstones=tombstones, holds=holds))
-        return self._batch in (tombstones, holds), so_far
+        return (after + 1 if self._batch in (tombstones, holds) else None), so_far
 
 
 def _old_deliveries(tx: Tx, now: int, keep: Keep, after: int, limit: int) -> tuple[list[Row], bool]:
@@ -238,7 +219,7 @@ def _may_go(delivery: Row) -> bool:
 
 
 def _expired(tx: Tx, now: int, after: BatchStart, limit: int) -> list[Row]:
-    return tx.all("expired_operations", after=after.retain_until, after_id=after.id, now=now, limit=limit)
+    return tx.all("expired_operations", after=after[0], after_id=after[1], now=now, limit=limit)
 
 
 def _not_needed(tx: Tx, rows: Iterable[Row]) -> Iterator[Row]:
@@ -263,16 +244,14 @@ def _preview(tx: Tx, now: int, keep: Keep) -> Purged:
         old, more = _old_deliveries(tx, now, keep, after, FORESEEN_AT_ONCE)
         counts["deliveries"] += sum(map(_may_go, old))
         after = old[-1]["id"] if old else after
-    place = BatchStart()
+    place = FIRST
     while rows := _expired(tx, now, place, FORESEEN_AT_ONCE):
         for row in _not_needed(tx, rows):
             counts += _belongings(tx, row, now - keep.deliveries_ms)
-        place = BatchStart(rows[-1]["retain_until"], rows[-1]["id"])
-    tombstones = tx.one("count_tombstones_expired", now=now)
-    holds = tx.one("count_holds_ended", before=now - keep.holds_ms)
-    assert tombstones is not None  # noqa: S101 -- an aggregate always returns a row
-    assert holds is not None  # noqa: S101 -- as above
-    counts += Counter(tombstones=tombstones["found"], holds=holds["found"])
+        place = (rows[-1]["retain_until"], rows[-1]["id"])
+    tombstones = tx.required("count_tombstones_expired", now=now)["found"]
+    holds = tx.required("count_holds_ended", before=now - keep.holds_ms)["found"]
+    counts += Counter(tombstones=tombstones, holds=holds)
     return Purged(**counts)
 
 

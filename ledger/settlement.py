@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ledger import outbox
 from ledger.gates import began_before, family
@@ -48,7 +48,10 @@ def adjust(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> Settleme
     A login that was refused before the last resume proves nothing about the new one. A failed update is not repeated when a newer
     one with the same target is pending.
     """
-    if isinstance(settlement, Hold) and _before_last_resume(tx, now, effect):
+    if isinstance(settlement, Hold):
+        login = tx.one("gate", name=family(effect.effect_class))
+        if login is None or not began_before(effect.claimed_at, login["resumed_at"], now):
+            return settlement
         again = Uncertain if effect.reconciling else Retry
         return again(settlement.trouble, delay_ms=0, spent=False)
     if isinstance(settlement, Retry) and effect.supersede_key is not None:
@@ -108,8 +111,12 @@ def record(tx: Tx, audit: Audit, gates: GateRules, now: int, claimed: Effect, ef
             "error": None if trouble is None else trouble.error,
         },
     )
-    woken = _tell_waiting(tx, audit, now, effect, settlement)
-    return _tell_gates(tx, audit, gates, now, claimed, settlement) or woken or not isinstance(settlement, Delivered)
+    woken = True
+    if isinstance(settlement, Delivered):
+        woken = tx.one("wake_children", id=effect.id, now=now) is not None
+    elif isinstance(settlement, Drop):
+        outbox.drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
+    return _tell_gates(tx, audit, gates, now, claimed, settlement) or woken
 
 
 def record_attempt(
@@ -135,14 +142,6 @@ def record_attempt(
     )
 
 
-def _tell_waiting(tx: Tx, audit: Audit, now: int, effect: Effect, settlement: Settlement) -> bool:
-    if isinstance(settlement, Delivered):
-        return outbox.wake_waiting(tx, now, effect)
-    if isinstance(settlement, Drop):
-        outbox.drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
-    return False
-
-
 def _tell_gates(tx: Tx, audit: Audit, gates: GateRules, now: int, effect: Effect, settlement: Settlement) -> bool:
     """Update the gates of the class and its family after this attempt; false when they flowed before and still flow."""
     if isinstance(settlement, Hold):
@@ -165,7 +164,6 @@ def _tell_gates(tx: Tx, audit: Audit, gates: GateRules, now: int, effect: Effect
 
 
 def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, event_type: str, name: str, why: str) -> None:
-    details: dict[str, Any] = {"class": name, "why": why}
     audit.append(
         tx,
         now,
@@ -174,10 +172,5 @@ def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, event_type: str,
         actor_type="system",
         effect_id=effect.id,
         correlation_id=effect.correlation_id,
-        after=details,
+        after={"class": name, "why": why},
     )
-
-
-def _before_last_resume(tx: Tx, now: int, effect: Effect) -> bool:
-    row = tx.one("gate", name=family(effect.effect_class))
-    return row is not None and began_before(effect.claimed_at, row["resumed_at"], now)

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from adapters.failures import AdapterError
 from adapters.llm import api as llm
 from adapters.salesforce import errors
-from adapters.salesforce.query import soql_beginning, soql_containing, soql_text
+from adapters.salesforce.calls import soql_beginning, soql_containing, soql_text
 from adapters.slack import api as slack
 from ledger.operator.manifests import BackupError, read_manifest
 from quotebot.cli.catalog_files import YamlError, read_yaml

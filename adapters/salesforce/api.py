@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce.calls import RestRequest, SalesforceCalls, Trip
+from adapters.salesforce.calls import RestRequest, SalesforceCalls, Trip, soql_beginning, soql_moment
 from adapters.salesforce.describe import Described, read_described
 from adapters.salesforce.errors import SalesforceRefusal, Target, lost, refused
 from adapters.salesforce.graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
@@ -23,7 +23,6 @@ from adapters.salesforce.login import ClientCredentials, Credentials
 from adapters.salesforce.mapping import CrmMapping, default_mapping
 from adapters.salesforce.mirror import Mirrors
 from adapters.salesforce.opportunities import Opportunities
-from adapters.salesforce.query import soql_beginning, soql_moment
 from adapters.salesforce.transport import make_session
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     import requests
 
-    from adapters.salesforce.limits import ApiUsage
+    from adapters.salesforce.calls import ApiUsage
     from adapters.salesforce.records import CrmDocument
 
 __all__ = ["Salesforce", "SalesforceLine", "SalesforceQuote", "SalesforceRecord"]
@@ -156,19 +155,6 @@ class Salesforce:
             return body
         return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"])
 
-    async def _refused_for(self, quote: SalesforceQuote, trip: Trip) -> SalesforceRecord | None:
-        """Check the chosen opportunity; return None if it fits. On a conflict return the record written earlier, or raise it."""
-        try:
-            await self.opportunities.check(quote, trip)
-        except AdapterError as error:
-            if error.failure is not Failure.CONFLICT:
-                raise
-            found = await self._find(quote.key, quote.content_hash, trip)
-            if found is None:
-                raise
-            return found
-        return None
-
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
         """Return the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds other content."""
         trip = Trip(correlation_id, Target("read the quote", self.mapping.quote, checked_key(key)))
@@ -276,12 +262,6 @@ class Salesforce:
         except ValueError as error:
             raise lost("unreadable", "its answer describes no object", trip.target, sent=True) from error
 
-    async def writable_fields(self, sobject: str) -> frozenset[str]:
-        """Return the names of an object's fields that our login may fill in; empty without the object. Raises AdapterError."""
-        described = await self.describe(sobject)
-        fields = () if described is None else described.fields.values()
-        return frozenset(field.name for field in fields if field.createable)
-
     async def close(self) -> None:
         """Cancel running calls and end the threads. Calls after this fail as transient."""
         await self._calls.close()
@@ -313,23 +293,19 @@ class Salesforce:
 
     async def _read(self, sobject: str, key_field: str, key: str, names: Iterable[str], trip: Trip) -> dict[str, Any] | None:
         """Read fields of the record of that key; None when it does not exist."""
-        target = Target("read the record", sobject, key)
-        fields = ",".join(dict.fromkeys(("Id", *names)))
-        try:
-            found = await self._calls.authorised(
-                RestRequest("GET", f"sobjects/{sobject}/{key_field}/{key}", target, params={"fields": fields}), trip
-            )
-        except AdapterError as error:
-            if error.code == "NOT_FOUND":
-                return None
-            raise
-        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
-            raise lost("unreadable", "its answer is not a record", target, sent=True)
-        return found
+        return await self._calls.record(
+            f"sobjects/{sobject}/{key_field}/{key}", names, Target("read the record", sobject, key), trip
+        )
 
     async def _create(self, quote: SalesforceQuote, body: bytes, trip: Trip) -> SalesforceRecord:
-        if quote.opportunity_id and (there := await self._refused_for(quote, trip)) is not None:
-            return there
+        if quote.opportunity_id:
+            try:
+                await self.opportunities.check(quote, trip)
+            except AdapterError as error:
+                written = await self._find(quote.key, quote.content_hash, trip) if error.failure is Failure.CONFLICT else None
+                if written is None:
+                    raise
+                return written
         content = await self._with_opportunity(quote, body, trip)
         request = RestRequest("POST", "composite/graph", trip.target, content)
         answer = await self._calls.authorised(request, trip)

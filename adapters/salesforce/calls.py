@@ -12,6 +12,7 @@ import asyncio
 import re
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,15 +23,52 @@ import urllib3
 from adapters.failures import AdapterError, Failure
 from adapters.retry_after import asked_wait_seconds
 from adapters.salesforce.errors import SalesforceRefusal, Target, login_refused, lost, refused
-from adapters.salesforce.limits import ApiUsage, read_usage
 from adapters.salesforce.login import Credentials, KeyUnusableError
 from adapters.salesforce.transport import CallCutError, LiveCall, ResponseTooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+
+WARNING_SHARE = 0.80  # from here on operators are notified
+RESERVED_SHARE = 0.90  # from here on only interactive calls are sent
+_USAGE = re.compile(r"(?:^|[,;\s])api-usage=([0-9]{1,12})/([0-9]{1,12})(?:$|[,;\s])")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiUsage:
+    """Calls of the last 24 hours, by every client of the org, and the org's allowance."""
+
+    used: int
+    allowed: int
+
+    @property
+    def share(self) -> float:
+        """Used fraction of the allowance: 0..1, above 1 when exceeded."""
+        return self.used / self.allowed
+
+    @property
+    def warns(self) -> bool:
+        """True if operators should be notified."""
+        return self.share >= WARNING_SHARE
+
+    @property
+    def reserved(self) -> bool:
+        """True if the remaining calls are reserved for interactive work."""
+        return self.share >= RESERVED_SHARE
+
+
+def read_usage(headers: Mapping[str, str]) -> ApiUsage | None:
+    """Parse the header `Sforce-Limit-Info: api-usage=25/100000`; None when it is missing or unreadable."""
+    found = _USAGE.search(headers.get("Sforce-Limit-Info", ""))
+    if found is None or int(found.group(2)) == 0:
+        return None
+    return ApiUsage(int(found.group(1)), int(found.group(2)))
+
 
 T = TypeVar("T")
 SESSION_REFUSED = "INVALID_SESSION_ID"
+NOT_THERE = frozenset({"NOT_FOUND"})
 _MULTIPLE_CHOICES = 300
 _CORRELATION_CHARACTERS_MAX = 128
 
@@ -77,7 +115,7 @@ class SalesforceCalls:
         self._timeout_seconds = timeout_seconds
         self._session = session
         self._threads = executor or ThreadPoolExecutor(threads, thread_name_prefix="salesforce")
-        self._watch = watch
+        self._watch = watch or (lambda _usage: None)
         self._live: set[LiveCall] = set()
         self._token: str | None = None
         self._renewing = asyncio.Lock()
@@ -131,6 +169,21 @@ class SalesforceCalls:
             raise lost("unreadable", "its answer holds no records", trip.target, sent=True)
         return rows
 
+    async def record(
+        self, place: str, names: Iterable[str], target: Target, trip: Trip, *, gone: frozenset[str] = NOT_THERE
+    ) -> dict[str, Any] | None:
+        """Return fields of the record at this path; None when it does not exist (one of the codes `gone`). Raises AdapterError."""
+        fields = ",".join(dict.fromkeys(("Id", *names)))
+        try:
+            found = await self.authorised(RestRequest("GET", place, target, params={"fields": fields}), trip)
+        except AdapterError as error:
+            if error.code in gone:
+                return None
+            raise
+        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
+            raise lost("unreadable", "its answer is not a record", target, sent=True)
+        return found
+
     async def close(self) -> None:
         """Cancel running calls and end the threads. Calls after this fail as transient."""
         self._closed = True
@@ -145,7 +198,13 @@ class SalesforceCalls:
         async with self._renewing:
             waited_in_vain = self._refusals != refusals or (expired is not None and expired == self._ended)
             if waited_in_vain and self._refusal is not None:
-                raise _shared(self._refusal)
+                raise AdapterError(  # a copy for this call, which sent nothing
+                    self._refusal.failure,
+                    self._refusal.code,
+                    str(self._refusal),
+                    http_status=self._refusal.http_status,
+                    retry_after_seconds=self._refusal.retry_after_seconds,
+                )
             if self._token is None or self._token == expired:
                 return await self._renewed(request, trip, expired)
             token = self._token
@@ -220,7 +279,8 @@ class SalesforceCalls:
             parse_float=Decimal,
             object_pairs_hook=dict,
         )
-        headers = {"X-Request-Id": _header_value(correlation_id), "Sforce-Call-Options": "client=quotebot"}
+        request_id = re.sub(r"[^\x21-\x7e]", "_", correlation_id)[:_CORRELATION_CHARACTERS_MAX]
+        headers = {"X-Request-Id": request_id, "Sforce-Call-Options": "client=quotebot"}
         ask = partial(
             client.restful, request.path, method=request.method, params=request.params, data=request.body, headers=headers
         )
@@ -230,13 +290,9 @@ class SalesforceCalls:
             refusal = SalesforceRefusal.read(error.status, error.content)
             raise refused(refusal, request.target, retry_after_seconds=asked_wait_seconds(call.answer_headers)) from error
         finally:
-            self._note_usage(call)
-
-    def _note_usage(self, call: LiveCall) -> None:
-        usage = read_usage(call.answer_headers)
-        if usage is not None:
-            self.usage = usage
-            if self._watch is not None:
+            usage = read_usage(call.answer_headers)
+            if usage is not None:
+                self.usage = usage
                 self._watch(usage)
 
     def _log_in(self, call: LiveCall) -> str:
@@ -294,16 +350,30 @@ def _shut_down() -> AdapterError:
     return AdapterError(Failure.TRANSIENT, "closed", message)
 
 
-def _header_value(correlation_id: str) -> str:
-    return re.sub(r"[^\x21-\x7e]", "_", correlation_id)[:_CORRELATION_CHARACTERS_MAX]
+_ESCAPED = str.maketrans({"\\": "\\\\", "'": "\\'", '"': '\\"', "\n": " ", "\r": " ", "\t": " "})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def _shared(refusal: AdapterError) -> AdapterError:
-    """Return a copy of the refusal for another call that waited for the session; that call sent nothing."""
-    return AdapterError(
-        refusal.failure,
-        refusal.code,
-        str(refusal),
-        http_status=refusal.http_status,
-        retry_after_seconds=refusal.retry_after_seconds,
-    )
+def soql_text(text: str) -> str:
+    """Return the text as a literal, including the quotes."""
+    return f"'{_CONTROL.sub(' ', text.translate(_ESCAPED))}'"
+
+
+def soql_beginning(text: str) -> str:
+    """Return a LIKE literal that matches values beginning with the text; its own % and _ are escaped."""
+    escaped = _CONTROL.sub(" ", text.translate(_ESCAPED))
+    return "'" + escaped.replace("%", "\\%").replace("_", "\\_") + "%'"
+
+
+def soql_containing(text: str) -> str:
+    """Return a LIKE literal that matches values containing the text; its own % and _ are escaped."""
+    return f"'%{soql_beginning(text)[1:]}"
+
+
+def soql_moment(modstamp: str, *, back_seconds: float = 0.0) -> str:
+    """Return a timestamp in Salesforce's format (2026-11-21T10:31:00.000+0000) as a UTC literal, `back_seconds` earlier.
+
+    Raises ValueError if it is not a timestamp.
+    """
+    moment = datetime.fromisoformat(modstamp).astimezone(UTC) - timedelta(seconds=back_seconds)
+    return moment.isoformat(timespec="milliseconds")

@@ -14,7 +14,7 @@ from adapters.salesforce.graph import STATUS_AT_FIRST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adapters.salesforce.mapping import ChoiceMapping, CrmMapping, MirrorMapping, OpportunityMapping
+    from adapters.salesforce.mapping import ChoiceMapping, CrmMapping, OpportunityMapping
 
 _TEXT: Final = frozenset({"string", "textarea", "picklist", "email", "url", "encryptedstring", "combobox"})
 _NUMBER: Final = frozenset({"double", "currency", "int", "percent", "long"})
@@ -113,7 +113,13 @@ def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> 
     for name in objects_of(mapping):
         sobject = described[name]
         if sobject is None:
-            found.append(_no_object(name))
+            fix = (
+                "switch quotes on (Setup, Quote Settings), or let the integration user's permission set read it"
+                if name in ("Quote", "QuoteLineItem")
+                else "name another object in the mapping, or let the integration user's permission set read it"
+            )
+            what = "there is no such object, or our login may not see it"
+            found.append(MappingFinding(name, what, "nothing of it can be written", fix))
             continue
         looker = _Looker(sobject)
         if name == mapping.quote:
@@ -121,7 +127,9 @@ def findings(mapping: CrmMapping, described: Mapping[str, Described | None]) -> 
         if name == mapping.line:
             _lines(looker, mapping)
         if name == mapping.document:
-            _document(looker, mapping)
+            looker.makeable()
+            looker.key(mapping.document_key)
+            looker.there(mapping.document_parent)
         _theirs(looker, name, mapping)
         found += looker.found
     return tuple(dict.fromkeys(found))
@@ -136,8 +144,9 @@ def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
     if mapping.choice is not None and name == mapping.choice.sobject:
         _choice(looker, mapping.choice)
     for part in mapping.mirrors.values():
-        if name == part.sobject:
-            _mirror(looker, part)
+        for path in (part.name, part.account, *part.facts.values()):
+            if name == part.sobject and path is not None and "." not in path:  # a parent's field is checked with the parent
+                looker.there(path)
 
 
 def _quote(looker: _Looker, mapping: CrmMapping) -> None:
@@ -183,18 +192,6 @@ def _choice(looker: _Looker, wanted: ChoiceMapping) -> None:
             looker.there(field)
     if wanted.amount is not None:
         looker.changed(wanted.amount, "total")
-
-
-def _mirror(looker: _Looker, wanted: MirrorMapping) -> None:
-    for path in (wanted.name, wanted.account, *wanted.facts.values()):
-        if path is not None and "." not in path:  # a parent's field is checked with the parent
-            looker.there(path)
-
-
-def _document(looker: _Looker, mapping: CrmMapping) -> None:
-    looker.makeable()
-    looker.key(mapping.document_key)
-    looker.there(mapping.document_parent)
 
 
 class _Looker:
@@ -273,15 +270,6 @@ class _Looker:
     def _say(self, field: str, what: str, why: str, fix: str) -> None:
         place = f"{self._sobject.name}.{field}" if field else self._sobject.name
         self.found.append(MappingFinding(place, what, why, fix))
-
-
-def _no_object(name: str) -> MappingFinding:
-    fix = (
-        "switch quotes on (Setup, Quote Settings), or let the integration user's permission set read it"
-        if name in ("Quote", "QuoteLineItem")
-        else "name another object in the mapping, or let the integration user's permission set read it"
-    )
-    return MappingFinding(name, "there is no such object, or our login may not see it", "nothing of it can be written", fix)
 
 
 def _field(entry: Mapping[str, Any]) -> DescribedField:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from adapters.failures import AdapterError, Failure
-from adapters.vendor_text import vendor_line
+from adapters.failures import AdapterError, Failure, vendor_line
 
 BY_CODE: Mapping[str, Failure] = MappingProxyType(
     {
@@ -162,7 +161,7 @@ def refused(
     verb = "failed when asked to" if failure is Failure.TRANSIENT else "refused to"
     sentence = f"Salesforce {verb} {target.deed}{about}{_where(refusal, target)} ({refusal.code})."
     if refusal.code in _TELLING and refusal.message:
-        sentence += f" It says: {_one_line(refusal.message)}."
+        sentence += f" It says: {vendor_line(refusal.message, _MESSAGE_CHARACTERS_MAX).rstrip('.')}."
     if target.writes:
         sentence += f" {state}"
     return AdapterError(
@@ -210,7 +209,3 @@ def _where(refusal: SalesforceRefusal, target: Target) -> str:
         f"{target.sobject}.{name}" + (f" = {target.values[name]}" if name in target.values else "") for name in refusal.fields[:5]
     ]
     return f": {', '.join(named)}"
-
-
-def _one_line(text: str) -> str:
-    return vendor_line(text, _MESSAGE_CHARACTERS_MAX).rstrip(".")

@@ -9,7 +9,7 @@ import base64
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -34,14 +34,6 @@ class TokenRequest:
 
     form: Mapping[str, str] = field(repr=False)
     headers: Mapping[str, str] = field(repr=False, default_factory=dict)
-
-
-class Credentials(Protocol):
-    """Builder of the token request of one login; runs in a worker thread."""
-
-    def request(self) -> TokenRequest:
-        """Return the token request. Raises KeyUnusableError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +72,9 @@ class JwtBearer:
             "exp": int(self.now()) + ASSERTION_SECONDS,
         }
         return TokenRequest({"grant_type": _JWT_GRANT, "assertion": signed(claims, self.private_key)})
+
+
+Credentials = ClientCredentials | JwtBearer  # `request` builds the token request of one login; it runs in a worker thread
 
 
 def signed(claims: Mapping[str, object], private_key: str) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from adapters.salesforce.calls import Trip
+from adapters.salesforce.calls import Trip, soql_moment, soql_text
 from adapters.salesforce.errors import Target, lost
-from adapters.salesforce.query import soql_moment, soql_text
 from adapters.salesforce.records import Mirrored, MirrorPage, Position
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from adapters.failures import AdapterError, Failure
-from adapters.salesforce.calls import RestRequest, Trip
-from adapters.salesforce.errors import Target, lost
+from adapters.salesforce.calls import RestRequest, Trip, soql_containing, soql_text
+from adapters.salesforce.errors import Target
 from adapters.salesforce.graph import checked_key, exact_json
-from adapters.salesforce.query import soql_containing, soql_text
 from adapters.salesforce.records import HeldOpportunity, OpenOpportunity
 
 if TYPE_CHECKING:
@@ -55,20 +54,38 @@ class Opportunities:
 
     async def read(self, quote: SalesforceQuote, *, correlation_id: str) -> HeldOpportunity | None:
         """Return the current opportunity of a quote, chosen or our own; None when it does not exist. Raises AdapterError."""
-        place, target = self._place(quote), Target("read the opportunity", self._sobject(quote), quote.key)
+        sobject, amount, path, key = self._of(quote)
+        place, target = f"{path}/{checked_key(key)}", Target("read the opportunity", sobject, quote.key)
         trip = Trip(correlation_id, target)
-        return await self._calls.within_deadline(trip, self._read(place, quote, target, trip))
+
+        async def read() -> HeldOpportunity | None:
+            if quote.opportunity_id:
+                return await self._held(quote.opportunity_id, trip)
+            found = await self._calls.record(place, filter(None, [amount]), target, trip, gone=_GONE)
+            if found is None:
+                return None
+            return HeldOpportunity(found["Id"], None, closed=False, currency=None, amount=_number(found, amount))
+
+        return await self._calls.within_deadline(trip, read())
 
     async def write_amount(self, quote: SalesforceQuote, *, correlation_id: str) -> None:
         """Write the quote's total to its opportunity; never creates one. Raises AdapterError."""
-        field = self._amount(quote)
-        if field is None:
+        sobject, amount, path, key = self._of(quote)
+        if amount is None:
             return
-        target = Target("write the amount of", self._sobject(quote), quote.key, {field: str(quote.total)}, writes=True)
+        target = Target("write the amount of", sobject, quote.key, {amount: str(quote.total)}, writes=True)
         trip = Trip(correlation_id, target)
         params = None if quote.opportunity_id else {"updateOnly": "true"}
-        request = RestRequest("PATCH", self._place(quote), target, exact_json({field: quote.total}).encode(), params)
+        request = RestRequest("PATCH", f"{path}/{checked_key(key)}", target, exact_json({amount: quote.total}).encode(), params)
         await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+
+    def _of(self, quote: SalesforceQuote) -> tuple[str, str | None, str, str]:
+        """Return object, amount field, path and key of a quote's opportunity, chosen or our own."""
+        own = self._mapping.opportunity
+        if quote.opportunity_id or own is None:
+            choice = self._choice()
+            return choice.sobject, choice.amount, f"sobjects/{choice.sobject}", quote.opportunity_id
+        return own.sobject, own.amount, f"sobjects/{own.sobject}/{own.key}", quote.opportunity_key
 
     def _choice(self) -> ChoiceMapping:
         if self._mapping.choice is None:
@@ -79,52 +96,25 @@ class Opportunities:
             raise AdapterError(Failure.MAPPING, "opportunity_unmapped", message)
         return self._mapping.choice
 
-    def _sobject(self, quote: SalesforceQuote) -> str:
-        own = self._mapping.opportunity
-        return self._choice().sobject if quote.opportunity_id or own is None else own.sobject
-
-    def _amount(self, quote: SalesforceQuote) -> str | None:
-        own = self._mapping.opportunity
-        return self._choice().amount if quote.opportunity_id or own is None else own.amount
-
-    def _place(self, quote: SalesforceQuote) -> str:
-        own = self._mapping.opportunity
-        if quote.opportunity_id or own is None:
-            return f"sobjects/{self._choice().sobject}/{checked_key(quote.opportunity_id)}"
-        return f"sobjects/{own.sobject}/{own.key}/{checked_key(quote.opportunity_key)}"
-
     async def _held(self, record_id: str, trip: Trip) -> HeldOpportunity | None:
         choice = self._choice()
-        place, target = (
+        found = await self._calls.record(
             f"sobjects/{choice.sobject}/{checked_key(record_id)}",
+            (choice.account, choice.closed, *filter(None, [choice.currency, choice.amount])),
             Target("read the opportunity", choice.sobject, record_id),
+            trip,
+            gone=_GONE,
         )
-        names = ("Id", choice.account, choice.closed, *filter(None, [choice.currency, choice.amount]))
-        found = await self._got(place, names, target, trip)
-        return None if found is None else _held(found, choice)
-
-    async def _read(self, place: str, quote: SalesforceQuote, target: Target, trip: Trip) -> HeldOpportunity | None:
-        if quote.opportunity_id:
-            return await self._held(quote.opportunity_id, trip)
-        amount = self._amount(quote)
-        found = await self._got(place, ("Id", *filter(None, [amount])), target, trip)
-        return (
-            None
-            if found is None
-            else HeldOpportunity(found["Id"], None, closed=False, currency=None, amount=_number(found, amount))
+        if found is None:
+            return None
+        account, currency = found.get(choice.account), found.get(choice.currency) if choice.currency else None
+        return HeldOpportunity(
+            record_id=found["Id"],
+            account_id=account if isinstance(account, str) else None,
+            closed=found.get(choice.closed) is True,
+            currency=currency if isinstance(currency, str) else None,
+            amount=_number(found, choice.amount),
         )
-
-    async def _got(self, place: str, names: tuple[str, ...], target: Target, trip: Trip) -> dict[str, Any] | None:
-        request = RestRequest("GET", place, target, params={"fields": ",".join(dict.fromkeys(names))})
-        try:
-            found = await self._calls.authorised(request, trip)
-        except AdapterError as error:
-            if error.code in _GONE:
-                return None
-            raise
-        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
-            raise lost("unreadable", "its answer is not a record", target, sent=True)
-        return found
 
     def _in_the_way(self, quote: SalesforceQuote, held: HeldOpportunity | None) -> tuple[str, str] | None:
         """Return code and sentence of the reason against writing the quote's record under its opportunity; None without one."""
@@ -161,17 +151,6 @@ def _offered(row: dict[str, Any], choice: ChoiceMapping) -> OpenOpportunity | No
         return None
     more = [value if isinstance(value, str) else "" for value in (row.get(choice.stage), row.get(choice.closes), currency)]
     return OpenOpportunity(*map(str, told), *more)
-
-
-def _held(found: dict[str, Any], choice: ChoiceMapping) -> HeldOpportunity:
-    account, currency = found.get(choice.account), found.get(choice.currency) if choice.currency else None
-    return HeldOpportunity(
-        record_id=found["Id"],
-        account_id=account if isinstance(account, str) else None,
-        closed=found.get(choice.closed) is True,
-        currency=currency if isinstance(currency, str) else None,
-        amount=_number(found, choice.amount),
-    )
 
 
 def _number(found: dict[str, Any], field: str | None) -> Decimal | None:

@@ -54,7 +54,11 @@ class LiveCall:
             return work()
         finally:
             _LIVE_CALL.reset(token)
-            self._end()
+            with self._lock:
+                self._ended = True
+                handle, self._handle = self._handle, None
+            if handle is not None:
+                handle.close()
 
     def hold(self, descriptor: int) -> None:
         """Keep a duplicate handle of this call's socket, so that it can be shut down independently of its owner."""
@@ -72,13 +76,6 @@ class LiveCall:
             self._cut = True
             if self._handle is not None and not self._ended:
                 _shut_down(self._handle)
-
-    def _end(self) -> None:
-        with self._lock:
-            self._ended = True
-            handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.close()
 
 
 _LIVE_CALL: ContextVar[LiveCall | None] = ContextVar("live_salesforce_call", default=None)
@@ -147,9 +144,7 @@ class _Adapter(HTTPAdapter):
                 raise ResponseTooLargeError
         response.raw.release_conn()
         response.raw = io.BytesIO(bytes(content))
-        call = _LIVE_CALL.get()
-        if call is not None:
-            call.answer_headers = response.headers
+        leaving(response.headers)
         return response
 
 

@@ -39,6 +39,7 @@ FIND_PAGE_MESSAGES = 200
 MEMBER_PAGES_MAX = 10
 MEMBER_PAGE_USERS = 999
 PROBLEMS_NAMED_MAX = 3
+LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})  # private without TLS
 ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address, which answer "ok"
 
 
@@ -270,7 +271,8 @@ class SlackApi:
         `replace` replaces the ephemeral message that the interaction came from.
         """
         target = _address(response_url, "response_url")
-        if target.host_port_subcomponent not in self._response_url_hosts or not _private(target):
+        private = target.scheme == "https" or (target.scheme == "http" and target.host in LOCAL_HOSTS)
+        if target.host_port_subcomponent not in self._response_url_hosts or not private:
             raise _refused_host("response_url")
         _accept("message", message_problems(text, list(blocks)))
         message = {"text": text, **({"blocks": list(blocks)} if blocks else {})}
@@ -444,11 +446,6 @@ def _address(text: str, what: str) -> URL:
     if not target.absolute or target.user is not None or target.password is not None:
         raise _refused_host(what)
     return target
-
-
-def _private(target: URL) -> bool:
-    """Return whether the transport is private: TLS, or the local machine."""
-    return target.scheme == "https" or (target.scheme == "http" and target.host in {"127.0.0.1", "::1", "localhost"})
 
 
 def _refused_host(what: str) -> AdapterError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ledger.sqlite.transaction import SqliteTx
+    from ledger.sqlite.connections import SqliteTx
 
 T = TypeVar("T")
 

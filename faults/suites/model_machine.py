@@ -25,6 +25,7 @@ from ledger import keys
 from ledger.audit.chain import Keyring
 from ledger.audit.events import Audit
 from ledger.audit.verification import verify
+from ledger.database import load_statements
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.operator.actions import cancel_effect, cancel_operation
 from ledger.operator.dead_letters import DeadLetters
@@ -49,7 +50,6 @@ from ledger.records import (
 from ledger.recovery import begin_epoch, give_back, take_back
 from ledger.retention import purge
 from ledger.sqlite.migrations import Migration
-from ledger.statements import load_statements
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence

@@ -67,7 +67,7 @@ PLACES: Final = {
     "ledger/sqlite/disk.py": ("files", "the choke point for backups and what is put in their place"),
     "ledger/operator/backup.py": ("clock database files", "connections that only read, the copy, and pauses between its steps"),
     "ledger/sqlite/connections.py": ("database", "connections that only read, hardened against what the file says of itself"),
-    "ledger/sqlite/schema_comparison.py": ("database", "the schema that the migrations make, in memory"),
+    "ledger/sqlite/migrations.py": ("database", "the schema that the migrations make, in memory"),
     "ledger/sqlite/ballast.py": ("files", "room for a full disk; it holds nothing"),
     "ledger/audit/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
     "ledger/audit/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),

@@ -20,7 +20,7 @@ import structlog
 from ledger.audit import chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ledger.database import Row, Tx
@@ -94,8 +94,7 @@ async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
 
     def newest(tx: Tx) -> tuple[Anchor | None, int]:
         row = tx.one("last_audit_anchor")
-        last = tx.one("last_audit_id")
-        return (None if row is None else Anchor.of(row)), (0 if last is None else last["id"] or 0)
+        return (None if row is None else Anchor.of(row)), tx.required("last_audit_id")["id"] or 0
 
     if not anchor_due(*await ledger.database.read(newest), now):
         return None
@@ -104,7 +103,7 @@ async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
 
 async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
     """Seal the ends of all chains and copy the anchor out; None when the newest anchor already covers every event."""
-    standing = await ledger.database.read(_standing)
+    standing = await ledger.database.read(chain_ends)
     key_id, key = ledger.audit.keyring.current
     seal = chain.anchor_seal(key, now, *standing)
 
@@ -120,8 +119,7 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
     owed = await ledger.database.read(lambda tx: list(_with_macs(tx, logged)))  # including anchors that a crash kept out of the log
     await asyncio.to_thread(_append, path, [missing.line() for missing in owed])
     for copied in owed:
-        fields = asdict(copied)
-        log.info("audit.anchor", **fields)
+        log.info("audit.anchor", **asdict(copied))
     return anchor
 
 
@@ -142,61 +140,22 @@ def read_lines(text: str) -> list[Anchor]:
     return anchors
 
 
-def heads_at(tx: Tx, upto: int) -> ChainEnds:
-    """Return the ends of all chains when `upto` was the newest event. The events must already be verified.
+def chain_ends(tx: Tx, upto: int | None = None) -> ChainEnds:
+    """Return the ends of all chains now, or when `upto` was the newest event: then the events must already be verified.
 
-    Uses the memory of one page of heads.
+    Uses the memory of one page of heads: the JSON list that is hashed is never held as a whole.
     """
-    digest = _HeadsDigest()
-    for page in _head_pages(tx):
-        rows = tx.all("audit_heads_at", after=page.after, last=page.last, upto=upto)
-        digest.add(rows)
-    return ChainEnds(upto, digest.chains, digest.hexdigest())
-
-
-def _standing(tx: Tx) -> ChainEnds:
-    last = tx.one("last_audit_id")
-    digest = _HeadsDigest()
-    for page in _head_pages(tx):
-        digest.add(page.rows)
-    return ChainEnds(0 if last is None else last["id"] or 0, digest.chains, digest.hexdigest())
-
-
-class _HeadPage(NamedTuple):
-    after: str  # the aggregate id before the first of the page
-    last: str  # the last one of the page
-    rows: list[Row]
-
-
-def _head_pages(tx: Tx) -> Iterator[_HeadPage]:
-    after = ""
-    while rows := tx.all("audit_head_page", after=after, limit=PAGE_ROWS):
-        last: str = rows[-1]["aggregate_id"]
-        yield _HeadPage(after, last, rows)
-        after = last
-
-
-class _HeadsDigest:
-    """Incremental SHA-256 of a JSON list that is never held in memory as a whole."""
-
-    def __init__(self) -> None:
-        self._sha256 = hashlib.sha256(b"[")
-        self.chains = 0
-
-    def add(self, heads: Sequence[Row]) -> None:
-        """Add some heads: aggregate_id, event_id, seq, mac, in this order of columns."""
-        if not heads:
-            return
-        if self.chains:
-            self._sha256.update(b",")
-        listed = _encode([(aggregate_id, event_id, seq, mac.hex()) for aggregate_id, event_id, seq, mac in heads])
-        self._sha256.update(listed[1:-1].encode())  # without its brackets
-        self.chains += len(heads)
-
-    def hexdigest(self) -> str:
-        whole = self._sha256.copy()
-        whole.update(b"]")
-        return whole.hexdigest()
+    digest, chains, after = hashlib.sha256(b"["), 0, ""
+    while page := tx.all("audit_head_page", after=after, limit=PAGE_ROWS):
+        last: str = page[-1]["aggregate_id"]
+        heads = page if upto is None else tx.all("audit_heads_at", after=after, last=last, upto=upto)
+        if heads:
+            listed = _encode([(aggregate_id, event_id, seq, mac.hex()) for aggregate_id, event_id, seq, mac in heads])
+            digest.update((b"," if chains else b"") + listed[1:-1].encode())  # without its brackets
+        chains, after = chains + len(heads), last
+    digest.update(b"]")
+    last_event_id = tx.required("last_audit_id")["id"] or 0 if upto is None else upto
+    return ChainEnds(last_event_id, chains, digest.hexdigest())
 
 
 def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:
@@ -209,20 +168,13 @@ def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:
 
 def _last_logged(path: Path) -> int:
     """Return the id of the last complete line; 0 if there is none or it is not an anchor: then all anchors are written again."""
-    lines = _tail(path)
-    try:
-        return read_lines(lines[-1].decode())[-1].id
-    except (IndexError, ValueError):
-        return 0
-
-
-def _tail(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().split(b"\n")[:-1]  # a last part without line end is a torn line
-    except FileNotFoundError:
-        return []
+            lines = file.read().split(b"\n")[:-1]  # a last part without line end is a torn line
+        return read_lines(lines[-1].decode())[-1].id
+    except (FileNotFoundError, IndexError, ValueError):
+        return 0
 
 
 def _append(path: Path, lines: list[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -43,7 +43,7 @@ EVENT_COLUMNS: Final = (  # the order in which they are signed
 )
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The end of a chain."""
 
     event_id: int | None
@@ -51,7 +51,7 @@ class Head(NamedTuple):
     mac: bytes
 
 
-EMPTY: Final = Head(None, 0, bytes(32))
+EMPTY: Final = ChainHead(None, 0, bytes(32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +80,15 @@ def key_id(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()[:16]
 
 
-def event_mac(key: bytes, previous_mac: bytes, event: Mapping[str, Any]) -> bytes:
-    """Sign one event, given the MAC of the previous one (32 zero bytes at a chain's start)."""
-    return values_mac(key, previous_mac, [event[name] for name in EVENT_COLUMNS])
-
-
 def values_mac(key: bytes, previous_mac: bytes, values: Sequence[str | int | None]) -> bytes:
-    """Sign one event given as the values of EVENT_COLUMNS, in that order."""
+    """Sign one event, given as the values of EVENT_COLUMNS in that order, after the MAC of the previous one.
+
+    At a chain's start that MAC is 32 zero bytes.
+    """
     return hmac.digest(key, orjson.dumps((EVENT_TAG, previous_mac.hex(), *values)), "sha256")
 
 
-def head_seal(key: bytes, aggregate_id: str, head: Head) -> bytes:
+def head_seal(key: bytes, aggregate_id: str, head: ChainHead) -> bytes:
     """Seal the end of a chain."""
     return hmac.digest(key, orjson.dumps([HEAD_TAG, aggregate_id, head.event_id, head.seq, head.mac.hex()]), "sha256")
 

@@ -175,9 +175,8 @@ class Audit:
         if not entries:
             return
         key_id, key = self.keyring.current
-        last = tx.one("last_audit_id")
-        event_id: int = (last["id"] or 0) if last is not None else 0
-        heads: dict[str, chain.Head] = {}
+        event_id: int = tx.required("last_audit_id")["id"] or 0
+        heads: dict[str, chain.ChainHead] = {}
         rows = []
         for entry in entries:
             head = heads.get(entry.aggregate_id) or _head(tx, entry.aggregate_id)
@@ -195,17 +194,17 @@ class Audit:
             )
             mac = chain.values_mac(key, head.mac, values)
             rows.append(dict(zip(_SIGNED_COLUMNS, (*values, mac), strict=True)))
-            heads[entry.aggregate_id] = chain.Head(event_id, head.seq + 1, mac)
+            heads[entry.aggregate_id] = chain.ChainHead(event_id, head.seq + 1, mac)
         tx.many("insert_audit", rows)
         tx.many("put_audit_head", [_sealed(key_id, key, aggregate_id, head) for aggregate_id, head in heads.items()])
 
 
-def _head(tx: Tx, aggregate_id: str) -> chain.Head:
+def _head(tx: Tx, aggregate_id: str) -> chain.ChainHead:
     row = tx.one("audit_head", aggregate_id=aggregate_id)
-    return chain.EMPTY if row is None else chain.Head(row["event_id"], row["seq"], row["mac"])
+    return chain.EMPTY if row is None else chain.ChainHead(row["event_id"], row["seq"], row["mac"])
 
 
-def _sealed(key_id: str, key: bytes, aggregate_id: str, head: chain.Head) -> dict[str, Any]:
+def _sealed(key_id: str, key: bytes, aggregate_id: str, head: chain.ChainHead) -> dict[str, Any]:
     return {
         "aggregate_id": aggregate_id,
         "event_id": head.event_id,

@@ -8,24 +8,44 @@ that was edited in the file no longer matches its chain. `TableReplay` compares 
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from ledger import keys
 from ledger.audit.events import LEDGER_EVENTS, SYSTEM_CHAIN, Entry
-from ledger.audit.findings import Fault, Finding
-from ledger.audit.queue_replay import QueueReplay
 from ledger.jsontext import dumps, loads
-from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS
+from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS, EffectState, OperationState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ledger.audit.columns import TableColumns
     from ledger.database import Row, Tx
+
+
+class Fault(StrEnum):
+    """Kind of fault of a row."""
+
+    CHANGED = "changed"  # or moved, or written without the key
+    MISSING = "missing"
+    UNKNOWN_KEY = "unknown key"
+    UNREADABLE = "unreadable"
+    ROLLED_BACK = "rolled back"  # the ledger is not the one the anchor was written in
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The first faulty row: `row` is the id of an event or anchor, the aggregate id of a head, or the anchor id of a line."""
+
+    fault: Fault
+    table: str
+    row: str
+    meaning: str
+
 
 BOUND: Final = "bound"  # the name in an event's `after`
 BOUND_EVENT: Final = "history.bound"  # event of a commit that changed rows without another event in their chain
@@ -48,7 +68,7 @@ def row_digest(table: str, row: Mapping[str, Any] | Row, columns: Sequence[str])
     """Return the SHA-256 of a row's bound columns: canonical JSON of [table, {column: value}], without NULL columns."""
     there = row.keys()
     values = {name: row[name] for name in columns if name in there and row[name] is not None}
-    return hashlib.sha256(orjson.dumps([table, values], option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return keys.sha256(orjson.dumps([table, values], option=orjson.OPT_SORT_KEYS))
 
 
 def key_text(values: Sequence[object]) -> str:
@@ -130,18 +150,6 @@ def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told:
     entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))
 
 
-class ChainFacts(Protocol):
-    """Facts that the events of one ledger state, by chain. The domain reads them from events, the replay stores them."""
-
-    def of(self, chain: str) -> dict[str, Any] | None:
-        """Return the facts of a chain after its last event, or None."""
-        ...
-
-    def chains(self) -> Iterator[str]:
-        """Yield every chain that has facts, in order."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """Domain callbacks that read facts from events and compare them with the domain's tables, in addition to the digests.
@@ -150,7 +158,7 @@ class Words:
     """
 
     read: Callable[[str, Mapping[str, Any]], dict[str, Any] | None]
-    compare: Callable[[Tx, ChainFacts], Finding | None]
+    compare: Callable[[Tx, TableReplay], Finding | None]
 
 
 class TableReplay:
@@ -182,7 +190,10 @@ class TableReplay:
             return
         after = loads(text)
         if bound:
-            self._note(event["id"], after[BOUND])
+            self._scratch.executemany(
+                "INSERT OR REPLACE INTO bound VALUES (?, ?, ?, ?)",
+                [(name, key, digest, event["id"]) for name, rows in after[BOUND].items() for key, digest in rows.items()],
+            )
         added = None if self._words is None else self._words.read(event_type, after)
         if added is not None:
             known = self.of(event["aggregate_id"]) or {}
@@ -204,16 +215,19 @@ class TableReplay:
         found = (None if self._words is None else self._words.compare(tx, self)) or _arrows(tx)
         if found is not None:
             return found
-        wrong = self._queue.wrong(tx)
-        if wrong is not None:
-            name, row, meaning, missing = wrong
-            return Finding(Fault.MISSING if missing else Fault.CHANGED, name, row, meaning)
+        found = self._queue.wrong(tx)
+        if found is not None:
+            return found
         lenient = not self._binds and tx.one("history_not_bound") is not None
         there = {row["name"] for row in tx.all("tables_there")}
         for name, table in self._tables.items():
             if name not in there and lenient:  # a later migration adds the table
                 continue
-            found = self._compare(tx, name, table, lenient=lenient)
+            compared = (
+                row if isinstance(row, Finding) else self._compare_row(name, table, row, lenient=lenient)
+                for row in pages(tx, name, table)
+            )
+            found = next(filter(None, compared), None) or self._left(name)
             if found is not None:
                 return found
         return None
@@ -221,24 +235,8 @@ class TableReplay:
     def differs(self, name: str, rows: Sequence[Row | Mapping[str, Any]]) -> Finding | None:
         """Compare all rows of a table that the replayed events wrote with the digests. `rows` may be those of one aggregate."""
         table = self._tables[name]
-        for row in rows:
-            found = self._compare_row(name, table, row, lenient=False)
-            if found is not None:
-                return found
-        return self._left(name)
-
-    def _note(self, event_id: int, bound: Mapping[str, Mapping[str, str | None]]) -> None:
-        self._scratch.executemany(
-            "INSERT OR REPLACE INTO bound VALUES (?, ?, ?, ?)",
-            [(name, key, digest, event_id) for name, rows in bound.items() for key, digest in rows.items()],
-        )
-
-    def _compare(self, tx: Tx, name: str, table: TableColumns, *, lenient: bool) -> Finding | None:
-        for row in pages(tx, name, table):
-            found = row if isinstance(row, Finding) else self._compare_row(name, table, row, lenient=lenient)
-            if found is not None:
-                return found
-        return self._left(name)
+        compared = (self._compare_row(name, table, row, lenient=False) for row in rows)
+        return next(filter(None, compared), None) or self._left(name)
 
     def _compare_row(self, name: str, table: TableColumns, row: Row | Mapping[str, Any], *, lenient: bool) -> Finding | None:
         key = key_text([row[column] for column in table.keys])
@@ -252,7 +250,7 @@ class TableReplay:
             wrong = f"it is not the row that event {known[1]} wrote: one of its columns was edited"
         there = row.keys()
         for digest, text in table.hashes:
-            if wrong is None and text in there and _sha256(row[text]) != row[digest]:
+            if wrong is None and text in there and keys.sha256(str(row[text]).encode()) != row[digest]:
                 wrong = f"column {text} does not have the hash in column {digest}: one of them was edited"
         if wrong is not None:
             return Finding(Fault.CHANGED, name, key, wrong)
@@ -293,5 +291,186 @@ def _arrows(tx: Tx) -> Finding | None:
     return None
 
 
-def _sha256(text: object) -> str:
-    return hashlib.sha256(str(text).encode()).hexdigest()
+SCRATCH: Final = """
+CREATE TABLE operation (
+  key TEXT PRIMARY KEY, actor TEXT, actor_type TEXT, correlation_id TEXT, state TEXT, outcome TEXT, seen INTEGER) WITHOUT ROWID;
+CREATE TABLE owed (key TEXT PRIMARY KEY, class TEXT, target TEXT, payload TEXT, cause TEXT, seen INTEGER) WITHOUT ROWID;
+CREATE TABLE effect (id INTEGER PRIMARY KEY, state TEXT, seen INTEGER);
+"""
+OPERATION_STATES: Final = {
+    "operation.reserved": OperationState.RESERVED,
+    "operation.claimed": OperationState.IN_PROGRESS,
+    "operation.applied": OperationState.COMPLETED,
+    "operation.refused": OperationState.COMPLETED,
+    "operation.retry_scheduled": OperationState.FAILED_RETRYABLE,
+    "operation.released": OperationState.RESERVED,
+    "operation.shelved": OperationState.RESERVED,
+    "system.error": OperationState.FAILED_TERMINAL,
+    "operation.replayed": OperationState.RESERVED,
+    "operation.cancelled": OperationState.DISCARDED,
+    "operation.discarded": OperationState.DISCARDED,
+}
+EFFECT_STATES: Final = {
+    "effect.claimed": EffectState.IN_FLIGHT,
+    "effect.delivered": EffectState.DELIVERED,
+    "effect.retry_scheduled": EffectState.PENDING,
+    "effect.uncertain": EffectState.UNCERTAIN,
+    "effect.superseded": EffectState.SUPERSEDED,
+    "effect.cancelled": EffectState.DISCARDED,
+    "effect.discarded": EffectState.DISCARDED,
+    "system.error": EffectState.FAILED,
+}
+RELEASED: Final = "pending uncertain"  # the state before the claim
+REPLAYED: Final = {"reconcile": EffectState.UNCERTAIN, "retry": EffectState.PENDING}
+PAGE_ROWS: Final = 500
+
+
+class QueueReplay:
+    """State of every operation and effect according to the events. `scratch` is the replay's private database.
+
+    An operation's key is the hash of its identity and its payload, and the event of its reservation contains the key. Editing or
+    inserting a request is therefore detected, even if its row is removed after its execution. The event of its cause names an
+    effect with the hash of its payload, and the event of its claim names it by its key. The state of both is that of their last
+    event.
+    """
+
+    def __init__(self, scratch: sqlite3.Connection) -> None:
+        self._scratch = scratch
+        self._put_in: Finding | None = None  # the first row with events but without one that created it
+        scratch.executescript(SCRATCH)
+
+    def see(self, event: Row | Mapping[str, Any]) -> None:
+        """Process one event. Call it in the order of ids."""
+        event_type = event["event_type"]
+        if event["effect_id"] is not None:
+            self._effect(event, event_type)
+        elif event["operation_key"] is not None and event_type in OPERATION_STATES:
+            self._operation(event, event_type)
+        if event_type in ("operation.applied", "operation.refused", "effect.owed") and event["after"] is not None:
+            after = loads(event["after"])
+            owed = [after] if event_type == "effect.owed" else after.get("owes", ())
+            self._scratch.executemany(
+                "INSERT OR REPLACE INTO owed VALUES (?, ?, ?, ?, ?, 0)",
+                [(one["key"], one["class"], one["target"], one.get("payload_sha256"), event["operation_key"]) for one in owed],
+            )
+
+    def wrong(self, tx: Tx) -> Finding | None:
+        """Return the first row that differs from the events or is missing."""
+        return self._operations(tx) or self._effects(tx) or self._put_in or self._gone()
+
+    def _operation(self, event: Row | Mapping[str, Any], event_type: str) -> None:
+        key, state = event["operation_key"], OPERATION_STATES[event_type].value
+        if event_type == "operation.reserved":
+            who = (event["actor"], event["actor_type"], event["correlation_id"])
+            self._scratch.execute("INSERT OR REPLACE INTO operation VALUES (?, ?, ?, ?, ?, NULL, 0)", (key, *who, state))
+            return
+        outcome = event_type.removeprefix("operation.") if state == OperationState.COMPLETED else None
+        found = self._scratch.execute("UPDATE operation SET state = ?, outcome = ? WHERE key = ?", (state, outcome, key))
+        if not found.rowcount:
+            why = "it was worked on, and no event reserved it: it was put in from outside"
+            self._put_in = self._put_in or Finding(Fault.CHANGED, "operations", key, why)
+
+    def _effect(self, event: Row | Mapping[str, Any], event_type: str) -> None:
+        if event_type == "effect.claimed":
+            self._claimed(event)
+        if event_type == "effect.released":
+            state = RELEASED
+        elif event_type == "effect.replayed":
+            state = REPLAYED[event["recovery_action"]].value
+        elif event_type == "effect.resolved":
+            state = loads(event["after"])["state"]
+        elif event_type in EFFECT_STATES:
+            state = EFFECT_STATES[event_type].value
+        else:
+            return
+        self._scratch.execute("INSERT OR REPLACE INTO effect VALUES (?, ?, 0)", (event["effect_id"], state))
+
+    def _claimed(self, event: Row | Mapping[str, Any]) -> None:
+        """Record an effect that was claimed without a cause. Events of 0.1.0 do not contain its key."""
+        key = None if event["after"] is None else loads(event["after"]).get("key")
+        if key is None or self._scratch.execute("SELECT 1 FROM owed WHERE key = ?", (key,)).fetchone() is not None:
+            return
+        why = f"it was worked on as effect {event['effect_id']}, and no event caused it: it was put in from outside"
+        self._put_in = self._put_in or Finding(Fault.CHANGED, "effects", key, why)
+
+    def _operations(self, tx: Tx) -> Finding | None:
+        for row in _rows(tx, "operations_replayed"):
+            found = self._scratch.execute("SELECT * FROM operation WHERE key = ?", (row["operation_key"],)).fetchone()
+            why = "no event of the audit reserved it: it was put in from outside" if found is None else _differing(row, found)
+            if why is not None:
+                return Finding(Fault.CHANGED, "operations", str(row["id"]), why)
+            self._scratch.execute("UPDATE operation SET seen = 1 WHERE key = ?", (row["operation_key"],))
+        return None
+
+    def _effects(self, tx: Tx) -> Finding | None:
+        for row in _rows(tx, "effects_replayed"):
+            why = self._differing_effect(row)
+            if why is not None:
+                return Finding(Fault.CHANGED, "effects", str(row["id"]), why)
+            self._scratch.execute("UPDATE owed SET seen = 1 WHERE key = ?", (row["effect_key"],))
+            self._scratch.execute("UPDATE effect SET seen = 1 WHERE id = ?", (row["id"],))
+        return None
+
+    def _differing_effect(self, row: Row) -> str | None:
+        owed = self._scratch.execute("SELECT class, target, payload FROM owed WHERE key = ?", (row["effect_key"],)).fetchone()
+        if owed is None:
+            return "no event of the audit caused it: it was put in from outside"
+        stepped = self._scratch.execute("SELECT state FROM effect WHERE id = ?", (row["id"],)).fetchone()
+        states = EffectState.PENDING.value if stepped is None else stepped[0]
+        if row["state"] not in states.split():
+            return f"column state is {row['state']!r}; the audit says {states!r}: it was edited"
+        for name, said in (("class", owed[0]), ("target", owed[1])):
+            if row[name] != said:
+                return f"column {name} is {row[name]!r}; the audit says {said!r}: it was edited"
+        if owed[2] is not None and keys.sha256(str(row["payload"]).encode()) != owed[2]:
+            return "column payload does not have the hash that the audit says: it was edited"
+        return None
+
+    def _gone(self) -> Finding | None:
+        """Return a missing row that was not finished: only finished rows are ever deleted."""
+        done = (OperationState.COMPLETED.value, OperationState.DISCARDED.value)
+        row = self._scratch.execute(
+            "SELECT key, state FROM operation WHERE seen = 0 AND state NOT IN (?, ?) LIMIT 1", done
+        ).fetchone()
+        if row is not None:
+            return Finding(Fault.MISSING, "operations", row[0], f"the audit says that it is {row[1]}; it was deleted")
+        ended = (EffectState.DELIVERED.value, EffectState.SUPERSEDED.value, EffectState.DISCARDED.value)
+        row = self._scratch.execute(
+            "SELECT id, state FROM effect WHERE seen = 0 AND state NOT IN (?, ?, ?) LIMIT 1", ended
+        ).fetchone()
+        if row is not None:
+            return Finding(Fault.MISSING, "effects", str(row[0]), f"the audit says that it is {row[1]}; it was deleted")
+        row = self._scratch.execute(
+            "SELECT owed.key FROM owed JOIN operation ON operation.key = owed.cause WHERE operation.seen AND NOT owed.seen LIMIT 1"
+        ).fetchone()
+        return None if row is None else Finding(Fault.MISSING, "effects", row[0], "its command is there; it was deleted")
+
+
+def _rows(tx: Tx, statement: str) -> Iterator[Row]:
+    """Yield the rows of a statement, page by page, by their ids."""
+    last = -1
+    while rows := tx.all(statement, after=last, limit=PAGE_ROWS):
+        yield from rows
+        last = rows[-1]["id"]
+
+
+def _differing(row: Row, said: tuple[Any, ...]) -> str | None:
+    """Return the first column of an operation that differs from its key or its events, as a sentence."""
+    if keys.sha256(str(row["payload"]).encode()) != row["payload_hash"]:
+        return "column payload does not have the hash in column payload_hash: one of them was edited"
+    named = ("source", "source_request_id", "action_kind", "aggregate_id", "aggregate_version", "payload_hash")
+    if keys.operation_key(**{name: row[name] for name in named}) != row["operation_key"]:
+        return f"its key is not the one of its columns ({', '.join(named)}): one of them was edited"
+    lane = row["operation_key"] if row["aggregate_id"] == "new" else row["aggregate_id"]
+    wanted = {
+        "actor": said[1],
+        "actor_type": said[2],
+        "correlation_id": said[3],
+        "state": said[4],
+        "outcome": said[5],
+        "lane": lane,
+    }
+    for name, value in wanted.items():
+        if row[name] != value:
+            return f"column {name} is {row[name]!r}; the audit says {value!r}: it was edited"
+    return None

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import zipfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.primitives import serialization
@@ -29,23 +28,7 @@ PUBLIC_KEY: Final = "public_key.pem"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold; equal content gives equal bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """Signing key of the installation."""
-
-    _key: Ed25519PrivateKey
-
-    def sign(self, content: bytes) -> bytes:
-        """Return the signature, 64 bytes; equal content gives equal signatures."""
-        return self._key.sign(content)
-
-    @property
-    def public_pem(self) -> bytes:
-        """The public key, as PEM."""
-        return self._key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def load_signer(folder: Path) -> Signer:
+def load_signer(folder: Path) -> Ed25519PrivateKey:
     """Return the signing key of the data folder; the first use creates it. Raises DatabaseError for an unusable file."""
     path = folder / KEY_NAME
     if not path.exists():
@@ -58,12 +41,17 @@ def load_signer(folder: Path) -> Signer:
         raise _unusable(type(error).__name__) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise _unusable("it is no Ed25519 key")
-    return Signer(key)
+    return key
 
 
-def seal_bundle(signer: Signer, about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+def public_pem(signer: Ed25519PrivateKey) -> bytes:
+    """Return the public half of a signing key, as PEM."""
+    return signer.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def seal_bundle(signer: Ed25519PrivateKey, about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     """Return a zip of `files` with the public key, a manifest (`about` and the SHA-256 of every file) and its signature."""
-    whole = {**files, PUBLIC_KEY: signer.public_pem}
+    whole = {**files, PUBLIC_KEY: public_pem(signer)}
     manifest = canonical({**about, "files": {name: hashlib.sha256(content).hexdigest() for name, content in whole.items()}})
     members = {**whole, MANIFEST: manifest, SIGNATURE: signer.sign(manifest)}
     bundle = io.BytesIO()

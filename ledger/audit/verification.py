@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit import chain
-from ledger.audit.anchors import Anchor, heads_at
-from ledger.audit.findings import Fault, Finding
+from ledger.audit.anchors import Anchor, chain_ends
+from ledger.audit.history import Fault, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,19 +82,16 @@ async def verify(
 
     `every_anchor` also recomputes the old anchors, which takes a pass over all heads for each.
     """
-
-    def walk(tx: Tx) -> VerificationReport:
-        return _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor, replay=replay).run()
-
-    return await database.read(walk)
+    return await database.read(
+        lambda tx: _Verification(tx, keyring, anchors_kept_elsewhere, every_anchor=every_anchor, replay=replay).run()
+    )
 
 
 def verify_within(
     tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], TableReplay] | None = None
 ) -> VerificationReport | None:
     """Verify inside an open transaction, as `verify` does, or return None when there are more than `events_max` events."""
-    last = tx.one("last_audit_id")
-    if last is not None and (last["id"] or 0) > events_max:
+    if (tx.required("last_audit_id")["id"] or 0) > events_max:
         return None
     return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
 
@@ -103,7 +100,8 @@ def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
     """Tell whether an event (a row, or its columns by name) carries the MAC of its columns and of the previous MAC."""
     key = keyring.keys.get(event["key_id"])
     try:
-        return key is not None and chain.event_mac(key, previous_mac, event) == event["mac"]
+        values = [event[name] for name in chain.EVENT_COLUMNS]
+        return key is not None and chain.values_mac(key, previous_mac, values) == event["mac"]
     except TypeError:  # a value of a type that no column has
         return False
 
@@ -150,7 +148,8 @@ class _Verification:
             self._ends(reach)
             self._anchors(anchors)
             self._kept_elsewhere(anchors)
-            self._tables()
+            found = None if self._replay is None else self._replay.finding(self._tx)  # the events are all proven at this point
+            self.report.finding = found
         except _TamperedError as tampered:
             self.report.finding = tampered.finding
         finally:
@@ -158,12 +157,6 @@ class _Verification:
                 self._replay.close()
         self.report.keys = sorted(self._uses.values(), key=lambda use: self._age[use.key_id])
         return self.report
-
-    def _tables(self) -> None:
-        """Compare the tables with the events, which are all proven at this point."""
-        found = None if self._replay is None else self._replay.finding(self._tx)
-        if found is not None:
-            raise _TamperedError(found.fault, found.table, found.row, found.meaning)
 
     def _rows(self, table: str, statement: str, column: str, after: object) -> Iterator[Row]:
         limit = PAGE_ROWS
@@ -190,7 +183,7 @@ class _Verification:
             if key is None:
                 raise _TamperedError(Fault.UNKNOWN_KEY, HEADS, aggregate_id, self._unknown(row["key_id"]))
             try:
-                sealed = chain.head_seal(key, aggregate_id, chain.Head(row["event_id"], row["seq"], row["mac"])) == row["seal"]
+                sealed = chain.head_seal(key, aggregate_id, chain.ChainHead(row["event_id"], row["seq"], row["mac"])) == row["seal"]
             except (TypeError, AttributeError):  # a value of a type that no column has
                 sealed = False
             if not sealed:
@@ -262,8 +255,7 @@ class _Verification:
         if reach > report.events:
             words = f"the end of the audit was cut off; the heads go on to event {reach}"
             raise _TamperedError(Fault.MISSING, EVENTS, report.events + 1, words)
-        totals = self._tx.one("audit_totals")
-        assert totals is not None  # noqa: S101 -- a count always returns a row
+        totals = self._tx.required("audit_totals")
         if totals["events"] != report.events:
             words = "no event of the ledger has such an id: it was put in from outside"
             raise _TamperedError(Fault.CHANGED, EVENTS, totals["first_event_id"], words)
@@ -286,14 +278,13 @@ class _Verification:
                 raise _TamperedError(Fault.CHANGED, ANCHORS, number, "it seals no more than the anchor before it")
             sealed_before = anchor.last_event_id
             self._within(anchor, ANCHORS)
-            recompute = number > len(rows) - newest_first
-            if self._marks[anchor.last_event_id][0] != anchor.chains or (recompute and not self._recomputes(anchor)):
+            same = self._marks[anchor.last_event_id][0] == anchor.chains
+            if same and number > len(rows) - newest_first:
+                self.report.anchors_recomputed += 1
+                same = chain_ends(self._tx, anchor.last_event_id).heads_sha256 == anchor.heads_sha256
+            if not same:
                 raise _TamperedError(Fault.ROLLED_BACK, ANCHORS, number, "the chains do not end where the anchor says they did")
             self.report.anchors += 1
-
-    def _recomputes(self, anchor: Anchor) -> bool:
-        self.report.anchors_recomputed += 1
-        return heads_at(self._tx, anchor.last_event_id).heads_sha256 == anchor.heads_sha256
 
     def _kept_elsewhere(self, rows: list[Row]) -> None:
         for anchor in self._kept:

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.operator.manifests import SCHEMA, UNAUTHENTICATED, BackupError, Manifest, read_manifest, require_authentic, text_of
-from ledger.sqlite.connections import harden, open_read_only
+from ledger.sqlite.connections import SqliteTx, harden, open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.file import APPLICATION_ID
-from ledger.sqlite.schema_comparison import SchemaChangedError, require_schema
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.migrations import SchemaChangedError, require_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +51,11 @@ _EVENTS_MAX: Final = 1 << 62
 _PROBLEMS: Final = 3  # reported per file
 
 Progress = Callable[[str, int, int], None]  # the activity, the amount done, the total
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Report no progress."""
+    del what, done, total
 
 
 class NotWholeError(BackupError):
@@ -91,12 +95,12 @@ class Source:
     pages_per_step: int = PAGES_PER_STEP
 
 
-def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = None, progress: Progress | None = None) -> Backup:
+def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = None, progress: Progress = quiet) -> Backup:
     """Copy the ledger into `folder`, verify the copy and name it. Blocks until done.
 
     Raises BackupError when the backup cannot be made or is damaged: then no file with a backup's name is left.
     """
-    disk, tell = disk or Disk(), progress or _tell_nobody
+    disk = disk or Disk()
     try:
         disk.make_folder(folder)
         with _alone_in(folder):
@@ -105,7 +109,7 @@ def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = No
             name = _free_name(folder, now_ms)
             partial = folder / f"{name}.db{PARTIAL}"
             try:
-                backup = _made(source, partial, folder / f"{name}.db", now_ms, disk, tell)
+                backup = _made(source, partial, folder / f"{name}.db", now_ms, disk, progress)
             except BaseException:
                 disk.remove(partial)
                 raise
@@ -118,21 +122,18 @@ def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = No
         ) from error
 
 
-def verify(
-    backup: Backup, proof: Proof, keyring: Keyring, *, unauthenticated: bool = False, progress: Progress | None = None
-) -> None:
+def verify(backup: Backup, proof: Proof, keyring: Keyring, *, unauthenticated: bool = False, progress: Progress = quiet) -> None:
     """Verify a backup: its content matches its manifest, this installation signed the manifest, and the copy is undamaged.
 
     Raises BackupError. `unauthenticated` accepts a manifest of 0.1.0, which has no signature; a wrongly signed one is still
     refused.
     """
-    tell = progress or _tell_nobody
     if not (unauthenticated and backup.manifest.schema == UNAUTHENTICATED):
         require_authentic(backup.path, backup.manifest, keyring)
     try:
-        if backup.path.stat().st_size != backup.manifest.bytes or _sha256(backup.path, tell) != backup.manifest.sha256:
+        if backup.path.stat().st_size != backup.manifest.bytes or _sha256(backup.path, progress) != backup.manifest.sha256:
             raise NotWholeError(backup.path, "its content is not the one that was written: the checksum differs")
-        tables = prove(backup.path, proof, tell)
+        tables = prove(backup.path, proof, progress)
     except (OSError, sqlite3.Error) as error:
         raise NotWholeError(backup.path, str(error)) from error
     if tables != backup.manifest.tables:
@@ -197,33 +198,28 @@ def keep_newest(own: Sequence[Backup], keep: int, *, disk: Disk | None = None) -
     return removed
 
 
-def prove(path: Path, proof: Proof, progress: Progress | None) -> dict[str, int]:
+def prove(path: Path, proof: Proof, progress: Progress = quiet) -> dict[str, int]:
     """Verify that the file is an undamaged ledger: pages, schema, audit, references. Returns its row counts. Raises BackupError."""
-    tell = progress or _tell_nobody
     with contextlib.closing(open_read_only(path)) as connection:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         if application_id != APPLICATION_ID:
             raise NotWholeError(path, "it is not a Quotebot ledger")
-        tell("Checking every page", 0, 0)
+        progress("Checking every page", 0, 0)
         found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_PROBLEMS})")]
         if found != ["ok"]:
             raise NotWholeError(path, "; ".join(found))
-        _prove_schema(path, connection, proof)
+        try:
+            require_schema(connection, proof.migrations)
+        except SchemaChangedError as error:
+            raise NotWholeError(path, f"its schema was changed: {error.named}") from error
         # The audit comes first: it names the changed row, while a broken reference names only the table.
         if proof.keyring is not None:
-            tell("Checking the audit", 0, 0)
+            progress("Checking the audit", 0, 0)
             _prove_audit(path, connection, proof.keyring, proof)
         strays = connection.execute("PRAGMA foreign_key_check").fetchmany(_PROBLEMS)
         if strays:
             raise NotWholeError(path, f"{strays[0][0]} has rows that refer to nothing")
         return _tables(connection)
-
-
-def _prove_schema(path: Path, connection: sqlite3.Connection, proof: Proof) -> None:
-    try:
-        require_schema(connection, proof.migrations)
-    except SchemaChangedError as error:
-        raise NotWholeError(path, f"its schema was changed: {error.named}") from error
 
 
 def _prove_audit(path: Path, connection: sqlite3.Connection, keyring: Keyring, proof: Proof) -> None:
@@ -368,7 +364,3 @@ def _sha256(path: Path, tell: Progress) -> str:
             done += len(block)
             tell("Checksum", done, total)
     return digest.hexdigest()
-
-
-def _tell_nobody(what: str, done: int, total: int) -> None:
-    del what, done, total

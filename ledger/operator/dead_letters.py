@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.operator import actions
 from ledger.operator import replay as replays
-from ledger.operator.actions import Ruling, Word, any_reference
+from ledger.operator.actions import Ruling
 from ledger.operator.replay import Expectation, Order, Replay, ReplayPreview, ReplayResult
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
+    from ledger.operator.trace import Kind
     from ledger.records import Effect
 
 __all__ = [
@@ -27,11 +28,10 @@ __all__ = [
     "ReplayPreview",
     "ReplayResult",
     "Ruling",
-    "Word",
     "parse_reference",
 ]
 
-Kind = Literal["effect", "operation"]
+T = TypeVar("T")
 Status = Literal["pending", "replaying", "replayed", "discarded", "uncertain"]
 NO_LIMIT: Final = 2**62  # more than the rows a file can hold
 
@@ -172,22 +172,13 @@ class DeadLetters:
         another replay nothing is done. `due_at` (ms) is the earliest time of its claim. `look_now` also accepts an uncertain effect
         and reconciles it now.
         """
-        kind, row_id = parse_reference(reference)
-        now = self._ledger.clock.now_ms()
-        order = Order(reference, row_id, actor, reason, follow, self._build, now, due_at or now, cycle_seen, look_now=look_now)
-        move = replays.replay_effect if kind == "effect" else replays.replay_operation
-        result = await self._ledger.database.write("replay", lambda tx: move(self._ledger, tx, order))
-        self._wake()
-        return result
+        order = self._order(reference, actor, reason, follow, cycle_seen=cycle_seen, due_at=due_at, look_now=look_now)
+        return await self._write("replay", lambda tx: replays.replay(self._ledger, tx, order))
 
     async def standings(self, results: Sequence[ReplayResult]) -> Sequence[ReplayResult | None]:
         """Return how each queued replay ended, or None while it is under way; all from one snapshot."""
         parsed = [(result, *parse_reference(result.reference)) for result in results]
         return await self._ledger.database.read(lambda tx: [replays.standing(tx, *each) for each in parsed])
-
-    async def standing(self, result: ReplayResult) -> ReplayResult | None:
-        """Return how a queued replay ended, or None while it is under way."""
-        return (await self.standings([result]))[0]
 
     async def preview(
         self, references: Sequence[str], ask: Callable[[Effect], Awaitable[ReplayPreview]] | None = None
@@ -206,12 +197,8 @@ class DeadLetters:
         self, reference: str, *, actor: str, reason: str, follow: FollowUpDecision, cycle_seen: int | None = None
     ) -> Ruling:
         """Close one dead letter for good. Nothing is deleted; effects that wait for a discarded effect are superseded."""
-        kind, row_id = parse_reference(reference)
-        word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build, cycle_seen)
-        move = actions.discard_effect if kind == "effect" else actions.discard_operation
-        ruling = await self._ledger.database.write("discard", lambda tx: move(self._ledger, tx, word))
-        self._wake()
-        return ruling
+        order = self._order(reference, actor, reason, follow, cycle_seen=cycle_seen)
+        return await self._write("discard", lambda tx: actions.discard(self._ledger, tx, order))
 
     async def resolve(
         self,
@@ -222,25 +209,19 @@ class DeadLetters:
         reason: str,
         follow: FollowUpDecision,
         external_ref: str | None = None,
-        objection: Callable[[Effect, str | None], str | None] = any_reference,
+        objection: Callable[[Effect, str | None], str | None] = lambda _effect, _external_ref: None,
     ) -> Ruling:
         """Resolve an uncertain effect on an operator's statement: it was delivered, or it is to be sent again.
 
         `objection` returns why this effect cannot be marked as delivered with this `external_ref`, or None.
         """
-        kind, row_id = parse_reference(reference)
-        word = Word(reference, row_id, actor, reason, follow, self._ledger.clock.now_ms(), self._build)
-
-        def work(tx: Tx) -> Ruling:
-            if kind == "operation":
-                return actions.refuse_operation(tx, word)
-            if delivered:
-                return actions.mark_delivered(self._ledger, tx, word, external_ref, objection)
-            return actions.send_again(self._ledger, tx, word)
-
-        ruling = await self._ledger.database.write("resolve", work)
-        self._wake()
-        return ruling
+        order = self._order(reference, actor, reason, follow)
+        return await self._write(
+            "resolve",
+            lambda tx: actions.resolve(
+                self._ledger, tx, order, delivered=delivered, external_ref=external_ref, objection=objection
+            ),
+        )
 
     async def record_payload_shown(self, letter: DeadLetter, actor: str) -> None:
         """Record in the audit that an operator viewed a payload."""
@@ -259,6 +240,12 @@ class DeadLetters:
             ),
         )
 
-    def _wake(self) -> None:
+    def _order(self, reference: str, actor: str, reason: str | None, follow: FollowUpDecision, **more: Any) -> Order:
+        kind, row_id = parse_reference(reference)
+        return Order(reference, kind, row_id, actor, reason, follow, self._build, self._ledger.clock.now_ms(), **more)
+
+    async def _write(self, name: str, work: Callable[[Tx], T]) -> T:
+        result = await self._ledger.database.write(name, work)
         self._ledger.effects_changed.set()
         self._ledger.operations_changed.set()
+        return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger.machine import EffectState, OperationState
 from ledger.outbox import superseded
@@ -18,6 +18,7 @@ from ledger.records import Effect, Operation
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
+    from ledger.operator.trace import Kind
 
 HISTORY_INLINE: Final = 20  # older cycles stay in `attempts`
 
@@ -83,17 +84,18 @@ class ReplayPreview:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One request to replay one row. Times are Unix milliseconds."""
+    """One operator action on one dead letter. Times are Unix milliseconds. `due_at` and `look_now` concern replays."""
 
     reference: str
+    kind: Kind
     row_id: int
     actor: str
     reason: str | None
     follow: FollowUpDecision
     build: str
     now: int
-    due_at: int
-    cycle_seen: int | None
+    cycle_seen: int | None = None
+    due_at: int | None = None
     look_now: bool = False
 
     def came_late(self, row: Row) -> bool:
@@ -101,14 +103,24 @@ class Order:
         return self.cycle_seen is not None and row["cycle"] != self.cycle_seen
 
 
-def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
-    """Return a failed effect to the queue; an append that may have been sent is reconciled first."""
-    row = tx.one("effect_by_id", id=order.row_id)
+def replay(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
+    """Return a failed effect or command to the queue."""
+    row = tx.one(f"{order.kind}_by_id", id=order.row_id)
     if row is None:
         return ReplayResult(order.reference, Replay.NOT_FOUND)
+    return (_replay_effect if order.kind == "effect" else _replay_operation)(ledger, tx, order, row)
+
+
+def _replay_effect(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResult:
+    """Replay an effect; an append that may have been sent is reconciled first."""
     effect = Effect.of(row)
     if effect.state is EffectState.UNCERTAIN and order.look_now:
-        return _look_now(ledger, tx, order, effect)
+        tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=order.due_at or order.now, now=order.now)
+        after = {"reason": order.reason, "cycle": effect.cycle}
+        ledger.audit.of_effect(
+            tx, order.now, "effect.replayed", effect, actor=order.actor, recovery_action="reconcile", after=after
+        )
+        return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
     if order.came_late(row) or effect.state is not EffectState.FAILED:
         return _in_the_way(order, row, effect.effect_class, effect.external_ref)
     newer = _newer(tx, effect)
@@ -122,7 +134,7 @@ def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
         failure_history=closed_cycle(row, order.build, order.actor, order.now),
         handler_version=order.build,
         replayed_by=order.actor,
-        next_attempt_at=order.due_at,
+        next_attempt_at=order.due_at or order.now,
         now=order.now,
     )
     waiting = Effect.of(replayed)
@@ -139,11 +151,8 @@ def replay_effect(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
     return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
 
 
-def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
-    """Return a failed command to the queue: it is decided again, against the state at that time."""
-    row = tx.one("operation_by_id", id=order.row_id)
-    if row is None:
-        return ReplayResult(order.reference, Replay.NOT_FOUND)
+def _replay_operation(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResult:
+    """Replay a command: it is decided again, against the state at that time."""
     operation = Operation.of(row)
     if order.came_late(row) or operation.state is not OperationState.FAILED_TERMINAL:
         return _in_the_way(order, row, operation.action_kind, None)
@@ -154,7 +163,7 @@ def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
         failure_history=closed_cycle(row, order.build, order.actor, order.now),
         handler_version=order.build,
         replayed_by=order.actor,
-        next_attempt_at=order.due_at,
+        next_attempt_at=order.due_at or order.now,
         now=order.now,
     )
     ledger.audit.of_operation(
@@ -169,11 +178,9 @@ def replay_operation(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
     return ReplayResult(order.reference, Replay.QUEUED, operation.action_kind)
 
 
-def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"], row_id: int) -> ReplayResult | None:
+def standing(tx: Tx, result: ReplayResult, kind: Kind, row_id: int) -> ReplayResult | None:
     """Return how a queued replay ended, or None while it is under way."""
-    row = tx.required(
-        "effect_by_id" if kind == "effect" else "operation_by_id", id=row_id
-    )  # it was replayed, and rows that may still be needed are not deleted
+    row = tx.required(f"{kind}_by_id", id=row_id)  # it was replayed, and rows that may still be needed are not deleted
     outcome = _ENDED.get(row["state"])
     if outcome is None:
         return None
@@ -186,9 +193,9 @@ def standing(tx: Tx, result: ReplayResult, kind: Literal["effect", "operation"],
     return replace(result, outcome=Replay.ALREADY_THERE if before else outcome, external_ref=row["external_ref"])
 
 
-def preview_replay(tx: Tx, kind: Literal["effect", "operation"], row_id: int) -> tuple[ReplayPreview, Effect | None]:
+def preview_replay(tx: Tx, kind: Kind, row_id: int) -> tuple[ReplayPreview, Effect | None]:
     """Return the expected result of a replay from the ledger alone, with the effect for callers that can query the service."""
-    row = tx.one("effect_by_id" if kind == "effect" else "operation_by_id", id=row_id)
+    row = tx.one(f"{kind}_by_id", id=row_id)
     if row is None:
         return ReplayPreview(Expectation.NOT_FOUND), None
     if kind == "operation":
@@ -234,20 +241,6 @@ def _preview_effect(tx: Tx, effect: Effect) -> ReplayPreview:
     if effect.semantics == "append":
         return ReplayPreview(Expectation.LOOKED_FOR if effect.maybe_sent else Expectation.NEVER_SENT)
     return ReplayPreview(_BY_SEMANTICS[effect.semantics])
-
-
-def _look_now(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> ReplayResult:
-    tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=order.due_at, now=order.now)
-    ledger.audit.of_effect(
-        tx,
-        order.now,
-        "effect.replayed",
-        effect,
-        actor=order.actor,
-        recovery_action="reconcile",
-        after={"reason": order.reason, "cycle": effect.cycle},
-    )
-    return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
 
 
 def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effect) -> ReplayResult:

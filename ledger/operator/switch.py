@@ -66,7 +66,10 @@ def _finish(path: Path, disk: Disk) -> Path | None:
     next_one = ready(path)
     if not next_one.exists():  # another process was faster
         return None
-    aside = _aside(path, next_one)
+    with contextlib.closing(open_read_only(next_one, immutable=True)) as connection:
+        (started_at,) = connection.execute("SELECT max(started_at) FROM generations").fetchone()
+    # The same folder at every try: its name is the start time of the new generation.
+    aside = path.with_name(f"replaced-{datetime.fromtimestamp(started_at / 1000, tz=UTC):%Y%m%dT%H%M%S.%fZ}")
     disk.make_folder(aside)
     if path.exists():
         disk.link(path, aside / path.name)
@@ -84,10 +87,3 @@ def _finish(path: Path, disk: Disk) -> Path | None:
 def _clear_beside(path: Path, disk: Disk) -> None:
     for ending in _BESIDE:
         disk.remove(path.with_name(path.name + ending))
-
-
-def _aside(path: Path, next_one: Path) -> Path:
-    """Return the folder for the replaced files, the same at every try: its name is the start time of the new generation."""
-    with contextlib.closing(open_read_only(next_one, immutable=True)) as connection:
-        (started_at,) = connection.execute("SELECT max(started_at) FROM generations").fetchone()
-    return path.with_name(f"replaced-{datetime.fromtimestamp(started_at / 1000, tz=UTC):%Y%m%dT%H%M%S.%fZ}")

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from ledger.references import REFERENCE, ROW_ID_MAX, effect_row, operation_rows
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.database import Row, Tx
 
-PREFIX_MIN: Final = 8  # characters of a key, as in the short reference
+
+ROW_ID_MAX: Final = 2**63 - 1
+Kind = Literal["effect", "operation"]
+# References that people use for rows: c-xxxxxxxx or a key for an action, op12 for a command, 118 or #118 for an effect.
+REFERENCE: Final = re.compile(r"(?:c-)?(?P<key>[0-9a-f]{8,64})|op(?P<operation>[0-9]{1,19})|#?(?P<effect>[0-9]{1,19})")
+
+
+def row_of(tx: Tx, kind: Kind, row_id: int) -> Row | None:
+    """Return the effect or the operation with that id."""
+    return None if row_id > ROW_ID_MAX else tx.one(f"{kind}_by_id", id=row_id)
+
+
 SLACK_MS: Final = 2_000  # concurrent commits may be written in a different order than requested
 WINDOW_ROWS: Final = 5_000
 
@@ -52,14 +62,14 @@ def find_operations(tx: Tx, reference: str, limit: int = 100) -> list[Row]:
     if read is None:
         return tx.all("operations_of_aggregate", aggregate_id=reference, limit=limit)
     if read["operation"]:
-        return operation_rows(tx, int(read["operation"]))
+        return [row for row in [row_of(tx, "operation", int(read["operation"]))] if row is not None]
     if read["key"]:
         found = tx.all("operations_by_key", begin=read["key"], upto=read["key"] + "g", limit=limit)  # g: after every hex digit
         if found or not read["key"].isdigit() or reference.startswith("c-"):
             return found
     number = read["effect"] or read["key"]
-    effect = None if len(number) > len(str(ROW_ID_MAX)) else effect_row(tx, int(number))
-    return [] if effect is None else operation_rows(tx, effect["operation_id"])
+    effect = None if len(number) > len(str(ROW_ID_MAX)) else row_of(tx, "effect", int(number))
+    return [] if effect is None else [tx.required("operation_by_id", id=effect["operation_id"])]
 
 
 def trace(tx: Tx, operation: Row) -> Trace:
@@ -120,8 +130,7 @@ def _around(tx: Tx, moments: Sequence[int], correlation_id: str) -> list[Row]:
 
 def _first_event_at(tx: Tx, at: int) -> int:
     """Return the id of the first audit event at or after a time (ms). Ids have no gaps."""
-    last = tx.one("last_audit_id")
-    low, high = 1, (0 if last is None else last["id"] or 0) + 1
+    low, high = 1, (tx.required("last_audit_id")["id"] or 0) + 1
     while low < high:
         middle = (low + high) // 2
         row = tx.one("audit_time", id=middle)
@@ -178,4 +187,3 @@ _RANK: Final = {
     "completed": 2,
     "discarded": 2,
 }
-STATES: Final = tuple(_RANK)

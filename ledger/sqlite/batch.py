@@ -11,9 +11,9 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.sqlite.connections import FATAL, SqliteTx, primary_code
 from ledger.sqlite.file import BUSY_MS
 from ledger.sqlite.members import Member, Prepared, Ran, tell
-from ledger.sqlite.transaction import FATAL, SqliteTx, primary_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +166,7 @@ class BatchRunner:
 
         The last connection checkpoints when it closes, so it closes inside the gate.
         """
-        self.close_witness(connection)
+        self.close_witness()
         if checkpoint:
             connection.execute("PRAGMA busy_timeout = 0")  # open readers keep the WAL; do not wait for them
             self.checkpoint("TRUNCATE")
@@ -174,9 +174,8 @@ class BatchRunner:
             connection.close()
         self._gate.close()
 
-    def close_witness(self, connection: sqlite3.Connection) -> None:
+    def close_witness(self) -> None:
         """Close the witness connection and the WAL file."""
-        del connection
         self._witness.close()
         if self.wal is not None:
             self.wal.close()

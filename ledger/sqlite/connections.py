@@ -1,20 +1,108 @@
-"""Hardened connections to a ledger's file: its schema and content are not trusted."""
+"""Hardened connections to a ledger's file, whose schema and content are not trusted, and the transaction passed to work."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ledger.database import DatabaseError
-from ledger.sqlite.transaction import SqliteTx
+from ledger.database import DamagedError, DatabaseError, MissingRow, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ledger.database import Tx
+
+
+# The file may be damaged: it is not written again until a restart has checked it.
+FATAL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# Errors of the disk, the machine or another program, as opposed to a bug in the work: they do not concern the command.
+TROUBLE: Final = FATAL | {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+
+def primary_code(error: BaseException | None) -> int:
+    """Return SQLite's primary result code; 0 when the error is not SQLite's (the driver's own errors carry none)."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+class SqliteTx:
+    """An open transaction on one connection. One cursor serves every statement: results are always fetched completely."""
+
+    __slots__ = ("_connection", "_cursor", "_statements", "events", "trouble")
+
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str], events: list[object] | None) -> None:
+        """`events` collects emitted items; None forbids emitting."""
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._statements = statements
+        self.events = events
+        self.trouble: sqlite3.Error | None = None  # of the disk or the machine; kept even when the work handles it
+
+    def all(self, name: str, /, **parameters: object) -> list[Row]:
+        """Run the named statement and return every row."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:
+            return self._cursor.execute(self._statements[name], parameters).fetchall()
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+
+    def one(self, name: str, /, **parameters: object) -> Row | None:
+        """Run the named statement and return its first row, or None."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:  # fetched completely: a half-read RETURNING statement would keep the transaction open
+            rows = self._cursor.execute(self._statements[name], parameters).fetchall()
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+        return rows[0] if rows else None
+
+    def required(self, name: str, /, **parameters: object) -> Row:
+        """Run the named statement and return its first row. Raises MissingRow if there is none."""
+        row = self.one(name, **parameters)
+        if row is None:
+            raise MissingRow(name)
+        return row
+
+    def many(self, name: str, rows: Sequence[Mapping[str, object]], /) -> None:
+        """Run the named statement once for each row of parameters. It may not return rows."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:
+            self._cursor.executemany(self._statements[name], rows)
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+
+    def emit(self, event: object, /) -> None:
+        """Pass an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
+        if self.events is None:
+            raise DatabaseError("Nothing can be emitted here: only a write hands events over, before its batch is finished.")
+        self.events.append(event)
+
+    def _note(self, error: sqlite3.Error) -> None:
+        if self.trouble is None and primary_code(error) in TROUBLE:
+            self.trouble = error
+
+    def _gone(self, name: str) -> DatabaseError:
+        # A full disk ended the transaction: a later statement would commit by itself.
+        return DatabaseError(f"The transaction was rolled back before {name}; nothing of it is recorded.")
+
 
 T = TypeVar("T")
 
@@ -36,7 +124,7 @@ def harden(connection: sqlite3.Connection) -> None:
 def _can_distrust() -> bool:
     """Tell whether this SQLite classifies its JSON functions as harmless. Versions before 3.41 do not.
 
-    There the triggers are still the ledger's own: a file whose schema differs is refused (schema_comparison.py).
+    There the triggers are still the ledger's own: a file whose schema differs is refused (migrations.py).
     """
     with contextlib.closing(sqlite3.connect(":memory:")) as probe:
         probe.execute(_JSON_CHECK)
@@ -89,3 +177,28 @@ class ReadOnlyFile:
         with contextlib.closing(open_read_only(self._path)) as connection:
             connection.execute("BEGIN")
             return work(SqliteTx(connection, self._statements, None))
+
+
+PROBLEMS_MAX: Final = 10  # reported per check
+
+
+def damage(path: Path) -> list[str]:
+    """Return the problems that SQLite finds in the file at `path`, at most ten; takes seconds for a million rows."""
+    try:
+        with closing(open_read_only(path)) as connection:
+            found = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})")]
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise
+        return [str(error)]
+    return [] if found == ["ok"] else found
+
+
+async def check_integrity(path: Path) -> None:
+    """Check the file in a thread. Raises DamagedError when it is damaged, sqlite3.Error when it cannot be read."""
+    found = await asyncio.to_thread(damage, path)
+    if found:
+        raise DamagedError(
+            f"The ledger {path} is damaged: {'; '.join(found)}. Writing on would make it worse: the bot ends, "
+            "and everything waits. Keep a copy of the whole data folder, check the disk, and put the newest backup in its place."
+        )

@@ -22,9 +22,8 @@ import aiosqlite
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.sqlite.ballast import Ballast
 from ledger.sqlite.batch import COPY_AFTER, BatchRunner
-from ledger.sqlite.deadlines import Deadlines
+from ledger.sqlite.connections import SqliteTx
 from ledger.sqlite.file import (
-    APPLICATION_ID,
     CACHED_STATEMENTS,
     Opening,
     cannot_be_opened,
@@ -33,9 +32,8 @@ from ledger.sqlite.file import (
     prepare_writer,
 )
 from ledger.sqlite.flushing import Flushing
-from ledger.sqlite.locks import WriteGate, hold_instance_lock
-from ledger.sqlite.members import MAX_BATCH, Member, QueuedCall, Ran, tell
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.locks import WriteGate
+from ledger.sqlite.members import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
     from ledger.audit.history import Binding
     from ledger.clock import Clock
     from ledger.sqlite.migrations import Migration
-
-__all__ = ["APPLICATION_ID", "MAX_BATCH", "MAX_WAITING", "SqliteDatabase", "hold_instance_lock"]
 
 T = TypeVar("T")
 
@@ -163,7 +159,7 @@ class SqliteDatabase:
             if reader is not None:
                 await reader.close()
             if writer is not None and runner is not None:
-                await _on_its_thread(writer, runner.close_witness)
+                await _on_its_thread(writer, lambda _: runner.close_witness())
             if writer is not None:
                 await writer.close()
             gate.close()

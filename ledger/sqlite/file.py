@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.database import DatabaseError
 from ledger.operator import switch
-from ledger.sqlite.connections import harden
+from ledger.sqlite.connections import harden, primary_code
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.locks import instance_holder
-from ledger.sqlite.migrations import Migration, migrate, pending
-from ledger.sqlite.schema_comparison import require_schema
-from ledger.sqlite.transaction import primary_code
+from ledger.sqlite.migrations import Migration, migrate, pending, require_schema
 from ledger.sqlite.wal import Wal
 
 if TYPE_CHECKING:
@@ -174,15 +172,12 @@ def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
         )
     if is_new:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
-    if opening.before_migrating is not None and _was_used(connection) and pending(connection, opening.migrations):
-        opening.before_migrating()
+    if opening.before_migrating is not None and pending(connection, opening.migrations):
+        # A ledger whose first start was interrupted holds nothing to back up.
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
+        if known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None:
+            opening.before_migrating()
     migrate(connection, opening.migrations, opening.clock.now_ms())
-
-
-def _was_used(connection: sqlite3.Connection) -> bool:
-    """Tell whether a process ever worked on the ledger. One whose first start was interrupted holds nothing to back up."""
-    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'epochs'").fetchone()
-    return known is not None and connection.execute("SELECT 1 FROM epochs LIMIT 1").fetchone() is not None
 
 
 def prepare_reader(connection: sqlite3.Connection) -> None:

@@ -1,17 +1,25 @@
-"""Numbered SQL migrations, forward only. Each file is applied once, in one transaction, and its checksum is stored."""
+"""Numbered SQL migrations, forward only, and the comparison of a ledger's schema with the one that its migrations create.
+
+Each file is applied once, in one transaction, and its checksum is stored. The guards of the ledger are triggers, so a removed or
+added trigger changes what the file allows and does. A ledger whose schema differs in any way is refused before it is used, backed
+up, restored, verified or exported.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import sqlite3
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ledger.database import DatabaseError
+from ledger.sqlite.connections import harden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _BOOKKEEPING = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -57,7 +65,12 @@ def recorded(connection: sqlite3.Connection, migrations: Sequence[Migration]) ->
     known = {(migration.component, migration.name): migration for migration in migrations}
     place = {migration: number for number, migration in enumerate(migrations)}
     done: list[tuple[int, int, Migration]] = []
-    for component, name, sha256, applied_at in _applied(connection):
+    bookkeeping = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'").fetchall()
+    if not bookkeeping:
+        return []
+    for component, name, sha256, applied_at in connection.execute(
+        "SELECT component, name, sha256, applied_at FROM schema_migrations"
+    ).fetchall():
         migration = known.get((component, name))
         if migration is None:
             raise DatabaseError(
@@ -67,12 +80,6 @@ def recorded(connection: sqlite3.Connection, migrations: Sequence[Migration]) ->
             raise DatabaseError(f"Migration {component}/{name} was changed after it was applied. The ledger is unchanged.")
         done.append((applied_at, place[migration], migration))
     return [migration for *_, migration in sorted(done, key=lambda each: each[:2])]
-
-
-def apply_all(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Apply these migrations to an empty database, in this order. Raises DatabaseError when one fails."""
-    for migration in migrations:
-        _apply(connection, migration, 0)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
@@ -85,13 +92,6 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now
         _apply(connection, migration, now_ms)
         applied.append(f"{migration.component}/{migration.name}")
     return applied
-
-
-def _applied(connection: sqlite3.Connection) -> list[tuple[str, str, str, int]]:
-    bookkeeping = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'").fetchall()
-    if not bookkeeping:
-        return []
-    return connection.execute("SELECT component, name, sha256, applied_at FROM schema_migrations").fetchall()
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) -> None:
@@ -119,15 +119,78 @@ def _apply(connection: sqlite3.Connection, migration: Migration, now_ms: int) ->
 @functools.cache
 def _split(script: str) -> tuple[str, ...]:
     """Return the statements one by one: executescript would commit implicitly, and triggers contain semicolons."""
-    return tuple(_statements(script))
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
+    statements, statement = [], ""
     for line in script.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
-            yield statement
+            statements.append(statement)
             statement = ""
     if statement.strip() and not all(line.startswith("--") or not line.strip() for line in statement.splitlines()):
         raise ValueError(f"an unfinished statement ends the script: {statement.strip()[:60]}")
+    return tuple(statements)
+
+
+NAMED: Final = 3  # objects named in a message; the others are counted
+_OBJECTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+
+SchemaObject = tuple[str, str, str, str | None]  # type, name, the table it belongs to, its SQL text
+
+_expected: dict[tuple[tuple[str, str], ...], Counter[SchemaObject]] = {}  # by applied migrations, with their checksums
+
+
+class SchemaChangedError(DatabaseError):
+    """The schema of a ledger differs from the one its migrations create. `found` names each difference."""
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        super().__init__(
+            f"The ledger's schema was changed: {self.named}. The bot did not do that: somebody wrote to the file with another "
+            "program. Nothing was done, and the file is unchanged. Keep a copy of the whole data folder, then restore a backup "
+            'from before the change (docs/runbook.md, "The schema was changed").'
+        )
+
+    @property
+    def named(self) -> str:
+        """The first differences, and the number of the others."""
+        more = len(self.found) - NAMED
+        return "; ".join(self.found[:NAMED]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def require_schema(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
+    """Compare an open ledger with its recorded migrations. Raises SchemaChangedError, or DatabaseError as `pending`."""
+    found = schema_differences(connection, migrations)
+    if found:
+        raise SchemaChangedError(found)
+
+
+def schema_differences(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
+    """Return one sentence for each object that is missing, foreign or changed. Raises DatabaseError for a newer build's ledger."""
+    applied = recorded(connection, migrations)
+    actual = Counter((str(row[0]), str(row[1]), str(row[2]), row[3]) for row in connection.execute(_OBJECTS))
+    names = {(migration.component, migration.name) for migration in applied}
+    in_build_order = [migration for migration in migrations if (migration.component, migration.name) in names]
+    if actual == _schema_of(in_build_order):
+        return []
+    # A ledger that went through several releases may have applied its migrations in another order than a new one does.
+    expected = _schema_of(in_build_order if applied == in_build_order else applied)
+    return _sentences(expected, actual)
+
+
+def _schema_of(migrations: Sequence[Migration]) -> Counter[SchemaObject]:
+    key = tuple((f"{migration.component}/{migration.name}", migration.sha256) for migration in migrations)
+    if key not in _expected:
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+            harden(model)
+            for migration in migrations:
+                _apply(model, migration, 0)
+            _expected[key] = Counter((row[0], row[1], row[2], row[3]) for row in model.execute(_OBJECTS))
+    return _expected[key]
+
+
+def _sentences(expected: Counter[SchemaObject], actual: Counter[SchemaObject]) -> list[str]:
+    missing, foreign = expected - actual, actual - expected
+    wanted, there = {each[:2] for each in missing}, {each[:2] for each in foreign}
+    changed = {f"{kind} {name} was changed" for kind, name in wanted & there}
+    gone = {f"{kind} {name} is missing" for kind, name in wanted - there}
+    added = {f"{kind} {name} is not one of Quotebot's" for kind, name in there - wanted}
+    return [*sorted(added), *sorted(changed), *sorted(gone)]

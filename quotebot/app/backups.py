@@ -32,9 +32,9 @@ from ledger.operator.backup import (
     ledger_id_of,
     own_backups,
     prove,
+    quiet,
     verify,
 )
-from ledger.operator.generations import Beginning, begin_generation
 from ledger.operator.manifests import UNAUTHENTICATED, BackupError, require_authentic
 from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.disk import Disk
@@ -64,7 +64,7 @@ def folder_of(settings: Settings) -> Path:
 
 
 def make_backup(
-    settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress | None = None
+    settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress = quiet
 ) -> Backup:
     """Make a verified backup and return it; blocks. Old backups are deleted in the configured folder, but not in a given `folder`.
 
@@ -96,7 +96,7 @@ def authentic_backup(settings: Settings, path: Path, *, unauthenticated: bool = 
 
 
 def prove_backup(
-    settings: Settings, backup: Backup, *, unauthenticated: bool = False, progress: Progress | None = None
+    settings: Settings, backup: Backup, *, unauthenticated: bool = False, progress: Progress = quiet
 ) -> dict[str, int]:
     """Verify that a backup is ours and complete; return its row counts by table. Raises DatabaseError with the defect."""
     keyring = keyring_of(settings)
@@ -165,7 +165,7 @@ async def restore(
     terminal_user: str | None = None,
     disk: Disk | None = None,
     engine: type[SqliteDatabase] = SqliteDatabase,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     unauthenticated: bool = False,
 ) -> Restored:
     """Restore the ledger from the backup at `path`. `actor` and `terminal_user` are recorded in the audit.
@@ -196,9 +196,7 @@ async def _prepare(
 ) -> Restored:
     """Prepare the next ledger beside the present one: a copy of the backup in this build's schema, pending effects uncertain."""
     now, before = clock.now_ms(), present(settings)
-    beginning = Beginning(
-        max(before.generation, backup.manifest.generation) + 1, backup.manifest.made_at, backup.manifest.sha256, actor
-    )
+    number = max(before.generation, backup.manifest.generation) + 1
     switch.clear(settings.ledger_path, disk)
     staged = switch.staged(settings.ledger_path)
     await asyncio.to_thread(_copy, backup.path, staged, disk)
@@ -214,11 +212,19 @@ async def _prepare(
         await recovery.take_back(ledger)
 
         def work(tx: Tx) -> Restored:
-            in_doubt = begin_generation(ledger, tx, now, beginning)
+            in_doubt = recovery.begin_generation(
+                ledger,
+                tx,
+                now,
+                number=number,
+                backup_made_at=backup.manifest.made_at,
+                backup_sha256=backup.manifest.sha256,
+                started_by=actor,
+            )
             numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
             history.skipped(tx, audit, numbers, actor, now)
-            store.draw_open_cards(tx, audit, now, beginning.number)
-            return Restored(beginning.number, in_doubt, numbers, None)
+            store.draw_open_cards(tx, audit, now, number)
+            return Restored(number, in_doubt, numbers, None)
 
         restored = await database.write("restore", work)
         await recovery.give_back(ledger)
@@ -237,7 +243,7 @@ def _copy(backup: Path, staged: Path, disk: Disk) -> None:
         ) from error
 
 
-def _prove_staged(settings: Settings, progress: Progress | None) -> None:
+def _prove_staged(settings: Settings, progress: Progress) -> None:
     """Verify the prepared ledger before it is put in force: since its verification it was copied, migrated and changed."""
     staged = switch.staged(settings.ledger_path)
     wal = staged.with_name(f"{staged.name}-wal")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
     from adapters.salesforce.api import Salesforce
-    from adapters.salesforce.limits import ApiUsage
+    from adapters.salesforce.calls import ApiUsage
     from adapters.salesforce.login import Credentials
     from adapters.salesforce.mapping import CrmMapping
     from ledger.ledger import Ledger

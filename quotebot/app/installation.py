@@ -24,6 +24,7 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
 from ledger.clock import SystemClock
+from ledger.database import load_statements
 from ledger.ledger import Ledger
 from ledger.operator import switch
 from ledger.operator.backup import FOLDER, Proof, Source, back_up
@@ -35,7 +36,6 @@ from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import cannot_be_opened
 from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import Migration
-from ledger.statements import load_statements
 from quotebot import __version__
 from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml

@@ -18,7 +18,7 @@ from ledger.audit.anchors import keep_anchors
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
 from ledger.measures import fold
-from ledger.sqlite import integrity
+from ledger.sqlite.connections import check_integrity
 from quotebot import __version__
 from quotebot.ack_priority import Precedence
 from quotebot.app.backups import keep_backups
@@ -265,7 +265,7 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
         needs_clock("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
         needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
-        Job("integrity", INTEGRITY_SECONDS, lambda: integrity.check(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
+        Job("integrity", INTEGRITY_SECONDS, lambda: check_integrity(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
         needs_clock("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
     ]
 

@@ -18,13 +18,12 @@ from adapters.failures import AdapterError
 from ledger.audit.anchors import LOG_NAME, read_lines
 from ledger.audit.chain import EVENT_COLUMNS
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring, require_keys, rotate
-from ledger.audit.proof import load_signer
+from ledger.audit.proof import load_signer, public_pem
 from ledger.audit.verification import verify as verify_all
 from ledger.database import DatabaseError
 from ledger.keys import sha256
 from ledger.sqlite.connections import ReadOnlyFile, open_read_only
-from ledger.sqlite.migrations import pending
-from ledger.sqlite.schema_comparison import SchemaChangedError, require_schema
+from ledger.sqlite.migrations import SchemaChangedError, pending, require_schema
 from quotebot.app.installation import schema_and_statements
 from quotebot.cli import exits, tables, terminal
 from quotebot.domain.quotes.quote import parse_quote_id
@@ -196,7 +195,7 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
 def public_key() -> int:
     """Print the public key that proof bundles are verified with."""
     terminal.existing_ledger()  # rejects a folder without a ledger: a key created there would fit no bundle
-    print(load_signer(load_settings().data_dir).public_pem.decode(), end="")
+    print(public_pem(load_signer(load_settings().data_dir)).decode(), end="")
     return exits.OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -21,7 +20,7 @@ from quotebot.cli import exits, tables, terminal, trace
 from quotebot.cli.children import stop_on_signals
 from quotebot.cli.terminal import bot_runs
 from quotebot.execution.transaction import failure_answer
-from quotebot.views import messages
+from quotebot.views import messages, waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -221,11 +220,12 @@ async def show(reference: str, *, json_output: Json = False) -> int:
         )
     facts = trace.public(action)
     if json_output:
-        tables.print_json({**facts, "waiting": asdict(told)})
+        tables.print_json({**facts, "waiting": trace.public_wait(told)})
         return exits.OK
     for name, value in facts["operation"].items():
         print(f"{name:20} {f'op{value}' if name == 'id' else tables.for_people(name, value)}")
-    print(f"{'waiting':20} {told.sentence}")
+    sentence, remedy = waits.explain(told)
+    print(f"{'waiting':20} {sentence}")
     if action.effects:
         rows = [effect.row for effect in action.effects]
         print()
@@ -233,8 +233,8 @@ async def show(reference: str, *, json_output: Json = False) -> int:
             ("Effect", "Class", "State", "Tries", "Target"),
             [(str(row["id"]), row["class"], row["state"], str(row["attempts"]), row["target"]) for row in rows],
         )
-    if told.remedy is not None:
-        exits.complain(f"\nTo do: {told.remedy}")
+    if remedy is not None:
+        exits.complain(f"\nTo do: {remedy}")
     return exits.OK
 
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from adapters.vendor_text import UNPRINTABLE
+from adapters.failures import UNPRINTABLE
 
 if TYPE_CHECKING:
     import re

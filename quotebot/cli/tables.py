@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from rich.table import Table
 from adapters.policies import POLICIES, unknown_class
 from ledger.operator.actions import Verdict
 from quotebot.cli import exits
+from quotebot.views import waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,15 +96,16 @@ def print_json(value: dict[str, Any]) -> None:
 
 def report(ruling: Ruling, *, json_output: bool) -> int:
     """Print the result and return the exit status."""
+    reference, verdict, effect_class, detail = ruling.reference, ruling.verdict, ruling.effect_class, waits.detail(ruling)
     if json_output:
-        print_json({"result": asdict(ruling)})
-    elif ruling.verdict is Verdict.DONE:
-        print(f"{ruling.reference:8} {ruling.effect_class:14} {ruling.detail}")
+        print_json({"result": {"reference": reference, "verdict": verdict, "effect_class": effect_class, "detail": detail}})
+    elif verdict is Verdict.DONE:
+        print(f"{reference:8} {effect_class:14} {detail}")
     else:
-        exits.complain(ruling.detail)
+        exits.complain(detail)
     return {
         Verdict.DONE: exits.OK,
         Verdict.REFUSED: exits.REFUSED,
         Verdict.LOST: exits.CONFLICT,
         Verdict.NOT_FOUND: exits.NOTHING_MATCHED,
-    }[ruling.verdict]
+    }[verdict]

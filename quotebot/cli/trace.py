@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,12 +20,14 @@ from quotebot.cli.terminal import bot_runs
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution.executor import INTERNAL_RETRIES
 from quotebot.settings import load_settings
+from quotebot.views import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ledger.database import Row
     from ledger.ledger import Ledger
+    from ledger.operator.explain import Waiting
     from ledger.operator.trace import Trace, TracedEffect
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
@@ -142,11 +143,12 @@ async def why(reference: str, *, json_output: Json = False) -> int:
     if told is None:
         return exits.complain(f"There is no {reference}. See: quotebot ops list, quotebot dead list", exits.NOTHING_MATCHED)
     if json_output:
-        tables.print_json({"waiting": asdict(told)})
+        tables.print_json({"waiting": public_wait(told)})
         return exits.OK
-    print(told.sentence)
-    if told.remedy is not None:
-        print(f"To do: {told.remedy}")
+    sentence, remedy = waits.explain(told)
+    print(sentence)
+    if remedy is not None:
+        print(f"To do: {remedy}")
     return exits.OK
 
 
@@ -172,6 +174,19 @@ def public(found: Trace) -> dict[str, Any]:
             {**pick(effect.row, EFFECT), "attempts_made": [pick(row, ATTEMPT) for row in effect.attempts]}
             for effect in found.effects
         ],
+    }
+
+
+def public_wait(found: Waiting) -> dict[str, Any]:
+    """Return a wait in its JSON form."""
+    sentence, remedy = waits.explain(found)
+    return {
+        "reference": found.facts.reference,
+        "cause": found.cause,
+        "sentence": sentence,
+        "remedy": remedy,
+        "until": found.until,
+        "behind": found.behind,
     }
 
 

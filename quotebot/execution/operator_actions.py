@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from ledger.operator import actions, replay
-from ledger.operator.actions import Verdict, Word, cancel_effect, retry_effect_now
+from ledger.operator.actions import Verdict, cancel_effect, retry_effect_now
 from ledger.operator.dead_letters import parse_reference
 from ledger.operator.explain import effect_facts, waiting
 from ledger.operator.replay import Order, Replay
+from ledger.operator.trace import row_of
 from ledger.records import Effect
-from ledger.references import effect_row
 from quotebot import __version__, effects
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import operator_actions
@@ -21,7 +21,7 @@ from quotebot.handlers.decision import Decision, foreign
 from quotebot.handlers.quotes import root_key
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
-from quotebot.views import messages, operator_messages
+from quotebot.views import messages, operator_messages, waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,9 +47,8 @@ def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:
     if isinstance(card, Decision):
         return card
     kind, row_id = parse_reference(payload.reference)
-    order = Order(payload.reference, row_id, run.asked.actor, None, run.follow, __version__, run.now, run.now, payload.cycle)
-    move = replay.replay_effect if kind == "effect" else replay.replay_operation
-    result = move(run.ledger, run.tx, order)
+    order = Order(payload.reference, kind, row_id, run.asked.actor, None, run.follow, __version__, run.now, payload.cycle)
+    result = replay.replay(run.ledger, run.tx, order)
     if result.outcome not in (Replay.QUEUED, Replay.SUPERSEDED):
         return operator_actions.came_late(run.asked, payload.reference, result.outcome.value, card)
     dead_letters.decide(run.tx, payload.reference, "retried", run.asked.actor, run.now, None)
@@ -62,9 +61,8 @@ def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
     if isinstance(card, Decision):
         return card
     kind, row_id = parse_reference(payload.reference)
-    word = Word(payload.reference, row_id, run.asked.actor, payload.reason, run.follow, run.now, __version__, payload.cycle)
-    move = actions.discard_effect if kind == "effect" else actions.discard_operation
-    ruling = move(run.ledger, run.tx, word)
+    order = Order(payload.reference, kind, row_id, run.asked.actor, payload.reason, run.follow, __version__, run.now, payload.cycle)
+    ruling = actions.discard(run.ledger, run.tx, order)
     if ruling.verdict is not Verdict.DONE:
         return operator_actions.came_late(run.asked, payload.reference, "no dead letter any more", card)
     dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, payload.reason)
@@ -87,14 +85,13 @@ REASON: Final = "A person cancelled it on the quote's card."
 def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
     """Return what an effect of a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
     quote, effect = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
-    row = effect_row(tx, effect_id)
+    row = row_of(tx, "effect", effect_id)
     if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
         return messages.outline(quote)
     if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
         return operator_messages.unknown_effect(quote_id)
-    found = waiting(effect_facts(tx, row, now))
-    remedy = found.remedy if operator else None
-    return operator_messages.standing(LABELS[effect.effect_class], quote, effect, found.sentence, remedy)
+    sentence, remedy = waits.explain(waiting(effect_facts(tx, row, now)))
+    return operator_messages.standing(LABELS[effect.effect_class], quote, effect, sentence, remedy if operator else None)
 
 
 def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
@@ -111,8 +108,8 @@ def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: s
     label = LABELS[effect.effect_class]
     ruling = retry_effect_now(run.ledger, run.tx, effect.id, actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
     if ruling.verdict is not Verdict.DONE:
-        return operator_actions.too_late(run.asked, quote, effect, label, ruling.detail, root)
-    return operator_actions.tried(run.asked, quote, effect, label, ruling.detail)
+        return operator_actions.too_late(run.asked, quote, effect, label, waits.detail(ruling), root)
+    return operator_actions.tried(run.asked, quote, effect, label, waits.detail(ruling))
 
 
 def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
@@ -122,13 +119,13 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: 
     if effect.cycle == payload.cycle and effect.state == "pending":
         cancel_effect(run.ledger, run.tx, effect.id, actor=run.asked.actor, reason=REASON, now=run.now, follow=run.follow)
         return operator_actions.cancelled(run.asked, quote, effect, label, root)
-    row = effect_row(run.tx, effect.id)
-    assert row is not None  # noqa: S101 -- read in this transaction
-    return operator_actions.too_late(run.asked, quote, effect, label, waiting(effect_facts(run.tx, row, run.now)).sentence, root)
+    row = run.tx.required("effect_by_id", id=effect.id)
+    sentence, _ = waits.explain(waiting(effect_facts(run.tx, row, run.now)))
+    return operator_actions.too_late(run.asked, quote, effect, label, sentence, root)
 
 
 def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:
     """Return an effect that this quote's card shows or showed, or None."""
-    row = effect_row(tx, effect_id)
+    row = row_of(tx, "effect", effect_id)
     found = None if row is None else Effect.of(row)
     return found if found is not None and found.aggregate_id == quote_id and found.effect_class in LABELS else None

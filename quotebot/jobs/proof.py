@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit import chain
 from ledger.audit.anchors import Anchor
-from ledger.audit.findings import Finding
-from ledger.audit.proof import Signer, canonical, seal_bundle
+from ledger.audit.history import Finding
+from ledger.audit.proof import canonical, seal_bundle
 from ledger.keys import sha256
 from ledger.records import Effect
 from quotebot.domain.pricing import engine as pricing_rules
@@ -22,6 +22,8 @@ from quotebot.store.history import BrokenChainError as BrokenChainError  # noqa:
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from ledger.audit.chain import Keyring
     from ledger.database import Tx
@@ -115,7 +117,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
 
 
 async def export(
-    ledger: Ledger, quote_id: str, signer: Signer, *, actor: str, stored_pdf: Callable[[str], bytes | None]
+    ledger: Ledger, quote_id: str, signer: Ed25519PrivateKey, *, actor: str, stored_pdf: Callable[[str], bytes | None]
 ) -> bytes | None:
     """Return the signed bundle of a quote (a zip) and record the export in the quote's chain; None if there is no such quote.
 
@@ -137,7 +139,7 @@ async def export(
     return bundle
 
 
-def assemble(facts: ProofFacts, signer: Signer, now: int, pdf: bytes | None) -> bytes:
+def assemble(facts: ProofFacts, signer: Ed25519PrivateKey, now: int, pdf: bytes | None) -> bytes:
     """Return the bundle; the same facts at the same time give the same bytes."""
     quote_id, version = facts.quote["quote_id"], facts.quote["version"]
     exported_at = f"{datetime.fromtimestamp(now / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from adapters.salesforce.limits import ApiUsage
+    from adapters.salesforce.calls import ApiUsage
     from ledger.database import Health
     from ledger.measures import Measures
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger import keys
-from ledger.audit.chain import EMPTY, Head, Keyring, head_seal
-from ledger.audit.findings import Fault, Finding
-from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, ChainFacts, TableReplay, Words
+from ledger.audit.chain import EMPTY, ChainHead, Keyring, head_seal
+from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, Fault, Finding, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
 from ledger.database import Database, DatabaseError, Row, Tx
 from ledger.jsontext import loads
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit, Entry
     from ledger.clock import Clock
     from ledger.records import Operation
-    from ledger.sqlite.transaction import SqliteTx
+    from ledger.sqlite.connections import SqliteTx
 
 PAGE_ROWS: Final = 500
 NEWEST_EVENTS: Final = 64  # of a chain, read first for the event of a reservation...
@@ -114,7 +113,7 @@ def proven_chain(tx: Tx, aggregate_id: str, keyring: Keyring) -> list[Row]:
     head = tx.one("audit_head_sealed", aggregate_id=aggregate_id)
     if head is None or head["key_id"] not in keyring.keys:
         raise BrokenChainError(f"the end of the chain of {aggregate_id} is missing")
-    end = Head(head["event_id"], head["seq"], head["mac"])
+    end = ChainHead(head["event_id"], head["seq"], head["mac"])
     if head_seal(keyring.keys[head["key_id"]], aggregate_id, end) != head["seal"]:
         raise BrokenChainError(f"the end of the chain of {aggregate_id} was changed")
     events = tx.all("audit_chain", aggregate_id=aggregate_id, limit=end.seq)
@@ -229,7 +228,7 @@ def _read(event_type: str, after: Mapping[str, Any]) -> dict[str, Any] | None:
     return facts
 
 
-def _compare(tx: Tx, facts: ChainFacts) -> Finding | None:
+def _compare(tx: Tx, facts: TableReplay) -> Finding | None:
     last = ""
     while rows := tx.all("quotes_replayed", after=last, limit=PAGE_ROWS):
         for row in rows:
@@ -282,7 +281,7 @@ def _differing_slots(tx: Tx, row: Row, said: Mapping[str, Any]) -> Finding | Non
     return None
 
 
-def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
+def _lost(tx: Tx, facts: TableReplay) -> Finding | None:
     """Return a finding for the first quote that has events but no row."""
     for chain in facts.chains():
         if chain != SYSTEM and tx.one("head_version", quote_id=chain) is None:
@@ -290,7 +289,7 @@ def _lost(tx: Tx, facts: ChainFacts) -> Finding | None:
     return None
 
 
-def _numbers(tx: Tx, facts: ChainFacts) -> Finding | None:
+def _numbers(tx: Tx, facts: TableReplay) -> Finding | None:
     """Compare the last number of every year with the existing quotes and the skipped numbers."""
     skipped: dict[str, int] = (facts.of(SYSTEM) or {}).get("numbers", {})
     unknown = tx.one("history_not_bound") is not None  # a restore by an older build skipped numbers without an audit event

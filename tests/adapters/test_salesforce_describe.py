@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from adapters.salesforce.calls import ApiUsage, read_usage
 from adapters.salesforce.describe import findings, objects_of, read_described
-from adapters.salesforce.limits import ApiUsage, read_usage
 from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
 

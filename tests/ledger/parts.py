@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ledger
 from ledger.audit.chain import Keyring
 from ledger.audit.events import Audit
+from ledger.database import load_statements
 from ledger.ledger import Ledger
 from ledger.records import Effect, EffectIntent, Operation, Outcome, Request, Reservation, Semantics, Trouble
 from ledger.recovery import begin_epoch
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.migrations import Migration
-from ledger.statements import load_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

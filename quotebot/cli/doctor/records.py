@@ -13,12 +13,9 @@ from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
 from ledger.operator.backup import backups_in, ledger_id_of, own_backups
-from ledger.sqlite import integrity
-from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.connections import SqliteTx, damage, open_read_only
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
-from ledger.sqlite.migrations import pending
-from ledger.sqlite.schema_comparison import SchemaChangedError, schema_differences
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
 from quotebot.app.backups import folder_of, keyring_of
 from quotebot.app.installation import LedgerLostError, require_ledger, schema_and_statements
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
@@ -80,7 +77,7 @@ async def whole(site: Site) -> Seen:
     """Let SQLite check every page of the file."""
     if not site.settings.ledger_path.exists():
         return nothing(NO_LEDGER)
-    found = await asyncio.to_thread(integrity.problems, site.settings.ledger_path)
+    found = await asyncio.to_thread(damage, site.settings.ledger_path)
     return bad("; ".join(found[:NAMED])) if found else fine("every page of the file is whole")
 
 

@@ -19,10 +19,10 @@ from ledger.audit import chain
 from ledger.audit.anchors import LOG_NAME, Anchor, read_lines, write_anchor
 from ledger.audit.chain import EVENT_COLUMNS, Keyring
 from ledger.audit.events import Audit
-from ledger.audit.findings import Fault, Finding
+from ledger.audit.history import Fault, Finding
 from ledger.audit.verification import ANCHORS, EVENTS, HEADS, RECOMPUTED_ANCHORS, verify
 from ledger.ledger import Ledger
-from ledger.sqlite.schema_comparison import SchemaChangedError
+from ledger.sqlite.migrations import SchemaChangedError
 from tests.ledger.parts import START_MS, ManualClock, open_database
 
 if TYPE_CHECKING:
@@ -251,11 +251,11 @@ async def test_an_event_put_in_from_outside_is_named(event_id: int, attacker: At
 
 def forged(attacker: Attacker, key: bytes, key_id: str) -> tuple[str, tuple[Any, ...]]:
     """Return the next event of Q-1, signed with the attacker's own key."""
-    head = chain.Head(8, 4, attacker.value("SELECT mac FROM audit_heads WHERE aggregate_id = 'Q-1'"))
+    head = chain.ChainHead(8, 4, attacker.value("SELECT mac FROM audit_heads WHERE aggregate_id = 'Q-1'"))
     fields: dict[str, Any] = dict.fromkeys(EVENT_COLUMNS)
     fields |= {"id": 9, "at": START_MS, "event_type": "quote.moved", "aggregate_id": "Q-1", "seq": 5, "previous_id": head.event_id}
     fields |= {"actor": "mallory", "actor_type": "user", "schema_version": 1, "key_id": key_id}
-    fields["mac"] = chain.event_mac(key, head.mac, fields)
+    fields["mac"] = chain.values_mac(key, head.mac, [fields[name] for name in chain.EVENT_COLUMNS])
     marks = ", ".join("?" * len(COLUMNS))
     return f"INSERT INTO audit_events ({', '.join(COLUMNS)}) VALUES ({marks})", tuple(fields[name] for name in COLUMNS)
 
@@ -269,7 +269,7 @@ async def test_a_forged_event_is_named_whatever_key_it_claims(claimed: str, atta
 
 async def test_a_forged_event_with_a_forged_end_names_the_end(attacker: Attacker) -> None:
     sql, values = forged(attacker, STRANGE, RING.current_id)
-    head = chain.Head(9, 5, values[-1])
+    head = chain.ChainHead(9, 5, values[-1])
     found = await attacker.finding(
         (sql, values),
         (
@@ -342,7 +342,7 @@ async def test_a_deleted_end_of_a_chain_is_named_as_missing(aggregate_id: str, a
 
 
 async def test_an_end_put_back_to_where_the_chain_once_ended_is_named(attacker: Attacker) -> None:
-    once = chain.Head(3, 1, attacker.value("SELECT mac FROM audit_events WHERE id = 3"))
+    once = chain.ChainHead(3, 1, attacker.value("SELECT mac FROM audit_events WHERE id = 3"))
     sealed = chain.head_seal(NEW, "Q-2", once)  # as it may have been in the file earlier
     put_back = ("UPDATE audit_heads SET event_id = ?, seq = ?, mac = ?, seal = ? WHERE aggregate_id = 'Q-2'", (*once, sealed))
     found = await attacker.finding(put_back)
@@ -392,7 +392,9 @@ def put_back(event_id: int, attacker: Attacker) -> tuple[tuple[str, tuple[Any, .
         if not of_chain:
             heads.append(("DELETE FROM audit_heads WHERE aggregate_id = ?", (aggregate_id,)))
             continue
-        head = chain.Head(of_chain[-1], len(of_chain), attacker.value("SELECT mac FROM audit_events WHERE id = ?", of_chain[-1]))
+        head = chain.ChainHead(
+            of_chain[-1], len(of_chain), attacker.value("SELECT mac FROM audit_events WHERE id = ?", of_chain[-1])
+        )
         key = OLD if of_chain[-1] <= len(CHAINS) // 2 else NEW
         sql = "UPDATE audit_heads SET event_id = ?, seq = ?, mac = ?, key_id = ?, seal = ? WHERE aggregate_id = ?"
         heads.append((sql, (*head, chain.key_id(key), chain.head_seal(key, aggregate_id, head), aggregate_id)))

@@ -10,6 +10,7 @@ import pytest
 from ledger import keys
 from ledger.ledger import no_follow_ups
 from ledger.operator.actions import DISCARDED_KEPT_MS, Verdict
+from ledger.operator.replay import last_replay
 from ledger.records import Delivered, Effect, Fail, FollowUps, Uncertain
 from tests.ledger.dead_parts import CRM, MAPPING, SENT, UNKNOWN, bury, bury_command, replay
 from tests.ledger.parts import START_MS, applied, intent, sure
@@ -83,8 +84,9 @@ async def test_only_what_is_dead_can_be_discarded(desk: Desk, letters: DeadLette
     before, events = desk.snapshot(), desk.events()
     said = [await discard(letters, reference) for reference in ("1", "2", "3", "4", "op1", "op2")]
     assert [ruling.verdict for ruling in said] == ["refused", "refused", "refused", "not found", "refused", "not found"]
-    for ruling, state in zip(said, ("in doubt", "delivered", "being sent", "no 4", "done", "no op2"), strict=True):
-        assert state in ruling.detail
+    assert [ruling.code for ruling in said] == [*["not_dead"] * 3, "not_found", "not_dead", "not_found"]
+    states = [ruling.row and ruling.row["state"] for ruling in said]
+    assert states == ["uncertain", "delivered", "in_flight", None, "completed", None]
     assert (desk.snapshot(), desk.events()) == (before, events)
 
 
@@ -93,7 +95,7 @@ async def test_discard_based_on_an_outdated_cycle_is_refused(desk: Desk, letters
     await replay(letters, "1", "first")
     await desk.ledger.settle(await desk.claim(), Fail(MAPPING))
     ruling = await discard(letters, "1", cycle=1)
-    assert (ruling.verdict, "last replayed by first" in ruling.detail) == (Verdict.LOST, True)
+    assert (ruling.verdict, ruling.code, last_replay(sure(ruling.row))[0]) == (Verdict.LOST, "changed", "first")
     assert desk.effect(1).state == "failed"
 
 
@@ -128,9 +130,10 @@ async def test_objection_of_the_product_refuses_a_resolution_and_changes_nothing
         follow=no_follow_ups,
         objection=lambda effect, ref: f"{effect.effect_class} needs its timestamp, not {ref}.",
     )
-    assert (ruling.verdict, ruling.detail) == (
+    assert (ruling.verdict, ruling.code, ruling.objection) == (
         Verdict.REFUSED,
-        "slack.post needs its timestamp, not None. Nothing was changed.",
+        "objection",
+        "slack.post needs its timestamp, not None.",
     )
     assert (desk.snapshot(), desk.events()) == (before, events)
 
@@ -177,8 +180,10 @@ async def test_resolution_is_refused_where_the_state_can_be_determined(delivered
     references = ("1", "2", "3", "op4", "9", "op9")
     said = [await resolve(letters, reference, delivered=bool(delivered)) for reference in references]
     assert [ruling.verdict for ruling in said] == [*["refused"] * 4, "not found", "not found"]
-    for ruling, words in zip(said, ("replay 1", "replay 2", "waiting to be sent", "a dead letter", "no 9", "no op9"), strict=True):
-        assert words in ruling.detail
+    codes = ["repeatable", "repeatable", "not_uncertain", "is_command", "not_found", "not_found"]
+    assert [ruling.code for ruling in said] == codes
+    states = [ruling.row and ruling.row["state"] for ruling in said]
+    assert states == ["failed", "failed", "pending", "failed_terminal", None, None]
     assert (desk.snapshot(), desk.events()) == (before, events)
 
 
@@ -187,7 +192,7 @@ async def test_resolution_during_a_running_check_is_refused(desk: Desk, letters:
     await desk.ledger.settle(await desk.claim(), Uncertain(SENT, 0))
     claimed = await desk.claim()
     ruling = await resolve(letters, "1", delivered=True, ref="17.1")
-    assert (ruling.verdict, "right now" in ruling.detail) == (Verdict.REFUSED, True)
+    assert (ruling.verdict, ruling.code, sure(ruling.row)["state"]) == (Verdict.REFUSED, "not_uncertain", "in_flight")
     assert sure(await desk.ledger.settle(claimed, Delivered("17.1", {}))).state == "delivered"
 
 

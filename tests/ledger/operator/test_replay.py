@@ -150,12 +150,12 @@ async def test_replay_enqueues_its_follow_ups_in_its_own_transaction(desk: Desk,
 async def test_the_standing_of_a_replay_follows_the_row_to_its_end(desk: Desk, letters: DeadLetters) -> None:
     await bury(desk)
     queued = await replay(letters, "1")
-    assert await letters.standing(queued) is None
+    assert (await letters.standings([queued]))[0] is None
     await desk.ledger.settle(await desk.claim(), Fail(MAPPING))
-    assert sure(await letters.standing(queued)).outcome is Replay.FAILED_AGAIN
+    assert sure((await letters.standings([queued]))[0]).outcome is Replay.FAILED_AGAIN
     await replay(letters, "1")
     await desk.ledger.settle(await desk.claim(), Delivered("a01", {}, already_there=True))
-    ended = sure(await letters.standing(queued))
+    ended = sure((await letters.standings([queued]))[0])
     assert (ended.outcome, ended.external_ref) == (Replay.ALREADY_THERE, "a01")
 
 
@@ -180,7 +180,7 @@ async def test_a_dead_command_is_executed_again_under_its_key(desk: Desk, letter
     assert (again.operation_key, again.cycle, again.attempts, again.response) == (operation.operation_key, 2, 0, None)
     await desk.ledger.execute(again, applied(intent("slack.reply", "repeat_once")))
     assert (desk.operation().state, desk.operation().fence) == ("completed", 2)
-    assert sure(await letters.standing(first)).outcome is Replay.REDONE
+    assert sure((await letters.standings([first]))[0]).outcome is Replay.REDONE
     assert (await replay(letters, "op1")).outcome is Replay.ALREADY_THERE
     assert len({row["effect_key"] for row in desk.rows("SELECT effect_key FROM effects")}) == 2, "the apology and the answer"
 
@@ -308,7 +308,7 @@ async def test_a_replay_that_fails_says_why_and_whether_it_can_be_known(
     await bury(desk, intent())
     queued = await replay(letters, "1")
     await desk.ledger.settle(await desk.claim(), Fail(trouble))
-    ended = sure(await letters.standing(queued))
+    ended = sure((await letters.standings([queued]))[0])
     assert (ended.outcome, ended.detail) == (outcome, trouble.error)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.database import DamagedError
-from ledger.sqlite import integrity
+from ledger.sqlite.connections import check_integrity, damage
 from quotebot.jobs.maintenance import Housekeeper, Job
 
 if TYPE_CHECKING:
@@ -34,23 +34,23 @@ async def damaged(desk: Desk, path: Path) -> Path:
 
 
 async def test_a_whole_file_has_no_problems_while_it_is_written(desk: Desk, path: Path) -> None:
-    await asyncio.gather(desk.reserve("r1"), integrity.check(path), desk.reserve("r2"))
-    assert integrity.problems(path) == []
+    await asyncio.gather(desk.reserve("r1"), check_integrity(path), desk.reserve("r2"))
+    assert damage(path) == []
 
 
 async def test_damage_is_named_and_what_to_do_about_it(damaged: Path) -> None:
-    assert integrity.problems(damaged)
+    assert damage(damaged)
     with pytest.raises(DamagedError, match=r"(?s)is damaged: .* the bot ends, .* newest backup"):
-        await integrity.check(damaged)
+        await check_integrity(damaged)
 
 
 def test_a_file_that_is_no_database_is_damaged(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
-    assert integrity.problems(path) == ["file is not a database"]
+    assert damage(path) == ["file is not a database"]
 
 
 async def test_damage_ends_the_housekeeper_which_ends_the_bot(damaged: Path, clock: ManualClock) -> None:
-    keeper = Housekeeper([Job("integrity", 60, lambda: integrity.check(damaged))], clock)
+    keeper = Housekeeper([Job("integrity", 60, lambda: check_integrity(damaged))], clock)
     with pytest.raises(DamagedError):
         await keeper.step()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.harness.rig import bot_process
-from ledger.sqlite.engine import hold_instance_lock
+from ledger.sqlite.locks import hold_instance_lock
 from quotebot.sandbox.world import World
 from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import eventually, read_ledger

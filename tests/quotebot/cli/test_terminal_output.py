@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.failures import AdapterError, Failure
+from adapters.failures import UNPRINTABLE, AdapterError, Failure, vendor_line
 from adapters.salesforce.errors import SalesforceRefusal, Target, refused
-from adapters.vendor_text import UNPRINTABLE, vendor_line
 from quotebot.cli.printable import printable, safe_streams
 from tests.quotebot.cli.conftest import clean_environment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.exposition import generate_latest
 from structlog.testing import capture_logs
 
-from adapters.salesforce.limits import ApiUsage
+from adapters.salesforce.calls import ApiUsage
 from quotebot.app.clients import AllowanceWatch
 from quotebot.observability.metrics import Metrics
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.audit.anchors import write_anchor
-from ledger.audit.proof import KEY_NAME, MANIFEST, SIGNATURE, Signer, canonical, load_signer, seal_bundle
+from ledger.audit.proof import KEY_NAME, MANIFEST, SIGNATURE, canonical, load_signer, public_pem, seal_bundle
 from ledger.audit.verification import verify
 from ledger.database import DatabaseError
 from quotebot.commands.lifecycle import CloneQuote
@@ -93,7 +93,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
         assert bundle is not None
         return bundle
 
-    return asyncio.run(make()), load_signer(folder).public_pem
+    return asyncio.run(make()), public_pem(load_signer(folder))
 
 
 def members(bundle: bytes) -> dict[str, bytes]:
@@ -150,7 +150,7 @@ async def test_the_bundle_of_a_clone_whose_card_has_moved_is_accepted(bench: Ben
     rows = json.loads(members(bundle)["rows.json"])
     assert (len(rows["inherited_makers"]), len(rows["quote_places"])) == (1, 1)
     (tmp_path / "bundle.zip").write_bytes(bundle)
-    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", load_signer(tmp_path).public_pem)["quote_id"] == clone
+    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", public_pem(load_signer(tmp_path)))["quote_id"] == clone
 
 
 def test_the_script_says_refused_and_wrong_usage_by_its_exit_status(made: tuple[bytes, bytes], tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def test_a_bundle_without_a_stored_pdf_still_names_its_hash(bench: Bench, 
     assert "quote.pdf" not in members(bundle)
     assert json.loads(members(bundle)["quote.json"])["pdf_sha256"] == PDF_SHA256
     (tmp_path / "bundle.zip").write_bytes(bundle)
-    SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", load_signer(tmp_path).public_pem)
+    SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", public_pem(load_signer(tmp_path)))
 
 
 async def test_an_export_is_audited_in_the_quotes_own_chain(bench: Bench, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_what_was_tampered_with_is_never_signed(tampering: str, bench: Ben
 
 
 def test_equal_content_gives_equal_bytes(made: tuple[bytes, bytes]) -> None:
-    signer = Signer(Ed25519PrivateKey.generate())
+    signer = Ed25519PrivateKey.generate()
     content = {name: body for name, body in members(made[0]).items() if name not in (MANIFEST, SIGNATURE)}
     assert seal_bundle(signer, {"a": 1}, content) == seal_bundle(signer, {"a": 1}, dict(reversed(content.items())))
 
@@ -282,8 +282,8 @@ def test_what_is_no_zip_is_refused(bundle: bytes, made: tuple[bytes, bytes], tmp
 
 def test_a_foreign_public_key_is_refused(made: tuple[bytes, bytes], tmp_path: Path) -> None:
     bundle, _ = made
-    stranger = Signer(Ed25519PrivateKey.generate())
-    assert "not by this public key" in refusal(bundle, stranger.public_pem, tmp_path)
+    stranger = Ed25519PrivateKey.generate()
+    assert "not by this public key" in refusal(bundle, public_pem(stranger), tmp_path)
     assert "no PEM file" in refusal(bundle, b"ssh-ed25519 AAAA", tmp_path)
 
 
@@ -297,8 +297,8 @@ def resealed(bundle: bytes, **changes: Any) -> tuple[bytes, bytes]:
         value = json.loads(content[file])
         content[file] = canonical(change(value))
     files_only = {name: body for name, body in content.items() if name not in (MANIFEST, SIGNATURE, "public_key.pem")}
-    signer = Signer(Ed25519PrivateKey.generate())
-    return seal_bundle(signer, about, files_only), signer.public_pem
+    signer = Ed25519PrivateKey.generate()
+    return seal_bundle(signer, about, files_only), public_pem(signer)
 
 
 def edited_row(table: str, **changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -423,9 +423,9 @@ def test_any_json_in_a_signed_bundle_is_refused_and_never_a_crash(
 def test_deeply_nested_json_in_a_signed_bundle_is_refused(made: tuple[bytes, bytes], tmp_path: Path) -> None:
     content = members(made[0]) | {"chain.json": b"[" * 200_000}
     about = {name: value for name, value in json.loads(content[MANIFEST]).items() if name != "files"}
-    signer = Signer(Ed25519PrivateKey.generate())
+    signer = Ed25519PrivateKey.generate()
     sealed = seal_bundle(signer, about, {n: b for n, b in content.items() if n not in (MANIFEST, SIGNATURE, "public_key.pem")})
-    assert "RecursionError" in refusal(sealed, signer.public_pem, tmp_path)
+    assert "RecursionError" in refusal(sealed, public_pem(signer), tmp_path)
 
 
 async def test_the_bundle_of_a_clone_is_genuine(bench: Bench, tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ async def test_the_bundle_of_a_clone_is_genuine(bench: Bench, tmp_path: Path) ->
     assert bundle is not None
     assert json.loads(members(bundle)["rows.json"])["inherited_makers"] != []
     (tmp_path / "bundle.zip").write_bytes(bundle)
-    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", load_signer(tmp_path).public_pem)["quote_id"] == "Q-2026-0002"
+    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", public_pem(load_signer(tmp_path)))["quote_id"] == "Q-2026-0002"
 
 
 def test_a_large_bundle_is_refused_before_it_is_unpacked(made: tuple[bytes, bytes], tmp_path: Path) -> None:
@@ -462,20 +462,20 @@ def test_a_large_bundle_is_refused_before_it_is_unpacked(made: tuple[bytes, byte
 def test_nothing_but_the_manifest_is_read_of_a_bundle_with_a_foreign_signature(made: tuple[bytes, bytes], tmp_path: Path) -> None:
     bundle, _ = made
     content = {**members(bundle), "chain.json": b"no JSON"}
-    stranger = Signer(Ed25519PrivateKey.generate())
-    assert "not by this public key" in refusal(packed(content), stranger.public_pem, tmp_path)
+    stranger = Ed25519PrivateKey.generate()
+    assert "not by this public key" in refusal(packed(content), public_pem(stranger), tmp_path)
 
 
 def test_a_bundle_of_the_first_format_is_held_against_the_words_of_its_events(made: tuple[bytes, bytes], tmp_path: Path) -> None:
     content = {name: body for name, body in members(made[0]).items() if name not in (MANIFEST, SIGNATURE, "rows.json")}
     about = {name: value for name, value in json.loads(members(made[0])[MANIFEST]).items() if name != "files"}
-    signer = Signer(Ed25519PrivateKey.generate())
+    signer = Ed25519PrivateKey.generate()
     old = {name: body for name, body in content.items() if name != "public_key.pem"}
     (tmp_path / "old.zip").write_bytes(seal_bundle(signer, {**about, "format": "quotebot/proof/1"}, old))
-    SCRIPT_MODULE.verify_bundle(tmp_path / "old.zip", signer.public_pem)
+    SCRIPT_MODULE.verify_bundle(tmp_path / "old.zip", public_pem(signer))
     forged = {**old, "quote.json": old["quote.json"].replace(b'"state":"approved"', b'"state":"rejected"')}
     sealed = seal_bundle(signer, {**about, "format": "quotebot/proof/1"}, forged)
-    assert f"quote.json: state of {QUOTE} is 'rejected'; the events say 'approved'" in refusal(sealed, signer.public_pem, tmp_path)
+    assert f"quote.json: state of {QUOTE} is 'rejected'; the events say 'approved'" in refusal(sealed, public_pem(signer), tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------------------- Ed25519
@@ -524,7 +524,7 @@ def test_a_signature_with_a_scalar_beyond_the_order_is_refused() -> None:
 
 def test_the_signing_key_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
     first, second = load_signer(tmp_path), load_signer(tmp_path)
-    assert first.public_pem == second.public_pem
+    assert public_pem(first) == public_pem(second)
     assert (tmp_path / KEY_NAME).stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == [KEY_NAME]
 

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.database import load_statements
 from ledger.records import Operation
 from ledger.retention import close_aggregate, purge
-from ledger.statements import load_statements
 from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
 from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState

@@ -20,8 +20,7 @@ from ledger.jsontext import loads
 from ledger.keys import operation_key
 from ledger.operator.backup import Backup
 from ledger.operator.manifests import BackupError
-from ledger.sqlite.connections import open_read_only
-from ledger.sqlite.transaction import SqliteTx
+from ledger.sqlite.connections import SqliteTx, open_read_only
 from quotebot.app.backups import make_backup, prove_backup
 from quotebot.app.installation import schema_and_statements
 from quotebot.cli.doctor import records
@@ -36,7 +35,7 @@ from tests.quotebot.views.quote_examples import MORNING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ledger.audit.findings import Finding
+    from ledger.audit.history import Finding
 
 BOUND: Final = sorted(name for name, table in TABLES.items() if table.bound)
 CELLS: Final = [

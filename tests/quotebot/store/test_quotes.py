@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.statements import load_statements
+from ledger.database import load_statements
 from quotebot.domain.quotes.lifecycle import IllegalTransitionError
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.store import quotes as store
