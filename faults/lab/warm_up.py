@@ -17,7 +17,7 @@ from faults.lab.bot import Conditions, LabBot
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.setting import lab_settings, ram
 from faults.lab.steps import newest
-from faults.lab.traps import OpenTrap
+from faults.lab.traps import Trap
 from quotebot.sandbox.chance import Tokens
 from quotebot.sandbox.slack.line import Ack
 from quotebot.sandbox.world import World
@@ -57,7 +57,7 @@ async def _deal(clock: LabClock, folder: Path) -> None:
     line = _Line()
     world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(1), line=line).unserved()
     chance = random.Random(1)  # noqa: S311 -- to repeat a run
-    line.bot = LabBot(lab_settings(folder), Conditions(clock, world, OpenTrap(), chance.uniform, lambda: 0.03))
+    line.bot = LabBot(lab_settings(folder), Conditions(clock, world, Trap(), chance.uniform, lambda: 0.03))
     await line.bot.start()
     await world.gestures.slash("U0REP", "C0DEALS", "/quote", "new for Acme: 150 pro, 150 sso, 1 support; discount 15%")
     await line.bot.settled(60)

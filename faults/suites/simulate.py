@@ -70,7 +70,7 @@ def live(seed: int, days: int, folder: Path, commands: Sequence[int] = COMMANDS)
     except Exception:  # noqa: BLE001 -- a violation like any other
         lived.violations.append(f"day {lived.days + 1}: {traceback.format_exc()}")
     lived.trace, lived.story = office.trace_hash(), office.story
-    lived.counts.update(asdict(office.counts))
+    lived.counts.update(office.counts)
     with contextlib.suppress(RuntimeError):
         for task in asyncio.all_tasks(loop):
             task.cancel()
