@@ -11,6 +11,7 @@ import hashlib
 import json
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
@@ -78,16 +79,10 @@ class LabBot:
         self._wire = Wire(conditions.far_end, conditions.trap, conditions.latency)
         self._stack = contextlib.AsyncExitStack()
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in creation order
-        self._envelopes: Envelopes | None = None
-        self._core: Core | None = None
+        self._envelopes: Envelopes  # of a started bot, as its core
+        self.core: Core
         self._database: InlineDatabase | None = None
         self.alive = True
-
-    @property
-    def core(self) -> Core:
-        """The core of a started bot."""
-        assert self._core is not None  # noqa: S101 -- it was started
-        return self._core
 
     async def start(self) -> None:
         """Recover and start the workers, as run_bot does."""
@@ -138,12 +133,12 @@ class LabBot:
             outside=self._outside,
             poll_seconds=POLL_SECONDS,
         )
-        self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
-        identity = await identify(self._core.outside.adapters.slack)
-        self._core.guard.compare(self._core.outside.adapters.slack.time_ms)
-        surface = surface_of(front_of(self._core), self._settings, identity)
+        self.core = await start_core(self._stack, self._settings, ports, asyncio.Event())
+        identity = await identify(self.core.outside.adapters.slack)
+        self.core.guard.compare(self.core.outside.adapters.slack.time_ms)
+        surface = surface_of(front_of(self.core), self._settings, identity)
         with mock.patch.object(async_listener, "get_arg_names_of_callable", _names):
-            app = bolt_app(self._core.outside.client, identity, surface)
+            app = bolt_app(self.core.outside.client, identity, surface)
         self._envelopes = Envelopes(app, self._ack)
 
     async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:
@@ -180,9 +175,11 @@ class LabBot:
         return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce, model=model))
 
     async def _deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
-        assert self._envelopes is not None  # noqa: S101 -- it was started
-        envelope = json.loads(text)
-        return await self._envelopes.answer(_Client(answered), SocketModeRequest.from_dict(envelope))  # type: ignore[arg-type] # it is an envelope
+        async def send(response: Any) -> None:
+            answered(response.to_dict().get("payload") or {})
+
+        client: Any = SimpleNamespace(send_socket_mode_response=send)  # in place of the socket's client
+        return await self._envelopes.answer(client, SocketModeRequest.from_dict(json.loads(text)))  # type: ignore[arg-type] # it is an envelope
 
     async def _ack(self, envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
         del envelope_id
@@ -210,16 +207,6 @@ def _names(listener: Callable[..., Any]) -> list[str]:
     return list(_NAMES[code])
 
 
-class _Client:
-    """Receiver of the acknowledgement, in place of the socket's client."""
-
-    def __init__(self, answered: Callable[[dict[str, Any]], None]) -> None:
-        self._answered = answered
-
-    async def send_socket_mode_response(self, response: Any) -> None:
-        self._answered(response.to_dict().get("payload") or {})
-
-
 class _Renderer:
     """The PDF renderer without its child process. Rendering is pure: the same document gives the same bytes."""
 
@@ -242,8 +229,7 @@ class _ModelTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request to the stand-in."""
-        body = await request.aread()
-        received = Received(request.method, str(request.url), dict(request.headers), body)
+        received = Received(request.method, str(request.url), dict(request.headers), await request.aread())
         try:
             answer = await self._wire.carry("out:llm:chat.completions", received)
         except UnreachableError:

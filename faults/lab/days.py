@@ -77,8 +77,7 @@ class Office:
         self.settings = settings
         self.clock = clock
         self.chance = random.Random(seed)  # noqa: S311 -- to repeat a run
-        tokens = Tokens.seeded(seed)
-        self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=tokens, line=self).unserved()
+        self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
         self.bot: LabBot | None = None
         self.history: list[ClientRecord] = []
         self.requests: list[str] = []
@@ -140,8 +139,7 @@ class Office:
             (self.chance.uniform(0, WORKING_SECONDS), self._somebody()) for _ in range(commands)
         ]
         for what, most in ((self._faults, 6), (self.crash, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
-            times = self.chance.randint(0, most)
-            plan += [(self.chance.uniform(0, WORKING_SECONDS), what()) for _ in range(times)]
+            plan += [(self.chance.uniform(0, WORKING_SECONDS), what()) for _ in range(self.chance.randint(0, most))]
         await asyncio.gather(*(self._at(moment, work) for moment, work in sorted(plan, key=lambda entry: entry[0])))
         await self.rest()
         await asyncio.sleep(24 * HOUR - WORKING_SECONDS)
@@ -236,8 +234,7 @@ class Office:
         user = self.chance.choice(REPS)
         self._asked.append(text)
         self.tell(f"{user} types {text!r}")
-        answer = await self.world.gestures.slash(user, CHANNEL, "/quote", text)
-        return str(answer["request_id"])
+        return str((await self.world.gestures.slash(user, CHANNEL, "/quote", text))["request_id"])
 
     async def _stale(self) -> str | None:
         """Click a button that an update has removed, or that this person may not use."""

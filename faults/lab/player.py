@@ -84,7 +84,10 @@ def play(
         if cut_short:
             break
     measured = cell.unmeasured()
-    if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
+    # A window without a name ("?") counts as passed.
+    if window is not None and window.deed != "kill":
+        died = window.point == "?" or measured[window.index : window.index + 1] == [window.point]
+    if window is not None and not died:
         raise AssertionError("this window was not passed: the run was not the golden run")
     return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, measured)}
 
@@ -152,12 +155,20 @@ def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -
     shutil.copytree(cell.settings.data_dir, folder / "ledger")
     cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
     cell.in_place = in_place
-    if not _begins_without(steps):
+    if not isinstance(steps[0], Starts | Operates):
         cell.start()
 
 
 def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -> dict[str, Any]:
-    _deliver_all_again(cell, steps)
+    """Deliver every request again, stop the bot and return the outcome."""
+    if cell.life is None:
+        cell.in_place = True
+        cell.start()
+    for step in steps:
+        if isinstance(step, Gesture) and step.request_id is not None:
+            step.again(cell)
+    cell.settle()
+    cell.stop()
     return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
 
 
@@ -173,15 +184,6 @@ def _done(cell: Cell, step: Step) -> bool:
             raise
         return False
     return True
-
-
-def _passed(window: Window, passages: Sequence[str]) -> bool:
-    """Tell whether the fault was injected at its named point. A window without a name ("?") counts as passed."""
-    return window.point == "?" or passages[window.index : window.index + 1] == [window.point]
-
-
-def _begins_without(steps: Sequence[Step]) -> bool:
-    return isinstance(steps[0], Starts | Operates)
 
 
 def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False) -> list[str]:
@@ -215,14 +217,3 @@ def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False)
         cell.broken += broken_now(cell)  # before redeliveries, which would repair the loss of an acknowledged command
         step.again(cell)
     return passed
-
-
-def _deliver_all_again(cell: Cell, steps: Sequence[Step]) -> None:
-    if cell.life is None:
-        cell.in_place = True
-        cell.start()
-    for step in steps:
-        if isinstance(step, Gesture) and step.request_id is not None:
-            step.again(cell)
-    cell.settle()
-    cell.stop()

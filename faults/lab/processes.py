@@ -1,4 +1,7 @@
-"""The processes of a cell: forks that can be killed at any passage, and reach the World over a pipe, one request at a time."""
+"""Forks: the processes of a cell, which can be killed at any passage and reach the World over a pipe, and parallel work.
+
+All of them end at once when this process is stopped.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import random
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from typing import TYPE_CHECKING, Any, Final
+from multiprocessing import Pipe, get_context
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from faults.lab.bot import Conditions, LabBot, remember_tasks
 from faults.lab.loop import VirtualLoop
@@ -22,7 +25,7 @@ from faults.lab.traps import Switch
 from quotebot.sandbox.wire import Answer, Cut, Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll finds is late
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 LATENCIES: Final = (0.020, 0.060)
+INTERRUPTED: Final = 130
+Asked = TypeVar("Asked")
+Done = TypeVar("Done")
 
 Pipe_ = multiprocessing.connection.Connection
 
@@ -89,6 +95,32 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
     if end == "failed":
         raise BrokenError(result)
     return result
+
+
+def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) -> Generator[Done]:
+    """Yield each result as its work ends; with `at_once` 1, in this process and in order."""
+    if at_once == 1:
+        yield from map(work, asked)
+        return
+    with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends the running forks
+        yield from pool.imap_unordered(work, asked)
+        pool.close()  # the forks end by themselves: a SIGTERM just before a fork waits for work would be missed
+        pool.join()
+
+
+@contextmanager
+def no_traceback_of_ctrl_c() -> Iterator[None]:
+    """Exit with status 130 on Ctrl-C, as a shell does, without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(INTERRUPTED))  # with SIGTERM, and it removes its files in memory
+    end_with_parent()
 
 
 def conditions(clock: LabClock, far_end: FarEnd, trap: Trap) -> Conditions:

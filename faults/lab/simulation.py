@@ -54,10 +54,9 @@ class Cell:
         self.in_place = False  # whether the next bots and operators run in this process
         self.was_stopped = True  # rather than crashed: it need not be started again
         self.passages: list[str] = []  # of the measured processes that ended in order
-        self.looks = True  # whether to hash, at each passage, what a crash would leave there
         self.states: list[bytes] = []  # the hash of what a crash at each passage would leave, while no fault is planned
         self.looks_on: Callable[[int], None] | None = None  # called with the number of each passage, instead of a hash
-        self._remains = FolderHash()
+        self._known: dict[str, tuple[bytes, bytes]] = {}  # by path: each file's last content and its hash
         self.in_company = False  # whether a person in the World waits for the bot: a twin cannot copy the wait
         self._plan: tuple[int | None, Deed] | None = None
         self._switch = Switch(self._look, self._die)  # of the bot in this process
@@ -74,8 +73,7 @@ class Cell:
         """Return a cell in the same state that shares only the settings with this one. It has no bot."""
         clock = self.clock.twin()
         twin = Cell(self.settings, clock, seed=0)
-        kept = {id(self): twin, id(self.clock): clock, id(self._loop): twin._loop}
-        twin.world = copy.deepcopy(self.world, kept)
+        twin.world = copy.deepcopy(self.world, {id(self): twin, id(self.clock): clock, id(self._loop): twin._loop})
         twin.history = list(self.history)
         twin.was_stopped = self.was_stopped
         return twin
@@ -205,8 +203,7 @@ class Cell:
         if self.looks_on is not None:
             self.looks_on(len(self.passages) + len(self._switch.passages))
             return
-        forked = isinstance(self.life, Life)
-        if self.looks and (forked or self._plan == (None, "kill")):
+        if isinstance(self.life, Life) or self._plan == (None, "kill"):
             self._left = self._what_a_death_would_leave()
             self.states.append(self._left)
 
@@ -329,39 +326,26 @@ class Cell:
     def _what_a_death_would_leave(self) -> bytes:
         """Hash all that survives a SIGKILL: the files, and the records of the external services."""
         seen = repr((len(self.world.witness.since()), len(self.history), self._acks))
-        return self._remains.sum_of(self.settings.data_dir, seen.encode())
-
-    def _reap(self) -> None:
-        assert isinstance(self.life, Life)  # noqa: S101 -- a process was running
-        self.life.pipe.close()
-        os.waitpid(self.life.pid, 0)
-        self.life = None
-
-
-class FolderHash:
-    """Hash of a folder, computed repeatedly.
-
-    Most files are unchanged since the last passage: comparing is faster than hashing.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[bytes, bytes]] = {}  # by path: each file's last content and its hash
-
-    def sum_of(self, folder: Path, besides: bytes) -> bytes:
-        """Hash the names and contents of all files under a folder, together with `besides`, the rest of the state."""
-        left = hashlib.sha256(besides)  # processors have an instruction for this one
-        for name, path in _files(str(folder)):
+        left = hashlib.sha256(seen.encode())  # processors have an instruction for this one
+        for name, path in _files(str(self.settings.data_dir)):
             if not name.endswith("-shm"):  # SQLite rebuilds the WAL index
                 left.update(hashlib.sha256(name.encode()).digest() + self._sum_of_file(path))
         return left.digest()
 
     def _sum_of_file(self, path: str) -> bytes:
+        """Hash a file. Most are unchanged since the last passage: comparing is faster than hashing."""
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 -- tens of thousands of times
             content = file.read()
         known = self._known.get(path)
         if known is None or known[0] != content:
             known = self._known[path] = (content, hashlib.sha256(content).digest())
         return known[1]
+
+    def _reap(self) -> None:
+        assert isinstance(self.life, Life)  # noqa: S101 -- a process was running
+        self.life.pipe.close()
+        os.waitpid(self.life.pid, 0)
+        self.life = None
 
 
 def _files(folder: str) -> list[tuple[str, str]]:

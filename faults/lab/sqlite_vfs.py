@@ -20,6 +20,7 @@ import sys
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -345,8 +346,8 @@ class WatchedFolder:
             "write": (Call.WRITE, self._write),
             "truncate": (Call.TRUNCATE, self._truncate),
             "sync": (Call.SYNC, self._sync),
-            "read": (Call.READ, self._read),
-            "lock": (Call.LOCK, self._lock),
+            "read": (Call.READ, partial(self._pass, Call.READ)),
+            "lock": (Call.LOCK, partial(self._pass, Call.LOCK)),
             "shm_lock": (Call.LOCK, self._shm_lock),
         }
         ours = _Methods.from_buffer_copy(real)
@@ -367,9 +368,9 @@ class WatchedFolder:
     def _close(self, address: int) -> int:
         return int(self._open_files.pop(address).real["close"](address))
 
-    def _read(self, address: int, buffer: int, size: int, offset: int) -> int:
+    def _pass(self, call: Call, address: int, *arguments: int) -> int:
         file = self._open_files[address]
-        return self._refused(Call.READ, file.name) or int(file.real["read"](address, buffer, size, offset))
+        return self._refused(call, file.name) or int(file.real[call](address, *arguments))
 
     def _write(self, address: int, buffer: int, size: int, offset: int) -> int:
         file = self._open_files[address]
@@ -384,25 +385,20 @@ class WatchedFolder:
         return refused or code
 
     def _truncate(self, address: int, size: int) -> int:
-        file = self._open_files[address]
-        code = self._refused(Call.TRUNCATE, file.name) or int(file.real["truncate"](address, size))
+        code = self._pass(Call.TRUNCATE, address, size)
         if code == OK:
-            self._tell(Truncated(file.name, size))
+            self._tell(Truncated(self._open_files[address].name, size))
         return code
 
     def _sync(self, address: int, flags: int) -> int:
         file = self._open_files[address]
-        code = self._refused(Call.SYNC, file.name) or int(file.real["sync"](address, flags))
+        code = self._pass(Call.SYNC, address, flags)
         if code == OK:
             names_folder, file.names_folder = file.names_folder, False
             self._tell(Synced(file.name, names_folder))
         else:
             self._tell(SyncFailed(file.name))
         return code
-
-    def _lock(self, address: int, level: int) -> int:
-        file = self._open_files[address]
-        return self._refused(Call.LOCK, file.name) or int(file.real["lock"](address, level))
 
     def _shm_lock(self, address: int, slot: int, slots: int, flags: int) -> int:
         file = self._open_files[address]

@@ -171,8 +171,7 @@ class _SalesforceAdapter(BaseAdapter):
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         del args, kwargs
         body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
-        received = Received(str(request.method), str(request.url), dict(request.headers), body)
-        answer = self._wire.exchange_now(received)
+        answer = self._wire.exchange_now(Received(str(request.method), str(request.url), dict(request.headers), body))
         response = requests.Response()
         response.status_code = answer.status
         response.headers.update(answer.headers)

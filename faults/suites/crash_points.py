@@ -20,16 +20,16 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
 from faults.lab.player import Left, Window, left_at, play, play_on, prepared, wrongs
-from faults.lab.processes import BrokenError, in_a_fork
+from faults.lab.processes import BrokenError, beside, in_a_fork, no_traceback_of_ctrl_c
 from faults.lab.setting import ram, silence
 from faults.lab.warm_up import warm_up
 from faults.report.reports import Report, keep, keep_as, kept_as
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 RECOVERIES_PER_STORY: Final = 2  # crashes during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # of which these are drawn: a start and its first steps. Nightly runs try the whole recovery
+DISTINCT: Final = "distinct windows"
+SECOND: Final = "deaths during recovery"
+UNTOLD: Final = "answers to one person let go of after two deaths"  # its process crashed twice while sending an ephemeral reply
+POISONED: Final = "given up after three deaths"
 TOGETHER: Final = 32  # crash points that are played in one fork, each from a twin of the cell
 
 Came = dict[str, Any] | str  # the outcome of a play, or the traceback of an error
@@ -50,16 +54,12 @@ Ends = list[tuple[Window, Came]]
 
 @dataclass(slots=True)
 class Tried:
-    """Results of one scenario."""
+    """Results of one scenario; `counts` as in its report."""
 
     story: str
-    passages: int
+    counts: Counter[str]
     reached: set[str]
-    windows: int = 0
-    recoveries: int = 0
-    untold: int = 0  # plays in which an ephemeral reply was given up: its process crashed twice while sending it
-    poisoned: int = 0  # plays in which a row was claimed at three crashes and given up
-    violations: list[str] = field(default_factory=list)
+    violations: list[str]
 
 
 def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool) -> list[Window]:
@@ -97,8 +97,9 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
     with prepared(story, folder) as cell:
         golden = in_a_fork(lambda: play(cell.twin(), story, folder / "golden", None))
         passages = golden["passages"]
-        tried = Tried(story.name, len(passages), set(golden["reached"]))
-        tried.violations += [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
+        counts = Counter({f"windows of {story.name}": len(passages), DISTINCT: 0, SECOND: 0})
+        violations = [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
+        tried = Tried(story.name, counts, set(golden["reached"]), violations)
         if asked.points is not None:
             leave_points(asked.points, story.name, golden)
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
@@ -182,14 +183,12 @@ def _came_of(
 
 
 def _note(tried: Tried, golden: dict[str, Any], window: Window, end: Came) -> None:
-    tried.windows += window.second is None
-    tried.recoveries += window.second is not None
+    tried.counts[DISTINCT if window.second is None else SECOND] += 1
     if isinstance(end, str):
         wrong = [end]
     else:
         wrong = wrongs(golden, end)
-        tried.untold += bool(end["untold"])
-        tried.poisoned += end["poisoned"]
+        tried.counts.update([UNTOLD] * bool(end["untold"]) + [POISONED] * end["poisoned"])
         tried.reached |= set(end["reached"])
     again = f"python -m faults.suites.crash_points --only {tried.story!r} --window {window.index} --deed {window.deed}"
     again += "" if window.second is None else f" --second {window.second}"
@@ -209,20 +208,12 @@ def reported(tried: Tried, seconds: float, seed: int) -> Report:
     """Print the results of a scenario, and return its report."""
     for sentence in tried.violations:
         print(sentence)
+    counts = tried.counts
     print(
-        f"{tried.story}: {tried.passages} windows, {tried.windows} distinct, {tried.recoveries} in recovery, "
+        f"{tried.story}: {counts[f'windows of {tried.story}']} windows, {counts[DISTINCT]} distinct, {counts[SECOND]} in recovery, "
         f"{len(tried.violations)} violations ({seconds:.1f} s)"
     )
-    counts = {
-        f"windows of {tried.story}": tried.passages,
-        "distinct windows": tried.windows,
-        "deaths during recovery": tried.recoveries,
-    }
-    if tried.untold:
-        counts["answers to one person let go of after two deaths"] = tried.untold
-    if tried.poisoned:
-        counts["given up after three deaths"] = tried.poisoned
-    return Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
+    return Report("windows", dict(counts), tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
 
 
 def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
@@ -250,7 +241,7 @@ def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, l
 
 def _golden(story: Story) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
-        cell.looks = False
+        cell.looks_on = lambda _number: None
         golden = play(cell, story, Path(folder) / "golden", None)
         cell.end()
     return golden

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
 from faults.lab.setting import ram
 from faults.lab.sqlite_vfs import (
     BUSY,
@@ -264,8 +264,7 @@ class Bench:
                 return
             self._started.add(met)
             self.counts["production starts"] += 1
-            folder = self._copy("again", image)
-            found = run_to_end(wrongs(folder, self._audit, diary.facts, finish=True))
+            found = run_to_end(wrongs(self._copy("again", image), self._audit, diary.facts, finish=True))
         except (DatabaseError, sqlite3.Error, TimeoutError) as error:
             found = [f"the next start failed: {type(error).__name__}: {error}"]
         for what in found:

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
 from faults.lab.setting import ram
 from faults.report.reports import Report, finish, keep_in, merged, read_all
 from faults.suites.model_machine import LedgerMachine, RunCounts, Template

@@ -102,8 +102,7 @@ def _hunt_all(chosen: Sequence[Bug], *, story: bool) -> Report:
             print(f"{bug.name}: {words}, {time.monotonic() - started:.1f} s", flush=True)
             if story and found is not None:
                 print(f"    {found.says[:WORDS]}")
-    planted = sum(bug in BUGS for bug in chosen)
-    counts = {"caught": len(caught), "planted": planted, "harmless": harmless}
+    counts = {"caught": len(caught), "planted": sum(bug in BUGS for bug in chosen), "harmless": harmless}
     return Report(SUITE, counts, tuple(violations), tuple(sorted(caught)), seconds=time.monotonic() - began)
 
 

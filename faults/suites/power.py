@@ -35,7 +35,7 @@ from unittest import mock
 import structlog
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
 from faults.lab.setting import ram
 from faults.lab.sqlite_vfs import Unobservable, WatchedFolder
 from faults.report.reports import Report, finish, keep_in, merged, read_all
@@ -83,19 +83,11 @@ BUDGETS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The events on the files of one run, and the answers that its callers got."""
+def record(seed: int, processes: Sequence[int], synchronous: str) -> tuple[list[Event], list[Fact], Audit]:
+    """Run one process after another on a fresh ledger; return the events on its files and the answers of its callers.
 
-    seed: int
-    events: Sequence[Event]
-    facts: Sequence[Fact]
-    audit: Audit
-    synchronous: str = "full"
-
-
-def record(seed: int, processes: Sequence[int] = PROCESSES, *, synchronous: str = "full") -> Recording:
-    """Run one process after another on a fresh ledger and record the events on its files. Raises Unobservable."""
+    Raises Unobservable.
+    """
     events: list[Event] = []
     diary = Diary(lambda: len(events))
     clock = TickingClock()
@@ -109,14 +101,21 @@ def record(seed: int, processes: Sequence[int] = PROCESSES, *, synchronous: str 
                 run_to_end(live(Path(folder), clock, audit, diary, rng, partial(Work.day, rounds=rounds)))
     if diary.ended_by is not None:
         raise DatabaseError(diary.ended_by)
-    return Recording(seed, events, diary.facts, audit, synchronous)
+    return events, diary.facts, audit
 
 
 class Autopsy:
-    """Cuts the power after every event of a recording and checks what is left. `keep` takes the folders of violations."""
+    """Cuts the power after every event of a recording and checks what is left. `keep_folder` takes the folders of violations.
 
-    def __init__(self, recording: Recording, budget: Budget, folder: Path, keep_folder: Path | None = None) -> None:
-        self._recording = recording
+    Making one records the workload.
+    """
+
+    def __init__(
+        self, seed: int, budget: Budget, folder: Path, processes: Sequence[int], synchronous: str, keep_folder: Path | None
+    ) -> None:
+        self._seed = seed
+        self._synchronous = synchronous
+        self._events, self.facts, self._audit = record(seed, processes, synchronous)
         self._budget = budget
         self._reader = Reader(folder / "read")
         self._start = folder / "start"
@@ -125,8 +124,8 @@ class Autopsy:
         self._known: dict[int, bytes] = {}  # the content of an image, by the image's hash
         self._held: dict[bytes, int] = {}  # the last event after which the ledger had this content
         self._started: set[tuple[int, bytes]] = set()  # contents that production has started on, per half of the events
-        self._answered = sorted(fact.seen for fact in recording.facts if fact.told == "recorded")
-        self._chance = random.Random(recording.seed)  # noqa: S311 -- replayable
+        self._answered = sorted(fact.seen for fact in self.facts if fact.told == "recorded")
+        self._chance = random.Random(seed)  # noqa: S311 -- replayable
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
 
@@ -136,19 +135,19 @@ class Autopsy:
         `part` (which, of how many) divides the events among runs.
         """
         disk = Disk()
-        for number in range(len(self._recording.events) + 1):
+        for number in range(len(self._events) + 1):
             if number:
-                disk.take(self._recording.events[number - 1])
+                disk.take(self._events[number - 1])
             self._held[self._content(disk.now())] = number  # what the next process finds after a crash without a power cut
             if (only is not None and number > only[0]) or len(self.violations) >= WRONG_ENOUGH:
                 break
             if number % part[1] == part[0] if only is None else number == only[0]:
-                for label, image in disk.after_a_cut(f"{self._recording.seed}/{number}", self._budget.torn):
+                for label, image in disk.after_a_cut(f"{self._seed}/{number}", self._budget.torn):
                     if only is None or only[1] in ("", label):
                         self._cut(number, label, image)
         self.counts |= Counter(
             {
-                "events": len(self._recording.events),
+                "events": len(self._events),
                 "answers": len(self._answered),
                 "distinct images": len(self._known),
                 "distinct contents": len(self._held),
@@ -190,9 +189,9 @@ class Autopsy:
         write_image(image, self._start)
         if self._chance.randrange(2):
             (self._start / f"{FILE_NAME}-shm").write_bytes(self._chance.randbytes(INDEX_BYTES))
-        told = [fact for fact in self._recording.facts if fact.seen <= number]
+        told = [fact for fact in self.facts if fact.seen <= number]
         try:
-            found = run_to_end(wrongs(self._start, self._recording.audit, told))
+            found = run_to_end(wrongs(self._start, self._audit, told))
         except (DatabaseError, sqlite3.Error) as error:
             found = [f"the start failed: {error}"]
         except TimeoutError:
@@ -201,12 +200,10 @@ class Autopsy:
             self._wrong(number, label, image, wrong)
 
     def _wrong(self, number: int, label: str, image: Image, what: str) -> None:
-        recording = self._recording
-        asked = "" if recording.synchronous == "full" else f" --synchronous {recording.synchronous}"
-        line = f"python -m faults.suites.power --seed {recording.seed}{asked} --only {number}:{label}"
-        self.violations.append(f"{line}  # {what}")
+        asked = "" if self._synchronous == "full" else f" --synchronous {self._synchronous}"
+        self.violations.append(f"python -m faults.suites.power --seed {self._seed}{asked} --only {number}:{label}  # {what}")
         if self._keep is not None:
-            write_image(image, self._keep / f"{self._recording.seed}-{number}-{label}")
+            write_image(image, self._keep / f"{self._seed}-{number}-{label}")
 
 
 class Reader:
@@ -320,11 +317,10 @@ def run_seed(
     """Record one workload and cut the power after each of its events. Raises Unobservable."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began = time.perf_counter()
-    recording = record(seed, processes, synchronous=synchronous)
     with tempfile.TemporaryDirectory(dir=ram()) as folder:
-        autopsy = Autopsy(recording, budget, Path(folder), keep_folder)
+        autopsy = Autopsy(seed, budget, Path(folder), processes, synchronous, keep_folder)
         autopsy.run(only, part)
-    reached = tuple(sorted({f"power cut after: {fact.what}" for fact in recording.facts}))
+    reached = tuple(sorted({f"power cut after: {fact.what}" for fact in autopsy.facts}))
     return Report(SUITE, dict(autopsy.counts), tuple(autopsy.violations), reached, (seed,), time.perf_counter() - began)
 
 

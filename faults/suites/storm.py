@@ -40,7 +40,7 @@ from faults.harness.fork_server import (
 from faults.harness.progress import bar
 from faults.harness.rig import BotProcess, Deal, eventually
 from faults.harness.sessions import living
-from faults.lab.forked_runs import no_traceback_of_ctrl_c
+from faults.lab.processes import no_traceback_of_ctrl_c
 from faults.lab.setting import ram
 from faults.report.reports import FOLDER_VARIABLE, Report, finish, keep_in, merged, read_all
 from faults.suites import storm_facts
@@ -122,8 +122,7 @@ class Storm:
         if pdfs_wait := self.plan.random() < PDFS_WAIT:
             await self._quotebot("pause", "pdf.render", "--reason", "storm")
         plan = random.Random(self.plan.random())  # noqa: S311 -- a plan, not a secret
-        people = People(self.deal, plan, self.history, self._is_connected, commands_max=kills * 3 // 5)
-        tasks = people.at_work()
+        tasks = People(self.deal, plan, self.history, self._is_connected, commands_max=kills * 3 // 5).at_work()
         try:
             for deed in deeds:
                 await self._live()
@@ -383,18 +382,6 @@ def run_budget(seeds: Sequence[int], resume: Path | None) -> Report:
     return merged(reports)
 
 
-def said(report: Report) -> str:
-    """Return a summary of a report in one line."""
-    counts = report.counts
-    recovery = sorted(report.samples.get("recovery_ms", ()))
-    quick = f"; first delivery {median(recovery):.0f} ms after a start, {recovery[-1]:.0f} ms at most" if recovery else ""
-    return (
-        f"{counts.get('kills', 0):,} kills and {counts.get('stops', 0):,} stops in {report.seconds:.0f} s, "
-        f"{counts.get('gestures', 0):,} gestures, {counts.get('acknowledged', 0):,} acknowledged, "
-        f"{counts.get('duplicates', 0):,} duplicates{quick}: {len(report.violations)} violations"
-    )
-
-
 def main(argv: Sequence[str]) -> int:
     """Run one storm, or a budget of them; returns 1 if anything was violated."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.storm", description="Kill and stop the real bot at random.")
@@ -412,7 +399,15 @@ def main(argv: Sequence[str]) -> int:
         if not was_left(BOTS):
             leave_fork_servers((BOTS, None))  # for all storms: a fork server per storm takes two seconds each
         report = run_budget(range(options.seed, options.seed + STORMS[options.budget]), options.resume)
-    return finish(report, options.json, [*report.violations, said(report)])
+    counts = report.counts
+    recovery = sorted(report.samples.get("recovery_ms", ()))
+    quick = f"; first delivery {median(recovery):.0f} ms after a start, {recovery[-1]:.0f} ms at most" if recovery else ""
+    summary = (
+        f"{counts.get('kills', 0):,} kills and {counts.get('stops', 0):,} stops in {report.seconds:.0f} s, "
+        f"{counts.get('gestures', 0):,} gestures, {counts.get('acknowledged', 0):,} acknowledged, "
+        f"{counts.get('duplicates', 0):,} duplicates{quick}: {len(report.violations)} violations"
+    )
+    return finish(report, options.json, [*report.violations, summary])
 
 
 if __name__ == "__main__":

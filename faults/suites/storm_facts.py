@@ -61,8 +61,7 @@ LATE: Final = ("effect.late_result", "effect.late_step", "operation.late_result"
 
 async def owes_something_due(deal: Deal) -> bool:
     """Tell whether a bot that starts now has an effect to deliver at once."""
-    now = time.time_ns() // 1_000_000
-    return bool(await deal.rows(DUE.format(now=now)))
+    return bool(await deal.rows(DUE.format(now=time.time_ns() // 1_000_000)))
 
 
 def given_up_against_the_rules(rows: list[Json]) -> list[str]:

@@ -73,8 +73,7 @@ class People:
     def at_work(self) -> list[asyncio.Task[None]]:
         """Start all of them."""
         clicking = (self._click(user) for user in (REP, REP, MANAGER, MANAGER))
-        busy = (self._ask(), *clicking, self._duplicate(), self._create_another())
-        return [asyncio.create_task(person) for person in busy]
+        return [asyncio.create_task(person) for person in (self._ask(), *clicking, self._duplicate(), self._create_another())]
 
     async def _ask(self) -> None:
         """Request quotes; retype a request without an answer, and some others too: there is one quote all the same."""

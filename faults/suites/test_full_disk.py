@@ -111,8 +111,7 @@ async def play(folder: Path) -> None:
             await deal.settled()
             states = await deal.rows("SELECT state FROM quotes WHERE account = 'Acme'")
             assert states == [{"state": "approved"}], f"the deal goes on: {states}"
-            outside = await checker.outside_of(deal)
-            found = await asyncio.to_thread(checker.violations_in, disk, outside)
+            found = await asyncio.to_thread(checker.violations_in, disk, await checker.outside_of(deal))
             assert not found, f"every invariant holds: {found}"
         finally:
             status = await bot.stop()
