@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 REASON: Final = "the other side is well again"
 ACTOR: Final = "operator"
-QUOTE: Final = "Q-2027-0001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,9 @@ async def _cancel_waiting(at: Terminal) -> None:
 
 
 async def _cancel_quote(at: Terminal) -> None:
-    await _execute(at, quote_work.TerminalCommand(CancelQuote("not wanted"), QUOTE, None, TEAM_ID, ("cancel", "not wanted")))
+    await _execute(
+        at, quote_work.TerminalCommand(CancelQuote("not wanted"), "Q-2027-0001", None, TEAM_ID, ("cancel", "not wanted"))
+    )
 
 
 async def _reconcile(at: Terminal) -> None:

@@ -73,23 +73,15 @@ def play(
         cell.measure()
     else:
         cell.measure(window.index, window.deed)
-    died = cut_short = False
-    recovery: list[str] = []
-    for step in steps:
-        try:
-            cut_short = not _done(cell, step)
-        except DiedError:
-            died = cell.died_at is None or window is None or window.point in ("?", cell.died_at)
-            recovery += _recover(cell, step, None if window is None else window.second, looks=looks)
-        if cut_short:
-            break
+    cut_short, recovery = _do_all(cell, steps, None if window is None else window.second, looks=looks)
+    died = recovery is not None and (cell.died_at is None or window is None or window.point in ("?", cell.died_at))
     measured = cell.unmeasured()
     # A window without a name ("?") counts as passed.
     if window is not None and window.deed != "kill":
         died = window.point == "?" or measured[window.index : window.index + 1] == [window.point]
     if window is not None and not died:
         raise AssertionError("this window was not passed: the run was not the golden run")
-    return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, measured)}
+    return {"recovery": recovery or [], "cut_short": cut_short, **_end(cell, story, steps, measured)}
 
 
 def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
@@ -129,14 +121,7 @@ def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool 
     """
     cell, steps = left.cell, left.steps
     recovery = _recover(cell, steps[left.under_way], second, looks=looks)
-    cut_short = False
-    for step in steps[left.under_way + 1 :]:
-        try:
-            cut_short = not _done(cell, step)
-        except DiedError:
-            _recover(cell, step, None)
-        if cut_short:
-            break
+    cut_short, _ = _do_all(cell, steps[left.under_way + 1 :], None)
     return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, [])}
 
 
@@ -172,18 +157,22 @@ def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -
     return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
 
 
-def _done(cell: Cell, step: Step) -> bool:
-    """Do a step. Raises DiedError.
+def _do_all(cell: Cell, steps: Sequence[Step], second: int | None, *, looks: bool = False) -> tuple[bool, list[str] | None]:
+    """Do steps; recover from each crash. Returns the passages of the recovery, None without a crash.
 
-    Returns false if no person can do it, because an ephemeral reply to them was given up after two crashes.
+    Before that, returns true if no person can do a step, because an ephemeral reply to them was given up after two crashes.
     """
-    try:
-        step.do(cell)
-    except NothingThereError:
-        if not is_somebody_untold(cell):
-            raise
-        return False
-    return True
+    recovery: list[str] | None = None
+    for step in steps:
+        try:
+            step.do(cell)
+        except DiedError:
+            recovery = [*(recovery or []), *_recover(cell, step, second, looks=looks)]
+        except NothingThereError:
+            if not is_somebody_untold(cell):
+                raise
+            return True, recovery
+    return False, recovery
 
 
 def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False) -> list[str]:

@@ -61,7 +61,6 @@ LANES: Final = (*QUOTES, "new")
 NAMES: Final = (*SEMANTICS, "slack", "crm")
 SECOND, DAY, YEAR = 1_000, 86_400_000, 365 * 86_400_000
 JUMPS: Final = (1, SECOND, 5 * SECOND, 31 * SECOND, 600 * SECOND, DAY, 8 * DAY, 40 * DAY, YEAR, 2 * YEAR, -1, -3600 * SECOND, -YEAR)
-DELAYS: Final = (0, SECOND, 60 * SECOND)
 ANSWER: Final = ExpectedEffect("slack.reply", QUOTES[0])
 
 OPERATIONS: Final = """
@@ -87,8 +86,7 @@ WANTED: Final = {  # the states in which an action is meaningful
 }
 
 pick = st.integers(0, 60)  # index of one of the present rows, modulo their number
-chosen_quote = st.sampled_from(QUOTES)
-wait = st.sampled_from(DELAYS)
+wait = st.sampled_from((0, SECOND, 60 * SECOND))
 yes_or_no = st.booleans()
 # Drawn as a whole, one number each: faster to draw, and equally good to shrink.
 deeds = st.lists(
