@@ -36,7 +36,7 @@ from faults.report.reports import Report, keep, keep_as, kept_as
 from faults.scenarios.workflows import STORIES, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from faults.lab.simulation import Cell
 
@@ -101,7 +101,10 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
         violations = [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
         tried = Tried(story.name, counts, set(golden["reached"]), violations)
         if asked.points is not None:
-            leave_points(asked.points, story.name, golden)
+            asked.points.mkdir(parents=True, exist_ok=True)
+            begun = asked.points / f"{story.name}.part"  # for points_of
+            begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
+            begun.replace(asked.points / f"{story.name}.json")
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
         pairs: list[Window] = []  # the first crashes of those that are to be followed by each crash in their recovery
         if asked.only is None and story.before != story.measured:
@@ -214,14 +217,6 @@ def reported(tried: Tried, seconds: float, seed: int) -> Report:
         f"{len(tried.violations)} violations ({seconds:.1f} s)"
     )
     return Report("windows", dict(counts), tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
-
-
-def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
-    """Write the passages, commands and effect classes of the scenario, for `points_of`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    begun = folder / f"{story}.part"
-    begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
-    begun.replace(folder / f"{story}.json")
 
 
 def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, list[str]]:

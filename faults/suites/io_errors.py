@@ -127,18 +127,15 @@ def cut_offs(start: Sequence[Event], folder: Path) -> list[CutOff]:
         writes += isinstance(event, Wrote) and not event.again
         if event == Synced(f"{FILE_NAME}-wal"):
             left = disk.now()
-            if (now_done := _migrations_in(left, folder)) > done:
+            shutil.rmtree(folder, ignore_errors=True)
+            write_image(left, folder)
+            with closing(sqlite3.connect(folder / FILE_NAME)) as ledger:
+                there = ledger.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
+                now_done = ledger.execute("SELECT count(*) FROM schema_migrations").fetchone()[0] if there else 0
+            if now_done > done:
                 found.append(CutOff(writes, left))
                 done = now_done
     return found
-
-
-def _migrations_in(image: Image, folder: Path) -> int:
-    shutil.rmtree(folder, ignore_errors=True)
-    write_image(image, folder)
-    with closing(sqlite3.connect(folder / FILE_NAME)) as ledger:
-        there = ledger.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
-        return int(ledger.execute("SELECT count(*) FROM schema_migrations").fetchone()[0]) if there else 0
 
 
 @dataclass(frozen=True, slots=True)

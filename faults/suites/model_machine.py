@@ -432,16 +432,6 @@ class LedgerMachine(RuleBasedStateMachine):
         """Check that model and ledger agree on every row, and that no row sleeps for good."""
         self.tally.steps += self.started
         self.started = True
-        self._rows_agree()
-        self._gates_agree()
-        self._events_agree()
-        self._tries_agree()
-        _same(asleep_for_good(self.shell), [])
-        _same(self.told, self.model.told)
-        self.told.clear()
-        self.model.told.clear()
-
-    def _rows_agree(self) -> None:
         _same(self._rows(OPERATIONS), [(*_common(op), op.retain) for op in self.model.ops.values()])
         _same(self._rows(EFFECTS), [(*_common(fx), int(fx.sent), _steps(fx), fx.aged_from) for fx in self.model.fxs.values()])
         came = self._rows("SELECT source_request_id, operation_id, fingerprint, received_at, seen FROM deliveries ORDER BY id")
@@ -453,15 +443,13 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         _same(self._rows(CLAIMS), [(self.ledger.epoch,)] * len([*self.held_ops, *self.held_fxs]))
 
-    def _gates_agree(self) -> None:
         silent = _gate(Gate())
         gates = {row for row in self._rows(GATES) if row[1:] != silent}
         _same(gates, {(name, *_gate(gate)) for name, gate in self.model.gates.by_name.items() if _gate(gate) != silent})
         holds = self._rows("SELECT name, held_at, ended_at FROM holds ORDER BY id")
         _same(holds, [(hold.name, hold.began, hold.ended) for hold in self.model.gates.holds])
 
-    def _events_agree(self) -> None:
-        """Check that the audit records exactly what happened, and every event is in its chain."""
+        # The audit records exactly what happened, and every event is in its chain.
         rows = self._rows("SELECT event_type, operation_key, effect_id FROM audit_events WHERE id > ?", self.seen_events)
         self.seen_events += len(rows)
         said = Counter(
@@ -471,10 +459,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model.events.clear()
         _same(self._rows("SELECT coalesce(sum(seq), 0), coalesce(max(event_id), 0) FROM audit_heads"), [(self.seen_events,) * 2])
 
-    def _tries_agree(self) -> None:
         rows = self._rows("SELECT id, operation_id, effect_id, fence, outcome, kind FROM attempts ORDER BY id")
         found = [(f"op{op}" if fx is None else f"fx{fx}", fence, outcome, kind) for _, op, fx, fence, outcome, kind in rows]
         _same(found, [one for index, one in enumerate(self.model.tries) if index not in self.model.purged_tries])
+
+        _same(asleep_for_good(self.shell), [])
+        _same(self.told, self.model.told)
+        self.told.clear()
+        self.model.told.clear()
 
     # --------------------------------------------------------------------------------------------------------- private
 
