@@ -50,12 +50,14 @@ class Terminal:
 
 
 async def operate(name: str, settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """Do the work of one command: `quotebot backup`, `quotebot restore` of the newest backup, or one of COMMANDS."""
+    """Do the work of one command: `quotebot backup`, `restore` of the newest backup, `ops cancel`, or one of COMMANDS."""
     if name == "backup":
         make_backup(settings, clock.now_ms(), disk=TrappedDisk(trap))
     elif name == "restore":
         newest = backups_in(folder_of(settings))[0]
         await restoring.restore(settings, newest.path, clock, actor=ACTOR, disk=TrappedDisk(trap), engine=engine(trap))
+    elif name == "cancel_waiting":
+        await _cancel_waiting(settings, clock, trap)
     else:
         async with open_ledger(settings, clock, engine(trap)) as ledger:
             await COMMANDS[name](Terminal(ledger, settings, clock, trap))
@@ -70,19 +72,20 @@ async def _each_letter(action: str, at: Terminal, statuses: Sequence[Status] = (
         await getattr(found, action)(letter.reference, actor=ACTOR, reason=REASON, follow=follow, **details)
 
 
-async def _cancel_waiting(at: Terminal) -> None:
-    """Cancel every waiting command and effect."""
-    with contextlib.closing(read_only(at.settings.ledger_path)) as ledger:
-        commands = ledger.execute(
+async def _cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot ops cancel` of every waiting command and effect, which are read while the ledger is closed."""
+    with contextlib.closing(read_only(settings.ledger_path)) as closed:
+        commands = closed.execute(
             "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id"
         ).fetchall()
-        effects = ledger.execute(
+        effects = closed.execute(
             "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class <> 'slack.card' ORDER BY id"
         ).fetchall()
-    for (row_id,) in commands:
-        await ops.give_up_operation(at.ledger, row_id, ACTOR, REASON)
-    for (row_id,) in effects:
-        await ops.give_up_effect(at.ledger, row_id, ACTOR, REASON)
+    async with open_ledger(settings, clock, engine(trap)) as ledger:
+        for (row_id,) in commands:
+            await ops.give_up_operation(ledger, row_id, ACTOR, REASON)
+        for (row_id,) in effects:
+            await ops.give_up_effect(ledger, row_id, ACTOR, REASON)
 
 
 async def _cancel_quote(at: Terminal) -> None:
@@ -133,7 +136,6 @@ COMMANDS: Final[Mapping[str, Callable[[Terminal], Awaitable[object]]]] = {
     "resolve_delivered": partial(  # quotebot dead resolve --delivered
         _each_letter, "resolve", statuses=EVERY, delivered=True, external_ref="1800000000.000100"
     ),
-    "cancel_waiting": _cancel_waiting,  # quotebot ops cancel
     "pause": lambda at: at.ledger.pause("crm", ACTOR, REASON),  # quotebot pause crm
     "resume": lambda at: at.ledger.resume("crm", ACTOR),  # quotebot resume crm
     "prune": lambda at: forget(at.ledger, at.clock.now_ms(), dry_run=False),  # quotebot ledger prune
