@@ -11,9 +11,13 @@ import hashlib
 import json
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
+import httpx2
 from slack_bolt.listener import async_listener
+from slack_bolt.util.utils import get_arg_names_of_callable
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from adapters.artefacts import Artefacts
@@ -22,20 +26,19 @@ from adapters.salesforce.api import Salesforce
 from adapters.slack.api import SlackApi
 from adapters.slack.client import BoundedWebClient
 from faults.lab.database import InlineDatabase, engine
-from faults.lab.files import TrappedFiles
-from faults.lab.model import model_over
+from faults.lab.traps import TrappedFiles, UnreachableError
 from faults.lab.wire import InPlace, Wire
 from quotebot.app.bot import front_of
-from quotebot.app.clients import Outside
+from quotebot.app.clients import Outside, connect_model
 from quotebot.app.installation import open_database
 from quotebot.app.slack_surface import identify, surface_of
 from quotebot.app.workers import Core, Ports, start_core
 from quotebot.dispatch.services import Adapters
+from quotebot.sandbox.wire import Cut, Received
 from quotebot.slack.receiver import Envelopes, bolt_app
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine
     from types import CodeType
 
     from adapters.pdf.document import QuoteDocument
@@ -61,7 +64,7 @@ class Conditions:
     far_end: FarEnd
     trap: Trap
     draw: Callable[[float, float], float]
-    latency: Callable[[], float]
+    latency: Callable[[], float]  # seconds in each direction: long enough for the bot to do something else meanwhile
 
 
 class LabBot:
@@ -76,24 +79,10 @@ class LabBot:
         self._wire = Wire(conditions.far_end, conditions.trap, conditions.latency)
         self._stack = contextlib.AsyncExitStack()
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in creation order
-        self._envelopes: Envelopes | None = None
-        self._core: Core | None = None
+        self._envelopes: Envelopes  # of a started bot, as its core
+        self.core: Core
         self._database: InlineDatabase | None = None
         self.alive = True
-
-    @property
-    def core(self) -> Core:
-        """The core of a started bot."""
-        assert self._core is not None  # noqa: S101 -- it was started
-        return self._core
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The exception that ended a worker, which ends a real bot; None if all workers run or were cancelled."""
-        for task in self.core.workers.tasks:
-            if task.done() and not task.cancelled() and task.exception() is not None:
-                return task.exception()
-        return None
 
     async def start(self) -> None:
         """Recover and start the workers, as run_bot does."""
@@ -104,18 +93,19 @@ class LabBot:
         return bool(await self._inside(self._deliver(text, answered)))
 
     async def settled(self, seconds: float) -> bool:
-        """Run until no unfinished row can proceed; false if one still can after `seconds`."""
+        """Run until no unfinished row can proceed; false if one still can after `seconds`. Raises what ended a worker."""
         assert self._database is not None  # noqa: S101 -- it was started
         clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
         until = clock.monotonic() + seconds
         looking = self._database.looking  # a new connection would read the whole schema again
-        while under_way(looking):
+        while looking.execute(_UNDER_WAY).fetchone() is not None:
             if clock.monotonic() >= until:
                 return False
             await asyncio.sleep(step)
             step = min(step * 1.5, SETTLE_LOOK_SECONDS_MAX)
-            if self.failure is not None:
-                raise self.failure
+            for task in self.core.workers.tasks:
+                if task.done() and not task.cancelled():
+                    task.result()
         return True
 
     async def stop(self) -> None:
@@ -134,9 +124,6 @@ class LabBot:
         if tasks:
             await asyncio.wait(tasks, timeout=BURIAL_SECONDS)  # a task that awaits a reply of the crashed bot would never end
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-
     async def _start(self) -> None:
         conditions = self._conditions
         ports = Ports(
@@ -146,12 +133,12 @@ class LabBot:
             outside=self._outside,
             poll_seconds=POLL_SECONDS,
         )
-        self._core = await start_core(self._stack, self._settings, ports, asyncio.Event())
-        identity = await identify(self._core.outside.adapters.slack)
-        self._core.guard.compare(self._core.outside.adapters.slack.time_ms)
-        surface = surface_of(front_of(self._core), self._settings, identity)
-        with _known_listeners():
-            app = bolt_app(self._core.outside.client, identity, surface)
+        self.core = await start_core(self._stack, self._settings, ports, asyncio.Event())
+        identity = await identify(self.core.outside.adapters.slack)
+        self.core.guard.compare(self.core.outside.adapters.slack.time_ms)
+        surface = surface_of(front_of(self.core), self._settings, identity)
+        with mock.patch.object(async_listener, "get_arg_names_of_callable", _names):
+            app = bolt_app(self.core.outside.client, identity, surface)
         self._envelopes = Envelopes(app, self._ack)
 
     async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:
@@ -182,13 +169,17 @@ class LabBot:
         renderer: Any = _Renderer(self._conditions.trap)
         slack = SlackApi(client, session, response_url_hosts=settings.response_url_hosts)
         artefacts = Artefacts(settings.data_dir / "artefacts", TrappedFiles(self._conditions.trap))
-        model = model_over(self._wire, stack, settings)
+        model = None
+        if settings.llm_base_url is not None:
+            model = connect_model(stack, settings, httpx2.AsyncClient(transport=_ModelTransport(self._wire)))
         return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce, model=model))
 
     async def _deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
-        assert self._envelopes is not None  # noqa: S101 -- it was started
-        envelope = json.loads(text)
-        return await self._envelopes.answer(_Client(answered), SocketModeRequest.from_dict(envelope))  # type: ignore[arg-type] # it is an envelope
+        async def send(response: Any) -> None:
+            answered(response.to_dict().get("payload") or {})
+
+        client: Any = SimpleNamespace(send_socket_mode_response=send)  # in place of the socket's client
+        return await self._envelopes.answer(client, SocketModeRequest.from_dict(json.loads(text)))  # type: ignore[arg-type] # it is an envelope
 
     async def _ack(self, envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
         del envelope_id
@@ -206,35 +197,14 @@ class LabBot:
         return await task
 
 
-@contextlib.contextmanager
-def _known_listeners() -> Iterator[None]:
+def _names(listener: Callable[..., Any]) -> list[str]:
     """Cache the names of each listener's arguments, which Bolt would otherwise inspect again at every start of every bot."""
-    bolt: Any = async_listener
-    usual = bolt.get_arg_names_of_callable
-
-    def names(listener: Callable[..., Any]) -> list[str]:
-        code = getattr(listener, "__code__", None)
-        if code is None or hasattr(listener, "__wrapped__"):
-            return list(usual(listener))
-        if code not in _NAMES:
-            _NAMES[code] = usual(listener)
-        return list(_NAMES[code])
-
-    bolt.get_arg_names_of_callable = names
-    try:
-        yield
-    finally:
-        bolt.get_arg_names_of_callable = usual
-
-
-class _Client:
-    """Receiver of the acknowledgement, in place of the socket's client."""
-
-    def __init__(self, answered: Callable[[dict[str, Any]], None]) -> None:
-        self._answered = answered
-
-    async def send_socket_mode_response(self, response: Any) -> None:
-        self._answered(response.to_dict().get("payload") or {})
+    code = getattr(listener, "__code__", None)
+    if code is None or hasattr(listener, "__wrapped__"):
+        return list(get_arg_names_of_callable(listener))
+    if code not in _NAMES:
+        _NAMES[code] = get_arg_names_of_callable(listener)
+    return list(_NAMES[code])
 
 
 class _Renderer:
@@ -251,6 +221,25 @@ class _Renderer:
         return RenderedPdf(content, hashlib.sha256(content).hexdigest(), 1)
 
 
+class _ModelTransport(httpx2.AsyncBaseTransport):
+    """Transport of the real openai client over the wire: its requests pass the same choke points."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request to the stand-in."""
+        received = Received(request.method, str(request.url), dict(request.headers), await request.aread())
+        try:
+            answer = await self._wire.carry("out:llm:chat.completions", received)
+        except UnreachableError:
+            raise httpx2.ConnectError("refused", request=request) from None
+        except Cut:
+            raise httpx2.RemoteProtocolError("cut", request=request) from None
+        return httpx2.Response(answer.status, headers=dict(answer.headers), content=answer.body, request=request)
+
+
+# An unfinished row that no open-ended hold (a pause) stops, according to the file alone.
 _UNDER_WAY: Final = """
 SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')
 UNION ALL
@@ -263,11 +252,6 @@ LIMIT 1
 """
 
 
-def under_way(ledger: sqlite3.Connection) -> bool:
-    """Tell from the file alone whether a row is unfinished and no open-ended hold (a pause) stops it."""
-    return ledger.execute(_UNDER_WAY).fetchone() is not None
-
-
 def remember_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Make the loop register each task with its bot, so that `crash` can end it."""
 
@@ -276,7 +260,7 @@ def remember_tasks(loop: asyncio.AbstractEventLoop) -> None:
         bot = _INSIDE.get()
         if bot is not None:
             bot._tasks[task] = None  # noqa: SLF001 -- same module
-            task.add_done_callback(bot._forget)  # noqa: SLF001 -- as above
+            task.add_done_callback(lambda done: bot._tasks.pop(done, None))  # noqa: SLF001 -- as above
         return task
 
     loop.set_task_factory(factory)

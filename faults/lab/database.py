@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from faults.lab.traps import OpenTrap, Trap
+from faults.lab.traps import Trap
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import CACHED_STATEMENTS
 
@@ -39,7 +39,7 @@ class InlineConnection:
 class InlineDatabase(SqliteDatabase):
     """SqliteDatabase without threads. `engine(trap)` returns a subclass that passes `trap`."""
 
-    trap: Trap = OpenTrap()
+    trap = Trap()
     names: Mapping[str, str] = {}
 
     @classmethod
@@ -96,7 +96,7 @@ _WRITING: list[str] = []  # the writes of the running batch, in order: one threa
 
 def _watched_connection(database: type[InlineDatabase]) -> type[sqlite3.Connection]:
     trap = database.trap
-    if isinstance(trap, OpenTrap):
+    if type(trap) is Trap:
         return sqlite3.Connection
 
     class Cursor(sqlite3.Cursor):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from dataclasses import dataclass, field
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.bot import Conditions, LabBot
 from faults.lab.client_record import record_of
 from faults.lab.operators import ACTOR, REASON
-from faults.lab.traps import OpenTrap
+from faults.lab.traps import Trap
 from quotebot.app.installation import dead_letters
 from quotebot.cli import terminal
 from quotebot.sandbox.chance import Tokens
@@ -23,7 +23,7 @@ from quotebot.sandbox.slack.errors import GestureError
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from faults.checks.evidence import ClientRecord
     from faults.lab.loop import LabClock
@@ -66,51 +66,33 @@ EFFECTS: Final = ("429", "5xx", "reset_before", "reset_after", "slow", "malforme
 DUPLICATED: Final = 0.25  # share of all requests
 LOGIN_TROUBLE: Final = 0.2  # share of Salesforce's faults
 NEVER_SECONDS: Final = 30 * 24 * HOUR
+COUNTED: Final = ("commands", "duplicates", "crashes", "faults", "replays", "pauses", "clock_jumps")
+TALK: Final = ("help", "status Q-2027-0001", "status Q-1999-0001", "nwe for X: 1 pro", "new for")
 
 
-@dataclass(slots=True)
-class Counts:
-    """Counts of the events of a run."""
-
-    commands: int = 0
-    duplicates: int = 0
-    crashes: int = 0
-    faults: int = 0
-    replays: int = 0
-    pauses: int = 0
-    clock_jumps: int = 0
-
-
-@dataclass(slots=True)
 class Office:
     """One bot and its World over some days."""
 
-    settings: Settings
-    clock: LabClock
-    seed: int
-    chance: random.Random = field(init=False)
-    world: World = field(init=False)
-    bot: LabBot | None = field(default=None, init=False)
-    history: list[ClientRecord] = field(default_factory=list, init=False)
-    requests: list[str] = field(default_factory=list, init=False)
-    story: list[str] = field(default_factory=list, init=False)
-    counts: Counts = field(default_factory=Counts, init=False)
-    clock_back_ms: int = field(default=0, init=False)
-    _customers: int = field(default=0, init=False)
-    _asked: list[str] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)  # noqa: S311 -- to repeat a run
-        clock = self.clock
-        tokens = Tokens.seeded(self.seed)
-        self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=tokens, line=self).unserved()
+    def __init__(self, settings: Settings, clock: LabClock, seed: int) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.chance = random.Random(seed)  # noqa: S311 -- to repeat a run
+        self.world = World(None, now=clock.seconds, monotonic=clock.monotonic, tokens=Tokens.seeded(seed), line=self).unserved()
+        self.bot: LabBot | None = None
+        self.history: list[ClientRecord] = []
+        self.requests: list[str] = []
+        self.story: list[str] = []
+        self.counts = Counter(dict.fromkeys(COUNTED, 0))
+        self.clock_back_ms = 0
+        self._customers = 0
+        self._asked: list[str] = []
 
     # ------------------------------------------------------------------------------------------------------------- the bot
 
     async def start(self) -> None:
         """Start a bot on the ledger that the last one left."""
         chance = self.chance
-        conditions = Conditions(self.clock, self.world, OpenTrap(), chance.uniform, lambda: chance.uniform(0.02, 0.3))
+        conditions = Conditions(self.clock, self.world, Trap(), chance.uniform, lambda: chance.uniform(0.02, 0.3))
         bot = LabBot(self.settings, conditions)
         await bot.start()
         self.bot = bot
@@ -121,7 +103,7 @@ class Office:
         bot, self.bot = self.bot, None
         if bot is None:
             return
-        self.counts.crashes += 1
+        self.counts["crashes"] += 1
         self.tell("the bot is killed")
         await bot.crash()
         await asyncio.sleep(self.chance.choice((0.5, 5.0, 60.0, HOUR)))
@@ -156,9 +138,8 @@ class Office:
         plan: list[tuple[float, Coroutine[Any, Any, None]]] = [
             (self.chance.uniform(0, WORKING_SECONDS), self._somebody()) for _ in range(commands)
         ]
-        for what, most in ((self._faults, 6), (self._death, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
-            times = self.chance.randint(0, most)
-            plan += [(self.chance.uniform(0, WORKING_SECONDS), what()) for _ in range(times)]
+        for what, most in ((self._faults, 6), (self.crash, 3), (self._pause, 1), (self._clock_jump, 1), (self._operator, 2)):
+            plan += [(self.chance.uniform(0, WORKING_SECONDS), what()) for _ in range(self.chance.randint(0, most))]
         await asyncio.gather(*(self._at(moment, work) for moment, work in sorted(plan, key=lambda entry: entry[0])))
         await self.rest()
         await asyncio.sleep(24 * HOUR - WORKING_SECONDS)
@@ -199,26 +180,26 @@ class Office:
         due = await found.list()
         for letter in due:
             await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=terminal.follow(ledger))
-        self.counts.replays += len(due)
+        self.counts["replays"] += len(due)
         return len(due)
 
     # ------------------------------------------------------------------------------------------------------- what happens
 
     async def _somebody(self) -> None:
         """Let a random person act; Slack may deliver the request again, soon or late."""
-        wants = {
+        wants: dict[Callable[[], Coroutine[Any, Any, str | None]], int] = {
             self._new: 30,
             self._retype: 4,
-            self._submit: 26,
-            self._approve: 20,
+            lambda: self._click("quote.submit", self.chance.choice(REPS)): 26,
+            lambda: self._click("approval.approve", self.chance.choice(APPROVERS)): 20,
             self._reject: 6,
             self._stale: 6,
             self._another: 4,
-            self._talk: 8,
+            lambda: self.types(self.chance.choice(TALK)): 8,
             self._change: 14,
         }
         did = self.chance.choices(tuple(wants), tuple(wants.values()))[0]
-        self.counts.commands += 1
+        self.counts["commands"] += 1
         try:
             request_id = await did()
         except GestureError:
@@ -228,13 +209,11 @@ class Office:
         self.requests.append(request_id)
         if self.chance.random() < DUPLICATED:
             await asyncio.sleep(self.chance.choice((0.0, 0.1, 3.0, 600.0, 5 * HOUR)))
-            await self._deliver_again(self.chance.choice((request_id, self.chance.choice(self.requests))))
-
-    async def _deliver_again(self, request_id: str) -> None:
-        times = self.chance.randint(1, 3)
-        self.counts.duplicates += times
-        self.tell(f"{request_id} is delivered {times} more")
-        await self.world.courier.redeliver(request_id, self.chance.choice(("resend", "retry")), times)
+            again = self.chance.choice((request_id, self.chance.choice(self.requests)))
+            times = self.chance.randint(1, 3)
+            self.counts["duplicates"] += times
+            self.tell(f"{again} is delivered {times} more")
+            await self.world.courier.redeliver(again, self.chance.choice(("resend", "retry")), times)
 
     async def _new(self) -> str | None:
         self._customers += 1
@@ -243,11 +222,6 @@ class Office:
 
     async def _retype(self) -> str | None:
         return await self.types(self.chance.choice(self._asked)) if self._asked else None
-
-    async def _talk(self) -> str | None:
-        return await self.types(
-            self.chance.choice(("help", "status Q-2027-0001", "status Q-1999-0001", "nwe for X: 1 pro", "new for"))
-        )
 
     async def _change(self) -> str | None:
         """Let a person type a command on one of the newest quotes that its lifecycle may or may not allow."""
@@ -260,14 +234,7 @@ class Office:
         user = self.chance.choice(REPS)
         self._asked.append(text)
         self.tell(f"{user} types {text!r}")
-        answer = await self.world.gestures.slash(user, CHANNEL, "/quote", text)
-        return str(answer["request_id"])
-
-    async def _submit(self) -> str | None:
-        return await self._click("quote.submit", self.chance.choice(REPS))
-
-    async def _approve(self) -> str | None:
-        return await self._click("approval.approve", self.chance.choice(APPROVERS))
+        return str((await self.world.gestures.slash(user, CHANNEL, "/quote", text))["request_id"])
 
     async def _stale(self) -> str | None:
         """Click a button that an update has removed, or that this person may not use."""
@@ -318,18 +285,15 @@ class Office:
         effect, method = self.chance.choice(EFFECTS), self.chance.choice((None, *METHODS[target]))
         if target == "salesforce" and self.chance.random() < LOGIN_TROUBLE:
             effect, method = "auth_expired", self.chance.choice(("oauth2/token", "composite/graph"))
-        self.counts.faults += 1
+        self.counts["faults"] += 1
         times = self.chance.choice((1, 1, 2, 4, 30))
         self.tell(f"{target} answers {method or 'everything'} with {effect}, {times} times")
         self.world.weather.arm(target, effect, method=method, times=times, retry_after=self.chance.choice((1, 30, 900)), delay=12.0)
 
-    async def _death(self) -> None:
-        await self.crash()
-
     async def _pause(self) -> None:
         name = self.chance.choice(("crm", "slack.file", "pdf.render", "slack"))
         if self.bot is not None:
-            self.counts.pauses += 1
+            self.counts["pauses"] += 1
             self.tell(f"an operator pauses {name}")
             await self.bot.core.ledger.pause(name, ACTOR, REASON)
         await asyncio.sleep(self.chance.uniform(60, 2 * HOUR))
@@ -341,7 +305,7 @@ class Office:
 
     def put_clock(self, by_ms: int) -> None:
         """Set the wall clock forward or back."""
-        self.counts.clock_jumps += 1
+        self.counts["clock_jumps"] += 1
         self.clock_back_ms += max(0, -by_ms)
         self.tell(f"the clock is put by {by_ms} ms")
         self.clock.put(by_ms)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.database import engine
-from faults.lab.files import TrappedDisk
+from faults.lab.reader import read_only
+from faults.lab.traps import TrappedDisk
 from ledger.operator.backup import backups_in
 from ledger.operator.dead_letters import Filters
 from quotebot.app import backups as restoring
@@ -25,11 +27,12 @@ from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.store import crm as crm_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from ledger.ledger import Ledger
+    from ledger.operator.dead_letters import Status
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
 
@@ -37,107 +40,83 @@ REASON: Final = "the other side is well again"
 ACTOR: Final = "operator"
 
 
-@contextlib.asynccontextmanager
-async def terminal(settings: Settings, clock: LabClock, trap: Trap) -> AsyncIterator[Ledger]:
-    """Open the ledger as a command does."""
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The open ledger of a command, and what the command was started with."""
+
+    ledger: Ledger
+    settings: Settings
+    clock: LabClock
+    trap: Trap
+
+
+async def operate(name: str, settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """Do the work of one command: `quotebot backup`, `restore` of the newest backup, `ops cancel`, or one of COMMANDS."""
+    if name == "backup":
+        make_backup(settings, clock.now_ms(), disk=TrappedDisk(trap))
+    elif name == "restore":
+        newest = backups_in(folder_of(settings))[0]
+        await restoring.restore(settings, newest.path, clock, actor=ACTOR, disk=TrappedDisk(trap), engine=engine(trap))
+    elif name == "cancel_waiting":
+        await _cancel_waiting(settings, clock, trap)
+    else:
+        async with open_ledger(settings, clock, engine(trap)) as ledger:
+            await COMMANDS[name](Terminal(ledger, settings, clock, trap))
+
+
+async def _each_letter(action: str, at: Terminal, statuses: Sequence[Status] = ("pending",), **details: Any) -> None:
+    """Replay, discard or resolve every dead letter, or the rows of these statuses."""
+    found = dead_letters(at.ledger)
+    letters = [letter for status in statuses for letter in await found.list(Filters(status=status))]
+    for letter in letters:
+        await getattr(found, action)(letter.reference, actor=ACTOR, reason=REASON, follow=follow(at.ledger), **details)
+
+
+async def _cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
+    """`quotebot ops cancel` of every waiting command and effect, which are read while the ledger is closed."""
+    with contextlib.closing(read_only(settings.ledger_path)) as closed:
+        commands = closed.execute(
+            "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id"
+        ).fetchall()
+        effects = closed.execute(
+            "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class <> 'slack.card' ORDER BY id"
+        ).fetchall()
     async with open_ledger(settings, clock, engine(trap)) as ledger:
-        yield ledger
-
-
-async def replay(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot replay --yes`."""
-    async with terminal(settings, clock, trap) as ledger:
-        found = dead_letters(ledger)
-        for letter in await found.list():
-            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow(ledger))
-
-
-async def replay_uncertain(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot replay --status uncertain --yes`: check at once."""
-    async with terminal(settings, clock, trap) as ledger:
-        found = dead_letters(ledger)
-        for letter in await found.list(Filters(status="uncertain")):
-            await found.replay(letter.reference, actor=ACTOR, reason=REASON, follow=follow(ledger), look_now=True)
-
-
-async def discard(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot dead discard` of every dead letter."""
-    async with terminal(settings, clock, trap) as ledger:
-        found = dead_letters(ledger)
-        for letter in await found.list():
-            await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=follow(ledger))
-
-
-async def resolve_send_again(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot dead resolve --send-again` of every uncertain effect."""
-    await _resolve(settings, clock, trap, delivered=False)
-
-
-async def resolve_delivered(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot dead resolve --delivered` of every uncertain effect."""
-    await _resolve(settings, clock, trap, delivered=True)
-
-
-async def cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot ops cancel` of every waiting command and effect."""
-    commands = _ids(settings, "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id")
-    effects = _ids(settings, "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class <> 'slack.card' ORDER BY id")
-    async with terminal(settings, clock, trap) as ledger:
-        for row_id in commands:
+        for (row_id,) in commands:
             await ops.give_up_operation(ledger, row_id, ACTOR, REASON)
-        for row_id in effects:
+        for (row_id,) in effects:
             await ops.give_up_effect(ledger, row_id, ACTOR, REASON)
 
 
-async def pause(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot pause crm`."""
-    async with terminal(settings, clock, trap) as ledger:
-        await ledger.pause("crm", ACTOR, REASON)
+async def _cancel_quote(at: Terminal) -> None:
+    await _execute(
+        at, quote_work.TerminalCommand(CancelQuote("not wanted"), "Q-2027-0001", None, TEAM_ID, ("cancel", "not wanted"))
+    )
 
 
-async def resume(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot resume crm`."""
-    async with terminal(settings, clock, trap) as ledger:
-        await ledger.resume("crm", ACTOR)
+async def _reconcile(at: Terminal) -> None:
+    """Decide about every difference."""
+    for conflict in await at.ledger.database.read(lambda tx: crm_store.listed(tx, 10, everything=True)):
+        payload = ReconcileCrm(conflict.id, "ours", conflict.difference.theirs, REASON)
+        await _execute(at, quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, TEAM_ID, ("crm reconcile", conflict.id)))
 
 
-async def prune(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot ledger prune`."""
-    async with terminal(settings, clock, trap) as ledger:
-        await forget(ledger, clock.now_ms(), dry_run=False)
-
-
-async def cancel_quote(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot quote cancel Q-2027-0001 --as U0REP --request-id r1`, with no bot running."""
+async def _execute(at: Terminal, command: quote_work.TerminalCommand) -> None:
+    """Reserve a command and, since no bot runs, execute it."""
     asked = quote_work.Options("U0REP", "r1", json_output=True)
-    deed = quote_work.TerminalCommand(CancelQuote("not wanted"), "Q-2027-0001", None, TEAM_ID, ("cancel", "not wanted"))
-    async with terminal(settings, clock, trap) as ledger:
-        operation = (await quote_work.reserve(ledger, deed, asked)).operation
-        if not quote_work.has_ended(operation):
-            await quote_work.execute_alone(settings, operation.id, clock, engine(trap))
+    operation = (await quote_work.reserve(at.ledger, command, asked)).operation
+    if not quote_work.has_ended(operation):
+        await quote_work.execute_alone(at.settings, operation.id, at.clock, engine(at.trap))
 
 
-async def reconcile(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot crm reconcile apply --take ours --as U0REP --request-id r1` of every difference, with no bot running."""
-    asked = quote_work.Options("U0REP", "r1", json_output=True)
-    async with terminal(settings, clock, trap) as ledger:
-        for conflict in await ledger.database.read(lambda tx: crm_store.listed(tx, 10, everything=True)):
-            payload = ReconcileCrm(conflict.id, "ours", conflict.difference.theirs, REASON)
-            deed = quote_work.TerminalCommand(payload, CRM_AGGREGATE, None, TEAM_ID, ("crm reconcile", conflict.id))
-            operation = (await quote_work.reserve(ledger, deed, asked)).operation
-            if not quote_work.has_ended(operation):
-                await quote_work.execute_alone(settings, operation.id, clock, engine(trap))
-
-
-async def change_ruleset(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot catalog import`, `discard`, `import` and `activate`: the active ruleset at the end has a higher price for Pro."""
-    sample = load_rules(settings).ruleset
-    async with terminal(settings, clock, trap) as ledger:
-        changes = RulesetChanges(ledger)
-        await changes.import_draft(Import(dearer_pro(sample, "2", "12"), "prices.csv"), Who(ACTOR, "r1"), seen=1)
-        await changes.discard(2, Who(ACTOR, "r2"))
-        await changes.import_draft(Import(dearer_pro(sample, "3", "11"), "prices.csv"), Who(ACTOR, "r3"), seen=1)
-        await changes.activate(3, Who(ACTOR, "r4"), seen=1)
+async def _change_ruleset(at: Terminal) -> None:
+    """Leave an active ruleset with a higher price for Pro."""
+    sample = load_rules(at.settings).ruleset
+    changes = RulesetChanges(at.ledger)
+    await changes.import_draft(Import(dearer_pro(sample, "2", "12"), "prices.csv"), Who(ACTOR, "r1"), seen=1)
+    await changes.discard(2, Who(ACTOR, "r2"))
+    await changes.import_draft(Import(dearer_pro(sample, "3", "11"), "prices.csv"), Who(ACTOR, "r3"), seen=1)
+    await changes.activate(3, Who(ACTOR, "r4"), seen=1)
 
 
 def dearer_pro(ruleset: Ruleset, version: str, price: str) -> Ruleset:
@@ -148,52 +127,19 @@ def dearer_pro(ruleset: Ruleset, version: str, price: str) -> Ruleset:
     return parse_ruleset(edited(ruleset, version, {"prices": [*others, *rows]}, []).document)
 
 
-async def backup(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot backup`."""
-    make_backup(settings, clock.now_ms(), disk=TrappedDisk(trap))
-
-
-async def restore(settings: Settings, clock: LabClock, trap: Trap) -> None:
-    """`quotebot restore` of the newest backup."""
-    newest = backups_in(folder_of(settings))[0]
-    await restoring.restore(settings, newest.path, clock, actor=ACTOR, disk=TrappedDisk(trap), engine=engine(trap))
-
-
-async def _resolve(settings: Settings, clock: LabClock, trap: Trap, *, delivered: bool) -> None:
-    async with terminal(settings, clock, trap) as ledger:
-        found = dead_letters(ledger)
-        for letter in [*await found.list(), *await found.list(Filters(status="uncertain"))]:
-            await found.resolve(
-                letter.reference,
-                delivered=delivered,
-                actor=ACTOR,
-                reason=REASON,
-                follow=follow(ledger),
-                external_ref="1800000000.000100" if delivered else None,
-            )
-
-
-def _ids(settings: Settings, sql: str) -> list[int]:
-    with contextlib.closing(sqlite3.connect(f"{settings.ledger_path.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
-        return [row_id for (row_id,) in ledger.execute(sql)]
-
-
-OPERATORS: Final[Mapping[str, Callable[[Settings, LabClock, Trap], Awaitable[None]]]] = {
-    command.__name__: command
-    for command in (
-        replay,
-        replay_uncertain,
-        discard,
-        resolve_send_again,
-        resolve_delivered,
-        cancel_waiting,
-        pause,
-        resume,
-        prune,
-        cancel_quote,
-        change_ruleset,
-        backup,
-        restore,
-        reconcile,
-    )
+EVERY: Final = ("pending", "uncertain")  # the dead letters, and the uncertain effects
+COMMANDS: Final[Mapping[str, Callable[[Terminal], Awaitable[object]]]] = {
+    "replay": partial(_each_letter, "replay"),  # quotebot replay --yes
+    "replay_uncertain": partial(_each_letter, "replay", statuses=("uncertain",), look_now=True),  # ... --status uncertain: at once
+    "discard": partial(_each_letter, "discard"),  # quotebot dead discard
+    "resolve_send_again": partial(_each_letter, "resolve", statuses=EVERY, delivered=False),  # quotebot dead resolve --send-again
+    "resolve_delivered": partial(  # quotebot dead resolve --delivered
+        _each_letter, "resolve", statuses=EVERY, delivered=True, external_ref="1800000000.000100"
+    ),
+    "pause": lambda at: at.ledger.pause("crm", ACTOR, REASON),  # quotebot pause crm
+    "resume": lambda at: at.ledger.resume("crm", ACTOR),  # quotebot resume crm
+    "prune": lambda at: forget(at.ledger, at.clock.now_ms(), dry_run=False),  # quotebot ledger prune
+    "cancel_quote": _cancel_quote,  # quotebot quote cancel Q-2027-0001 --as U0REP --request-id r1
+    "change_ruleset": _change_ruleset,  # quotebot catalog import, discard, import and activate
+    "reconcile": _reconcile,  # quotebot crm reconcile apply --take ours --as U0REP --request-id r1
 }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from faults.lab.simulation import Cell
+    from quotebot.sandbox.world import World
 
 # Text that may differ between two runs with the same outcome: times, and keys made of times (a gesture's id contains its time).
 _MOMENT: Final = re.compile(
@@ -63,7 +64,7 @@ _DIED_THREE_TIMES: Final = """
 
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     """Return the comparable end of a scenario, the invariants it violates and the interesting states it reached."""
-    outside = _outside(cell)
+    outside = outside_of(cell.world)
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
     ledger = looking_at(cell.settings.ledger_path)
     broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
@@ -88,7 +89,7 @@ def broken_now(cell: Cell) -> list[str]:
     """Return the violations of the invariants that always hold, whatever is still under way."""
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
     with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
-        found = [*violations(ledger, _outside(cell), cell.history, at_rest=False, house=house), *not_replayed(cell, ledger)]
+        found = [*violations(ledger, outside_of(cell.world), cell.history, at_rest=False, house=house), *not_replayed(cell, ledger)]
         purging = ledger.execute("SELECT 1 FROM meta WHERE name = 'retention'").fetchone() is not None
     # An interrupted purge has already deleted rows that its audit event, written at its end, does not explain yet.
     return [sentence for sentence in found if not (purging and sentence.startswith("I3"))]
@@ -107,8 +108,9 @@ def not_replayed(cell: Cell, ledger: sqlite3.Connection) -> list[str]:
     return [] if found is None else [f"history: {found.table} {found.row}: {found.meaning}"]
 
 
-def _outside(cell: Cell) -> Outside:
-    seen = cell.world.seen()
+def outside_of(world: World) -> Outside:
+    """Return what the external services hold, as the invariants read it."""
+    seen = world.seen()
     return Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
 
 

@@ -73,20 +73,15 @@ def play(
         cell.measure()
     else:
         cell.measure(window.index, window.deed)
-    died = cut_short = False
-    recovery: list[str] = []
-    for step in steps:
-        try:
-            cut_short = not _done(cell, step)
-        except DiedError:
-            died = cell.died_at is None or window is None or window.point in ("?", cell.died_at)
-            recovery += _recover(cell, step, None if window is None else window.second, looks=looks)
-        if cut_short:
-            break
+    cut_short, recovery = _do_all(cell, steps, None if window is None else window.second, looks=looks)
+    died = recovery is not None and (cell.died_at is None or window is None or window.point in ("?", cell.died_at))
     measured = cell.unmeasured()
-    if window is not None and not (died if window.deed == "kill" else _passed(window, measured)):
+    # A window without a name ("?") counts as passed.
+    if window is not None and window.deed != "kill":
+        died = window.point == "?" or measured[window.index : window.index + 1] == [window.point]
+    if window is not None and not died:
         raise AssertionError("this window was not passed: the run was not the golden run")
-    return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, measured)}
+    return {"recovery": recovery or [], "cut_short": cut_short, **_end(cell, story, steps, measured)}
 
 
 def left_at(cell: Cell, story: Story, folder: Path, windows: Sequence[Window]) -> dict[Window, Left]:
@@ -126,14 +121,7 @@ def play_on(left: Left, story: Story, second: int | None = None, *, looks: bool 
     """
     cell, steps = left.cell, left.steps
     recovery = _recover(cell, steps[left.under_way], second, looks=looks)
-    cut_short = False
-    for step in steps[left.under_way + 1 :]:
-        try:
-            cut_short = not _done(cell, step)
-        except DiedError:
-            _recover(cell, step, None)
-        if cut_short:
-            break
+    cut_short, _ = _do_all(cell, steps[left.under_way + 1 :], None)
     return {"recovery": recovery, "cut_short": cut_short, **_end(cell, story, steps, [])}
 
 
@@ -152,36 +140,39 @@ def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -
     shutil.copytree(cell.settings.data_dir, folder / "ledger")
     cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
     cell.in_place = in_place
-    if not _begins_without(steps):
+    if not isinstance(steps[0], Starts | Operates):
         cell.start()
 
 
 def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -> dict[str, Any]:
-    _deliver_all_again(cell, steps)
+    """Deliver every request again, stop the bot and return the outcome."""
+    if cell.life is None:
+        cell.in_place = True
+        cell.start()
+    for step in steps:
+        if isinstance(step, Gesture) and step.request_id is not None:
+            step.again(cell)
+    cell.settle()
+    cell.stop()
     return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
 
 
-def _done(cell: Cell, step: Step) -> bool:
-    """Do a step. Raises DiedError.
+def _do_all(cell: Cell, steps: Sequence[Step], second: int | None, *, looks: bool = False) -> tuple[bool, list[str] | None]:
+    """Do steps; recover from each crash. Returns the passages of the recovery, None without a crash.
 
-    Returns false if no person can do it, because an ephemeral reply to them was given up after two crashes.
+    Before that, returns true if no person can do a step, because an ephemeral reply to them was given up after two crashes.
     """
-    try:
-        step.do(cell)
-    except NothingThereError:
-        if not is_somebody_untold(cell):
-            raise
-        return False
-    return True
-
-
-def _passed(window: Window, passages: Sequence[str]) -> bool:
-    """Tell whether the fault was injected at its named point. A window without a name ("?") counts as passed."""
-    return window.point == "?" or passages[window.index : window.index + 1] == [window.point]
-
-
-def _begins_without(steps: Sequence[Step]) -> bool:
-    return isinstance(steps[0], Starts | Operates)
+    recovery: list[str] | None = None
+    for step in steps:
+        try:
+            step.do(cell)
+        except DiedError:
+            recovery = [*(recovery or []), *_recover(cell, step, second, looks=looks)]
+        except NothingThereError:
+            if not is_somebody_untold(cell):
+                raise
+            return True, recovery
+    return False, recovery
 
 
 def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False) -> list[str]:
@@ -215,14 +206,3 @@ def _recover(cell: Cell, step: Step, second: int | None, *, looks: bool = False)
         cell.broken += broken_now(cell)  # before redeliveries, which would repair the loss of an acknowledged command
         step.again(cell)
     return passed
-
-
-def _deliver_all_again(cell: Cell, steps: Sequence[Step]) -> None:
-    if cell.life is None:
-        cell.in_place = True
-        cell.start()
-    for step in steps:
-        if isinstance(step, Gesture) and step.request_id is not None:
-            step.again(cell)
-    cell.settle()
-    cell.stop()

@@ -1,4 +1,7 @@
-"""The processes of a cell: forks that can be killed at any passage, and reach the World over a pipe, one request at a time."""
+"""Forks: the processes of a cell, which can be killed at any passage and reach the World over a pipe, and parallel work.
+
+All of them end at once when this process is stopped.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,19 @@ import random
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from typing import TYPE_CHECKING, Any, Final
+from multiprocessing import Pipe, get_context
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from faults.lab.bot import Conditions, LabBot, remember_tasks
 from faults.lab.loop import VirtualLoop
-from faults.lab.operators import OPERATORS
+from faults.lab.operators import operate
 from faults.lab.traps import Switch
 from quotebot.sandbox.wire import Answer, Cut, Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 SETTLE_SECONDS: Final = 1800.0  # of virtual time; a row that only the hourly poll finds is late
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 LATENCIES: Final = (0.020, 0.060)
+INTERRUPTED: Final = 130
+Asked = TypeVar("Asked")
+Done = TypeVar("Done")
 
 Pipe_ = multiprocessing.connection.Connection
 
@@ -58,8 +64,8 @@ class Life:
     pipe: Pipe_
 
 
-def fork(main: Callable[[Pipe_, Settings, LabClock], None], settings: Settings, clock: LabClock) -> Life:
-    """Run `main` in a fork of this process, at the other end of a pipe."""
+def fork(main: Callable[[Pipe_], None]) -> Life:
+    """Run `main` in a fork of this process, at the other end of a pipe; an error of it is sent as ("failed", its traceback)."""
     ours, theirs = Pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -67,46 +73,54 @@ def fork(main: Callable[[Pipe_, Settings, LabClock], None], settings: Settings, 
     if pid == 0:
         end_with_parent()
         ours.close()
-        status = 70
         try:
-            main(theirs, settings, clock)
-            status = 0
+            main(theirs)
         except BaseException:  # noqa: BLE001 -- the process ends here and reports the error
-            try:
-                theirs.send(("failed", traceback.format_exc()))
-            except OSError:
-                status = 71
+            theirs.send(("failed", traceback.format_exc()))
         finally:
-            os._exit(status)
+            os._exit(0)
     theirs.close()
     return Life(pid, ours)
 
 
-def in_a_fork(work: Any) -> Any:
+def in_a_fork(work: Callable[[], Any]) -> Any:
     """Run `work` in a fork of this process, so that this process stays unchanged, and return its result."""
-    ours, theirs = Pipe(duplex=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        end_with_parent()
-        ours.close()
-        try:
-            theirs.send((True, work()))
-        except BaseException:  # noqa: BLE001 -- reported to the parent
-            theirs.send((False, traceback.format_exc()))
-        finally:
-            os._exit(0)
-    theirs.close()
+    life = fork(lambda pipe: pipe.send(("done", work())))
     try:
-        good, result = ours.recv()
+        end, result = life.pipe.recv()
     except EOFError:
-        good, result = False, "the process ended without a word"
-    ours.close()
-    os.waitpid(pid, 0)
-    if not good:
+        end, result = "failed", "the process ended without a word"
+    life.pipe.close()
+    os.waitpid(life.pid, 0)
+    if end == "failed":
         raise BrokenError(result)
     return result
+
+
+def beside(work: Callable[[Asked], Done], asked: Sequence[Asked], at_once: int) -> Generator[Done]:
+    """Yield each result as its work ends; with `at_once` 1, in this process and in order."""
+    if at_once == 1:
+        yield from map(work, asked)
+        return
+    with get_context("fork").Pool(at_once, initializer=_begin) as pool:  # leaving it ends the running forks
+        yield from pool.imap_unordered(work, asked)
+        pool.close()  # the forks end by themselves: a SIGTERM just before a fork waits for work would be missed
+        pool.join()
+
+
+@contextmanager
+def no_traceback_of_ctrl_c() -> Iterator[None]:
+    """Exit with status 130 on Ctrl-C, as a shell does, without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(INTERRUPTED))  # with SIGTERM, and it removes its files in memory
+    end_with_parent()
 
 
 def conditions(clock: LabClock, far_end: FarEnd, trap: Trap) -> Conditions:
@@ -136,8 +150,8 @@ class _Remote:
         return answer  # type: ignore[no-any-return] # what the cell sends
 
 
-def bot_life(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    """Run a bot that serves requests over the pipe until it is stopped."""
+def live(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
+    """Run a bot, or an operator's command at a terminal, as the requests over the pipe say, until it is stopped."""
     clock = clock.twin()
     loop = VirtualLoop(clock)
     remember_tasks(loop)
@@ -151,53 +165,24 @@ async def _live(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
     bot = LabBot(settings, conditions(clock, remote, trap))
     answer: Any = None
     while True:
-        match remote.ask("idle", answer):
+        request = remote.ask("idle", answer)
+        answer = None
+        match request:
             case ("start",):
                 await bot.start()
-                answer = None
-            case ("arm", window, deed):
-                trap.arm(window, deed)
-                answer = None
-            case ("disarm",):
-                trap.disarm()
-                answer = None
+            case ("operate", name):
+                await operate(name, settings, clock, trap)
+            case ("trap", action, *arguments):
+                getattr(trap, action)(*arguments)
             case ("deliver", text):
                 answer = await bot.deliver(text, lambda payload: remote.ask("ack", payload))
             case ("settle",):
                 answer = await bot.settled(SETTLE_SECONDS)
             case ("wait", seconds):
                 await asyncio.sleep(seconds)
-                answer = None
             case ("passages",):
                 answer = trap.passages
             case ("stop",):
                 await bot.stop()
-                remote.ask("bye", trap.passages)
-                return
-
-
-def operator_life(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    """Run an operator's command at a terminal."""
-    clock = clock.twin()
-    loop = VirtualLoop(clock)
-    asyncio.set_event_loop(loop)
-    loop.run_until_complete(_operate(pipe, settings, clock))
-
-
-async def _operate(pipe: Pipe_, settings: Settings, clock: LabClock) -> None:
-    remote = _Remote(pipe, clock)
-    trap = Switch(lambda: remote.ask("passes"))
-    answer: Any = None
-    while True:
-        match remote.ask("idle", answer):
-            case ("arm", window, deed):
-                trap.arm(window, deed)
-                answer = None
-            case ("operate", name):
-                await OPERATORS[name](settings, clock, trap)
-                answer = None
-            case ("passages",):
-                answer = trap.passages
-            case ("stop",):
                 remote.ask("bye", trap.passages)
                 return

@@ -15,9 +15,6 @@ from quotebot.settings import Settings
 if TYPE_CHECKING:
     from typing import Any
 
-SLACK = "http://127.0.0.1:1/api/"
-SALESFORCE = "https://127.0.0.1:2"
-
 
 def lab_settings(data_dir: Path, **overrides: Any) -> Settings:
     """Return the settings of a bot on an unserved World."""
@@ -25,10 +22,10 @@ def lab_settings(data_dir: Path, **overrides: Any) -> Settings:
         _env_file=None,
         **{
             "data_dir": data_dir,
-            "SLACK_API_URL": SLACK,
+            "SLACK_API_URL": "http://127.0.0.1:1/api/",
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_APP_TOKEN": APP_TOKEN,
-            "SALESFORCE_INSTANCE_URL": SALESFORCE,
+            "SALESFORCE_INSTANCE_URL": "https://127.0.0.1:2",
             "SALESFORCE_CLIENT_ID": "3MVG9-sandbox-quotebot",
             "SALESFORCE_CLIENT_SECRET": "sandbox-secret",
             "approvers": APPROVERS,

@@ -20,8 +20,9 @@ import sys
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ledger.sqlite import file as sqlite_file
 from ledger.sqlite.wal import Wal
@@ -56,40 +57,77 @@ class Call(StrEnum):
 _OBSERVED: Final = frozenset({Call.WRITE, Call.TRUNCATE, Call.SYNC})
 
 
-class Observer(Protocol):
-    """Receiver of completed calls, on SQLite's threads. Names are file names in the folder."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file was opened; if there was none, an empty one exists now."""
 
-    def opened(self, name: str) -> None:
-        """Called when a file was opened; it may be new."""
-        ...
+    name: str
 
-    def wrote(self, name: str, offset: int, content: bytes) -> None:
-        """Called when `content` was written at `offset`."""
-        ...
 
-    def wrote_again(self, name: str, content: bytes) -> None:
-        """Called when a file's whole content was written over itself."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """Bytes were written; `again`: by the ledger and not by SQLite, over a file's whole content."""
 
-    def truncated(self, name: str, size: int) -> None:
-        """Called when the file's size was set to `size` bytes."""
-        ...
+    name: str
+    offset: int
+    content: bytes
+    again: bool = False
 
-    def synced(self, name: str, *, folder: bool) -> None:
-        """Called when the file's content, and with `folder` the folder's names too, would survive a power cut."""
-        ...
 
-    def sync_failed(self, name: str) -> None:
-        """Called when a sync returned an error."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """A file has this size now."""
 
-    def deleted(self, name: str, *, folder: bool) -> None:
-        """Called when the name was deleted; with `folder` the deletion would survive a power cut."""
-        ...
+    name: str
+    size: int
 
-    def named(self) -> None:
-        """Called when the folder's names would survive a power cut."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """A file was synced; with `folder` its folder's names too."""
+
+    name: str
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailed:
+    """A sync failed: the kernel reports the error once, and treats the unwritten data as written from then on."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A name was deleted; with `folder` the deletion is durable."""
+
+    name: str
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A file was renamed and replaced any file with the new name."""
+
+    name: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFolder:
+    """A folder was made."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedFolder:
+    """The names in a folder were synced ("" is the root of all paths)."""
+
+    name: str
+
+
+Event = Opened | Wrote | Truncated | Synced | SyncFailed | Deleted | Renamed | MadeFolder | SyncedFolder
 
 
 class Unobservable(Exception):  # noqa: N818 -- the fact
@@ -193,25 +231,26 @@ def library() -> ctypes.CDLL:
 class WatchedFolder:
     """Context manager that observes SQLite's files in `folder`, and may make calls fail. Open and close connections inside it.
 
-    `fault` is called before each call of the kinds `failing`, by default of all kinds. If a write is refused, its first half may
-    have reached the file. With `hurry` SQLite's sleeps while it waits for a lock return at once. Python's other SQLite files are
-    unaffected.
+    `observer` gets each completed call, on SQLite's threads, with the file's name in the folder. `fault` is called before each call
+    of the kinds `failing`, by default of all kinds. If a write is refused, its first half may have reached the file. With `hurry`
+    SQLite's sleeps while it waits for a lock return at once. Python's other SQLite files are unaffected.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        observer: Observer | None = None,
+        observer: Callable[[Event], object] | None = None,
         fault: Callable[[Call, str], int] | None = None,
         failing: Collection[Call] = tuple(Call),
         hurry: bool = False,
     ) -> None:
         self._folder = os.path.realpath(folder)
-        self._observer = observer
+        self._tell: Callable[[Event], object] = observer or (lambda _event: None)
         self._fault = fault
         self._failing = frozenset(failing) if fault is not None else frozenset()
-        self._hurry = hurry
+        # A call through Python costs more than most calls themselves: unobserved ones go straight to the original.
+        self._asked = self._failing | (frozenset() if observer is None else _OBSERVED)
         self._library = library()
         self._usual = self._library.sqlite3_vfs_find(None)
         self._vfs = _Vfs.from_buffer_copy(self._usual.contents)
@@ -226,7 +265,7 @@ class WatchedFolder:
         self._vfs.open = self._pointer(_VFS_CALLS["open"], self._open)
         self._vfs.delete = self._pointer(_VFS_CALLS["delete"], self._delete)
         if hurry:
-            self._vfs.sleep = self._pointer(_VFS_CALLS["sleep"], _only_believe)
+            self._vfs.sleep = self._pointer(_VFS_CALLS["sleep"], lambda _vfs, microseconds: microseconds)  # done, without sleeping
 
     def __enter__(self) -> Self:
         """Make this layer SQLite's default VFS."""
@@ -275,15 +314,12 @@ class WatchedFolder:
         folder, name = os.path.split(os.fsdecode(ctypes.string_at(path)))
         return name if folder == self._folder else None
 
-    def _asked(self, call: Call, file: _Open) -> int:
-        return self._refused(call, file.name)
-
     def _refused(self, call: Call, name: str) -> int:
         return OK if self._fault is None or call not in self._failing else self._fault(call, name)
 
     def _wal(self, path: Path) -> Wal:
         """Open a WAL as production does; a WAL in the observed folder is observed."""
-        return _WatchedWal(path, self._refused, self._observer) if os.path.realpath(path.parent) == self._folder else Wal(path)
+        return _WatchedWal(path, self._refused, self._tell) if os.path.realpath(path.parent) == self._folder else Wal(path)
 
     # ------------------------------------------------------------------------------------------- called by SQLite
 
@@ -300,28 +336,24 @@ class WatchedFolder:
         ours, real = self._tables[methods.value]
         methods.value = ctypes.addressof(ours)
         self._open_files[file] = _Open(name, real, names_folder=bool(flags & _OPEN_CREATE and flags & _OPEN_JOURNALS))
-        if self._observer is not None:
-            self._observer.opened(name)
+        self._tell(Opened(name))
         return OK
 
     def _table(self, real: _Methods) -> tuple[_Methods, dict[str, Any]]:
         """Return a copy of a file's methods with the observed ones replaced, and the originals of those."""
-        calls: dict[Call, dict[str, Callable[..., int]]] = {
-            Call.WRITE: {"write": self._write},
-            Call.TRUNCATE: {"truncate": self._truncate},
-            Call.SYNC: {"sync": self._sync},
-            Call.READ: {"read": self._read},
-            Call.LOCK: {"lock": self._lock, "shm_lock": self._shm_lock},
+        watched: dict[str, tuple[Call | None, Callable[..., int]]] = {
+            "close": (None, self._close),
+            "write": (Call.WRITE, self._write),
+            "truncate": (Call.TRUNCATE, self._truncate),
+            "sync": (Call.SYNC, self._sync),
+            "read": (Call.READ, partial(self._pass, Call.READ)),
+            "lock": (Call.LOCK, partial(self._pass, Call.LOCK)),
+            "shm_lock": (Call.LOCK, self._shm_lock),
         }
-        # A call through Python costs more than most calls themselves: unobserved ones go straight to the original.
-        asked = self._failing | (_OBSERVED if self._observer is not None else frozenset())
-        watched: dict[str, Callable[..., int]] = {"close": self._close}
-        for call in asked:
-            watched |= calls[call]
         ours = _Methods.from_buffer_copy(real)
         originals: dict[str, Any] = {}
-        for name, function in watched.items():
-            if getattr(real, name):  # a journal has no shared memory to lock
+        for name, (call, function) in watched.items():
+            if (call is None or call in self._asked) and getattr(real, name):  # a journal has no shared memory to lock
                 originals[name] = _FILE_CALLS[name](getattr(real, name))
                 setattr(ours, name, self._pointer(_FILE_CALLS[name], function))
         return ours, originals
@@ -329,89 +361,72 @@ class WatchedFolder:
     def _delete(self, _vfs: int, path: int | None, sync_folder: int) -> int:
         code: int = self._real_delete(ctypes.addressof(self._usual.contents), path, sync_folder)
         name = self._name(path)
-        if code == OK and name is not None and self._observer is not None:
-            self._observer.deleted(name, folder=bool(sync_folder))
+        if code == OK and name is not None:
+            self._tell(Deleted(name, bool(sync_folder)))
         return code
 
     def _close(self, address: int) -> int:
-        file = self._open_files.pop(address)
-        code: int = file.real["close"](address)
-        return code
+        return int(self._open_files.pop(address).real["close"](address))
 
-    def _read(self, address: int, buffer: int, size: int, offset: int) -> int:
+    def _pass(self, call: Call, address: int, *arguments: int) -> int:
         file = self._open_files[address]
-        return self._asked(Call.READ, file) or int(file.real["read"](address, buffer, size, offset))
+        return self._refused(call, file.name) or int(file.real[call](address, *arguments))
 
     def _write(self, address: int, buffer: int, size: int, offset: int) -> int:
         file = self._open_files[address]
-        refused = self._asked(Call.WRITE, file)
+        refused = self._refused(Call.WRITE, file.name)
         if refused:
             size = size // 2 // SECTOR * SECTOR
             if not size:
                 return refused
         code: int = file.real["write"](address, buffer, size, offset)
-        if code == OK and self._observer is not None:
-            self._observer.wrote(file.name, offset, ctypes.string_at(buffer, size))
+        if code == OK:
+            self._tell(Wrote(file.name, offset, ctypes.string_at(buffer, size)))
         return refused or code
 
     def _truncate(self, address: int, size: int) -> int:
-        file = self._open_files[address]
-        code = self._asked(Call.TRUNCATE, file) or int(file.real["truncate"](address, size))
-        if code == OK and self._observer is not None:
-            self._observer.truncated(file.name, size)
+        code = self._pass(Call.TRUNCATE, address, size)
+        if code == OK:
+            self._tell(Truncated(self._open_files[address].name, size))
         return code
 
     def _sync(self, address: int, flags: int) -> int:
         file = self._open_files[address]
-        code = self._asked(Call.SYNC, file) or int(file.real["sync"](address, flags))
-        if code != OK and self._observer is not None:
-            self._observer.sync_failed(file.name)
+        code = self._pass(Call.SYNC, address, flags)
         if code == OK:
             names_folder, file.names_folder = file.names_folder, False
-            if self._observer is not None:
-                self._observer.synced(file.name, folder=names_folder)
+            self._tell(Synced(file.name, names_folder))
+        else:
+            self._tell(SyncFailed(file.name))
         return code
-
-    def _lock(self, address: int, level: int) -> int:
-        file = self._open_files[address]
-        return self._asked(Call.LOCK, file) or int(file.real["lock"](address, level))
 
     def _shm_lock(self, address: int, slot: int, slots: int, flags: int) -> int:
         file = self._open_files[address]
-        code = self._asked(Call.LOCK, file) if flags & _SHM_LOCK else OK
+        code = self._refused(Call.LOCK, file.name) if flags & _SHM_LOCK else OK
         return code or int(file.real["shm_lock"](address, slot, slots, flags))
 
 
 class _WatchedWal(Wal):
     """The ledger's own calls on its WAL, past the same fault and observer."""
 
-    def __init__(self, path: Path, refused: Callable[[Call, str], int], observer: Observer | None) -> None:
+    def __init__(self, path: Path, refused: Callable[[Call, str], int], tell: Callable[[Event], object]) -> None:
         self._name = path.name
         self._refused = refused
-        self._observer = observer
+        self._tell = tell
         self._ask()
         super().__init__(path)
-        if observer is not None:
-            observer.named()
+        tell(SyncedFolder(""))
 
     def flush(self) -> None:
         self._ask()
         super().flush()
-        if self._observer is not None:
-            self._observer.synced(self._name, folder=False)
+        self._tell(Synced(self._name))
 
     def write_again(self) -> None:
-        if self._observer is not None:
-            self._observer.wrote_again(self._name, self.content())
+        self._tell(Wrote(self._name, 0, self.content(), again=True))
         super().write_again()
 
     def _ask(self) -> None:
         if self._refused(Call.SYNC, self._name):
-            if self._observer is not None:
-                self._observer.sync_failed(self._name)
+            self._tell(SyncFailed(self._name))
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def _only_believe(_vfs: int, microseconds: int) -> int:
-    """Return the requested sleep as done, without sleeping."""
-    return microseconds

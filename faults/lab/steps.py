@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,8 +29,8 @@ class Step(Protocol):
         ...
 
     def again(self, cell: Cell) -> None:
-        """Continue the step after a restart of the bot, as people, Slack and operators do."""
-        ...
+        """Continue the step after a restart of the bot, as people, Slack and operators do; by default nothing is left to do."""
+        del cell
 
 
 class NothingThereError(Exception):
@@ -38,7 +38,7 @@ class NothingThereError(Exception):
 
 
 @dataclass(slots=True)
-class Gesture(ABC):
+class Gesture(Step):
     """A person's action in Slack. After a crash Slack delivers it again, and once more at the end of the scenario."""
 
     request_id: str | None = field(default=None, init=False)
@@ -148,7 +148,7 @@ class OpensHome(Gesture):
 
 
 @dataclass(slots=True)
-class Repeated:
+class Repeated(Step):
     """Slack delivers a request again, several times at once; `older` is how many requests came after it."""
 
     times: int = 1
@@ -158,12 +158,9 @@ class Repeated:
         """Redeliver the request."""
         cell.people(cell.world.courier.redeliver(newest_delivery(cell.world, self.older).request_id, "resend", self.times))
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the request is delivered again at the scenario's end anyway."""
-
 
 @dataclass(slots=True)
-class Members:
+class Members(Step):
     """A person removes the bot from the channel, or invites it again."""
 
     with_bot: bool
@@ -174,12 +171,9 @@ class Members:
         people = [member for member in channels[CHANNEL].members if member != BOT_USER_ID]
         channels[CHANNEL] = replace(channels[CHANNEL], members=(*people, *([BOT_USER_ID] if self.with_bot else [])))
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the members are changed."""
-
 
 @dataclass(slots=True)
-class Shares:
+class Shares(Step):
     """The channel is shared with another organization (Slack Connect)."""
 
     def do(self, cell: Cell) -> None:
@@ -187,12 +181,9 @@ class Shares:
         channels = cell.world.slack.directory.channels
         channels[CHANNEL] = replace(channels[CHANNEL], connected_teams=(PARTNER_TEAM_ID,))
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the channel is shared."""
-
 
 @dataclass(slots=True)
-class Forged:
+class Forged(Step):
     """A repetition of the newest request with changed content: other values, or what a card of another build would send."""
 
     changes: Mapping[str, str]
@@ -206,12 +197,9 @@ class Forged:
             text = text.replace(was, is_now)
         cell.people(cell.deliver(text, delivery.envelope_id, delivery.kind))
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: one delivery is enough."""
-
 
 @dataclass(slots=True)
-class Settles:
+class Settles(Step):
     """The bot works until nothing is left to do."""
 
     whole: bool = True  # whether nothing may be left after half an hour
@@ -221,13 +209,11 @@ class Settles:
         if not cell.settle() and self.whole:
             raise AssertionError("after half an hour something was still under way that only the hourly poll would wake")
 
-    def again(self, cell: Cell) -> None:
-        """Wait again."""
-        self.do(cell)
+    again = do
 
 
 @dataclass(slots=True)
-class Waits:
+class Waits(Step):
     """Time passes, with the bot running or, after it was stopped, without it."""
 
     seconds: float
@@ -239,12 +225,9 @@ class Waits:
         else:
             cell.wait(self.seconds)
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the time has passed."""
-
 
 @dataclass(slots=True)
-class PutsClock:
+class PutsClock(Step):
     """A person sets the machine's clock forward or back while no bot runs."""
 
     by_seconds: float
@@ -253,12 +236,9 @@ class PutsClock:
         """Set the clock."""
         cell.clock.put(round(self.by_seconds * 1000))
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the clock is set."""
-
 
 @dataclass(slots=True)
-class Configures:
+class Configures(Step):
     """A person changes settings while no bot runs."""
 
     changes: Mapping[str, Any]
@@ -267,12 +247,9 @@ class Configures:
         """Change the settings."""
         cell.settings = cell.settings.model_copy(update=self.changes)
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the settings are changed."""
-
 
 @dataclass(slots=True)
-class ArmsFault:
+class ArmsFault(Step):
     """An external service starts to fail (see quotebot.sandbox.faults), or, without an effect, all faults are cleared."""
 
     target: str = ""
@@ -292,12 +269,9 @@ class ArmsFault:
             self.target, self.effect, method=self.method, times=times, retry_after=self.retry_after, delay=self.delay
         )
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the fault is armed."""
-
 
 @dataclass(slots=True)
-class ChangesCrm:
+class ChangesCrm(Step):
     """A person in Salesforce changes the newest quote's record."""
 
     values: dict[str, object]
@@ -308,12 +282,9 @@ class ChangesCrm:
         *_, record = cell.world.salesforce.records("Quote")
         org.update(org.sobject("Quote"), str(record["Id"]), self.values)
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the record is changed."""
-
 
 @dataclass(slots=True)
-class MakesOpportunity:
+class MakesOpportunity(Step):
     """A person in Salesforce creates an account with an open opportunity: the org's first ones."""
 
     account: str
@@ -324,9 +295,6 @@ class MakesOpportunity:
         account = org.create(org.sobject("Account"), {"Name": self.account})
         deal = {"Name": "Renewal", "AccountId": account, "StageName": "Prospecting", "CloseDate": "2027-12-31"}
         org.create(org.sobject("Opportunity"), deal)
-
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the records exist."""
 
 
 @dataclass(slots=True)
@@ -343,45 +311,38 @@ class ChoosesAccount(Gesture):
 
 
 @dataclass(slots=True)
-class Stops:
+class Stops(Step):
     """The bot is stopped with SIGTERM."""
 
     def do(self, cell: Cell) -> None:
         """Stop the bot."""
         cell.stop()
 
-    def again(self, cell: Cell) -> None:
-        """Stop the bot again: it was started meanwhile."""
-        cell.stop()
+    again = do  # it was started meanwhile
 
 
 @dataclass(slots=True)
-class Starts:
+class Starts(Step):
     """The bot is started."""
 
     def do(self, cell: Cell) -> None:
         """Start the bot."""
         cell.start()
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the recovery started it."""
-
 
 @dataclass(slots=True)
-class Dies:
+class Dies(Step):
     """The bot is killed, apart from the scenario's own crash point."""
 
     def do(self, cell: Cell) -> None:
         """SIGKILL the bot."""
         cell.kill()
 
-    def again(self, cell: Cell) -> None:
-        """Kill the bot again: it was started meanwhile."""
-        cell.kill()
+    again = do  # it was started meanwhile
 
 
 @dataclass(slots=True)
-class Operates:
+class Operates(Step):
     """An operator runs a command while no bot runs."""
 
     name: str

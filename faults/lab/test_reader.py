@@ -57,5 +57,4 @@ def test_a_damaged_ledger_is_seen_to_be_damaged(tmp_path: Path) -> None:
     content[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # its one page of rows claims to have nine
     damaged = tmp_path / "damaged"
     damaged.write_bytes(content)
-    connection = looking_at(damaged)
-    assert connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
+    assert looking_at(damaged).execute("PRAGMA integrity_check").fetchall() != [("ok",)]

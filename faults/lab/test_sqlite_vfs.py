@@ -14,8 +14,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.lab.sqlite_vfs import BUSY, FULL, IOERR_FSYNC, IOERR_READ, IOERR_WRITE, OK, Call, Unobservable, WatchedFolder, library
-from faults.suites.power_images import Disk, Recorder
+from faults.lab.sqlite_vfs import (
+    BUSY,
+    FULL,
+    IOERR_FSYNC,
+    IOERR_READ,
+    IOERR_WRITE,
+    OK,
+    Call,
+    Event,
+    Opened,
+    Unobservable,
+    WatchedFolder,
+    library,
+)
+from faults.suites.power_images import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,31 +53,30 @@ def failing(call: Call, code: int) -> Callable[[Call, str], int]:
 
 
 def test_what_was_recorded_is_byte_for_byte_what_is_on_the_disk(tmp_path: Path) -> None:
-    recorder, disk = Recorder(), Disk()
-    with WatchedFolder(tmp_path, observer=recorder), closing(in_wal_mode(tmp_path / "a.db")) as connection:
+    disk = Disk()
+    with WatchedFolder(tmp_path, observer=disk.take), closing(in_wal_mode(tmp_path / "a.db")) as connection:
         connection.execute("CREATE TABLE t (a TEXT)")
         connection.executemany("INSERT INTO t VALUES (?)", [(str(number) * 500,) for number in range(40)])
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         connection.execute("DELETE FROM t WHERE a > '2'")
 
-        for event in recorder.events:
-            disk.take(event)
+        recorded = disk.now()
         found = {path.name: path.read_bytes() for path in tmp_path.iterdir() if not path.name.endswith("-shm")}
 
-    assert disk.now() == found
+    assert recorded == found
     assert set(found) == {"a.db", "a.db-wal"}
 
 
 def test_a_file_of_another_folder_is_neither_seen_nor_failed(tmp_path: Path) -> None:
-    recorder = Recorder()
+    events: list[Event] = []
     (tmp_path / "watched").mkdir()
     with (
-        WatchedFolder(tmp_path / "watched", observer=recorder, fault=failing(Call.WRITE, FULL)),
+        WatchedFolder(tmp_path / "watched", observer=events.append, fault=failing(Call.WRITE, FULL)),
         closing(in_wal_mode(tmp_path / "other.db")) as connection,
     ):
         connection.execute("CREATE TABLE t (a TEXT)")
 
-    assert recorder.events == []
+    assert events == []
 
 
 @pytest.mark.parametrize(
@@ -92,12 +104,12 @@ def test_sqlite_answers_with_the_error_that_the_disk_gave(tmp_path: Path, call: 
 
 
 def test_an_exception_of_the_observer_is_raised_at_the_end(tmp_path: Path) -> None:
-    class Broken(Recorder):
-        def opened(self, name: str) -> None:
-            raise LookupError(name)
+    def broken(event: Event) -> None:
+        if event == Opened("a.db"):
+            raise LookupError(event.name)
 
     def use() -> None:
-        with WatchedFolder(tmp_path, observer=Broken()), contextlib.suppress(sqlite3.Error):
+        with WatchedFolder(tmp_path, observer=broken), contextlib.suppress(sqlite3.Error):
             sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (a TEXT)")
 
     with pytest.raises(LookupError, match=r"a\.db"):

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
+from adapters.files import Files
+from ledger.sqlite.disk import Disk
 from quotebot.sandbox.wire import Cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
-class Trap(Protocol):
-    """Interface of a trap, which is called at every choke point."""
+class Trap:
+    """A trap, which is called at every choke point. This one does nothing."""
 
     def passes(self, point: str) -> None:
         """Note that the bot passes this point; a trap that kills may not return."""
-        ...
-
-
-class OpenTrap:
-    """A trap that does nothing."""
-
-    def passes(self, point: str) -> None:
-        """Do nothing."""
 
 
 class UnreachableError(Exception):
@@ -42,7 +37,7 @@ class KilledError(BaseException):
 Deed = Literal["kill", "lose", "refuse"]
 
 
-class Switch:
+class Switch(Trap):
     """A trap that does nothing until armed; then it records every passage and, with a window, injects its fault there, once.
 
     kill: crash inside the call, by SIGKILL of this process or, with its own `die`, of one bot in it. lose: the answer to a served
@@ -57,7 +52,7 @@ class Switch:
         """
         self.passages: list[str] = []
         self._tell = tell
-        self._die = die or _sigkill
+        self._die = die or (lambda _point: os.kill(os.getpid(), signal.SIGKILL))
         self._dead = False
         self._armed = False
         self._window: int | None = None
@@ -96,6 +91,39 @@ class Switch:
         self.passages.append(point)
 
 
-def _sigkill(point: str) -> None:
-    del point
-    os.kill(os.getpid(), signal.SIGKILL)
+class TrappedFiles(Files):
+    """The production's file steps; `trap` is passed before every change of the disk."""
+
+    def __init__(self, trap: Trap) -> None:
+        self._trap = trap
+        for step in ("make_folder", "sync_folder", "create", "sync", "rename", "remove"):
+            setattr(self, step, _after_passing(trap, f"file:{step}", getattr(self, step)))
+
+    def write(self, descriptor: int, content: bytes) -> None:
+        """Pass the trap, write the first half, pass the trap, write the rest: a process may crash between two writes."""
+        self._trap.passes("file:write")
+        super().write(descriptor, content[: len(content) // 2])
+        self._trap.passes("file:write_rest")
+        super().write(descriptor, content[len(content) // 2 :])
+
+
+class TrappedDisk(Disk):
+    """Disk steps; `trap` is passed before every step in which the ledger's own files are copied, put aside or put in place."""
+
+    def __init__(self, trap: Trap) -> None:
+        self._trap = trap
+        for step in ("make_folder", "create", "sync", "link", "remove"):
+            setattr(self, step, _after_passing(trap, f"disk:{step}", getattr(self, step)))
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Pass the trap, then do the step."""
+        self._trap.passes(f"disk:rename{to.suffix}")
+        super().rename(path, to)
+
+
+def _after_passing(trap: Trap, point: str, step: Callable[..., Any]) -> Callable[..., Any]:
+    def passed(*arguments: Any) -> Any:
+        trap.passes(point)
+        return step(*arguments)
+
+    return passed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import io
 import json
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -25,12 +26,12 @@ from quotebot.sandbox.wire import Answer, Cut, Received
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
-    from types import TracebackType
+    from contextlib import AbstractAsyncContextManager
 
     from faults.lab.traps import Trap
 
 T = TypeVar("T")
-LATENCY_SECONDS: Final = 0.030  # in each direction: long enough for the bot to do something else meanwhile
+TIMEOUT_SECONDS: Final = 20.0  # of a blocking request
 
 
 class FarEnd(Protocol):
@@ -48,12 +49,14 @@ class FarEnd(Protocol):
 class Wire:
     """One bot's connections. `cut` ends them for good, as a crash of the process does."""
 
-    def __init__(self, far_end: FarEnd, trap: Trap, latency: Callable[[], float] = lambda: LATENCY_SECONDS) -> None:
+    def __init__(self, far_end: FarEnd, trap: Trap, latency: Callable[[], float]) -> None:
         self._far_end = far_end
         self._trap = trap
         self._latency = latency
         self.session = _Session(self)
-        self.salesforce = _salesforce_session(self)
+        self.salesforce = requests.Session()
+        self.salesforce.trust_env = False
+        self.salesforce.mount("https://", _SalesforceAdapter(self))
 
     async def exchange(self, received: Received) -> Answer:
         """Send one request in place of aiohttp. Raises what aiohttp would."""
@@ -75,7 +78,7 @@ class Wire:
         self._trap.passes(f"{name}:answered")
         return answer
 
-    def exchange_now(self, received: Received, timeout: float) -> Answer:
+    def exchange_now(self, received: Received) -> Answer:
         """Send one blocking request in place of requests. Raises what requests would."""
         name = f"out:salesforce:{_method(received.url)}"
         try:
@@ -89,7 +92,7 @@ class Wire:
             self._trap.passes(f"{name}:sent")
         except Cut:
             raise requests.ConnectionError("cut") from None
-        if delay >= timeout:
+        if delay >= TIMEOUT_SECONDS:
             raise requests.ReadTimeout("too late")
         self._trap.passes(f"{name}:answered")
         return answer
@@ -116,31 +119,17 @@ class _Session:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def request(self, verb: str, url: object, **options: Any) -> _Exchange:
+    @contextlib.asynccontextmanager
+    async def request(self, verb: str, url: object, **options: Any) -> AsyncIterator[_Response]:
         headers, body = _body(dict(options.get("headers") or {}), options)
         query = f"?{urlencode(options['params'])}" if options.get("params") else ""
-        return _Exchange(self._wire, Received(verb, f"{url}{query}", headers, body))
+        yield _Response(await self._wire.exchange(Received(verb, f"{url}{query}", headers, body)))
 
-    def post(self, url: object, **options: Any) -> _Exchange:
+    def post(self, url: object, **options: Any) -> AbstractAsyncContextManager[_Response]:
         return self.request("POST", url, **options)
 
     async def close(self) -> None:
         self.closed = True
-
-
-class _Exchange:
-    """`async with session.request(...) as response`."""
-
-    def __init__(self, wire: Wire, received: Received) -> None:
-        self._wire = wire
-        self._received = received
-
-    async def __aenter__(self) -> _Response:
-        return _Response(await self._wire.exchange(self._received))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class _Response:
@@ -175,16 +164,14 @@ class _Response:
 class _SalesforceAdapter(BaseAdapter):
     """Transport adapter of requests, over the wire."""
 
-    def __init__(self, wire: Wire, timeout_seconds: float) -> None:
+    def __init__(self, wire: Wire) -> None:
         super().__init__()
         self._wire = wire
-        self._timeout_seconds = timeout_seconds
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         del args, kwargs
         body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
-        received = Received(str(request.method), str(request.url), dict(request.headers), body)
-        answer = self._wire.exchange_now(received, self._timeout_seconds)
+        answer = self._wire.exchange_now(Received(str(request.method), str(request.url), dict(request.headers), body))
         response = requests.Response()
         response.status_code = answer.status
         response.headers.update(answer.headers)
@@ -198,13 +185,6 @@ class _SalesforceAdapter(BaseAdapter):
 
     def close(self) -> None:
         """Does nothing: nothing is open."""
-
-
-def _salesforce_session(wire: Wire, timeout_seconds: float = 20.0) -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False
-    session.mount("https://", _SalesforceAdapter(wire, timeout_seconds))
-    return session
 
 
 def _body(headers: dict[str, str], options: Mapping[str, Any]) -> tuple[dict[str, str], bytes]:

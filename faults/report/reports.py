@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from itertools import count
@@ -56,6 +57,16 @@ def keep(report: Report) -> Path | None:
     """Write the report to a new file in the folder QUOTEBOT_FAULT_REPORTS; returns its path, None without a folder."""
     folder = os.environ.get(FOLDER_VARIABLE)
     return keep_in(Path(folder), report) if folder else None
+
+
+def finish(report: Report, file: Path | None, lines: Iterable[str]) -> int:
+    """End a suite's command: keep the report, also write it to `file`, print the lines. Returns 1 if anything was violated."""
+    keep(report)
+    if file is not None:
+        file.write_text(report.to_text(), encoding="utf-8")
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    return 1 if report.violations else 0
 
 
 def keep_in(folder: Path, report: Report) -> Path:

@@ -14,6 +14,7 @@ from faults.lab.bot import Conditions, LabBot
 from faults.lab.database import InlineDatabase
 from faults.lab.operators import ACTOR, REASON
 from faults.lab.steps import newest_delivery
+from faults.lab.traps import Trap
 from ledger import recovery
 from ledger.ledger import Ledger
 from ledger.records import Retry, Trouble
@@ -32,7 +33,7 @@ Scene = Callable[["Office"], Coroutine[Any, Any, None]]
 LATE: Final = Trouble("transient", "It came back after a long sleep.")
 
 
-class _Once:
+class _Once(Trap):
     """A trap that signals, once armed, the end of the first commit that contains this write. Writes may share a commit."""
 
     def __init__(self, write: str) -> None:

@@ -22,27 +22,30 @@ import time
 import traceback
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
 from faults.lab.player import Left, Window, left_at, play, play_on, prepared, wrongs
-from faults.lab.processes import BrokenError, in_a_fork
+from faults.lab.processes import BrokenError, beside, in_a_fork, no_traceback_of_ctrl_c
 from faults.lab.setting import ram, silence
 from faults.lab.warm_up import warm_up
 from faults.report.reports import Report, keep, keep_as, kept_as
 from faults.scenarios.workflows import STORIES, Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from faults.lab.simulation import Cell
 
 RECOVERIES_PER_STORY: Final = 2  # crashes during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # of which these are drawn: a start and its first steps. Nightly runs try the whole recovery
+DISTINCT: Final = "distinct windows"
+SECOND: Final = "deaths during recovery"
+UNTOLD: Final = "answers to one person let go of after two deaths"  # its process crashed twice while sending an ephemeral reply
+POISONED: Final = "given up after three deaths"
 TOGETHER: Final = 32  # crash points that are played in one fork, each from a twin of the cell
 
 Came = dict[str, Any] | str  # the outcome of a play, or the traceback of an error
@@ -51,16 +54,12 @@ Ends = list[tuple[Window, Came]]
 
 @dataclass(slots=True)
 class Tried:
-    """Results of one scenario."""
+    """Results of one scenario; `counts` as in its report."""
 
     story: str
-    windows: int = 0
-    recoveries: int = 0
-    untold: int = 0  # plays in which an ephemeral reply was given up: its process crashed twice while sending it
-    poisoned: int = 0  # plays in which a row was claimed at three crashes and given up
-    passages: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-    reached: set[str] = field(default_factory=set)
+    counts: Counter[str]
+    reached: set[str]
+    violations: list[str]
 
 
 def windows_of(passages: Sequence[str], states: Sequence[bytes], *, every: bool) -> list[Window]:
@@ -95,48 +94,42 @@ class Asked:
 
 def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
     """Try the requested windows of one scenario."""
-    tried = Tried(story.name)
     with prepared(story, folder) as cell:
         golden = in_a_fork(lambda: play(cell.twin(), story, folder / "golden", None))
-        tried.violations += [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
-        tried.reached |= set(golden["reached"])
         passages = golden["passages"]
+        counts = Counter({f"windows of {story.name}": len(passages), DISTINCT: 0, SECOND: 0})
+        violations = [f"{story.name}, nothing wrong: {sentence}" for sentence in golden["violations"]]
+        tried = Tried(story.name, counts, set(golden["reached"]), violations)
         if asked.points is not None:
-            leave_points(asked.points, story.name, golden)
+            asked.points.mkdir(parents=True, exist_ok=True)
+            begun = asked.points / f"{story.name}.part"  # for points_of
+            begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
+            begun.replace(asked.points / f"{story.name}.json")
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
-        tried.passages = Counter(_family(point) for point in passages)
         pairs: list[Window] = []  # the first crashes of those that are to be followed by each crash in their recovery
         if asked.only is None and story.before != story.measured:
             deaths = [window for window in windows_of(passages, golden["states"], every=False) if window.deed == "kill"]
             if asked.recoveries is None:
                 pairs = deaths
             else:
-                windows += _twice(deaths, asked.recoveries, random.Random(asked.seed))  # noqa: S311 -- a sample
-        for together in _batches(windows):
-            _note(tried, golden, _came(together, partial(_came_of_all, cell, story, folder, together, apart=asked.every)))
-        for together in _batches(pairs):
-            _note(tried, golden, _came(together, partial(_came_of_pairs, cell, story, folder, together)))
+                chance = random.Random(asked.seed)  # noqa: S311 -- a sample
+                drawn = chance.sample(deaths, min(asked.recoveries, len(deaths)))
+                windows += [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
+        _try_all(tried, golden, windows, partial(_came_of_all, cell, story, folder, apart=asked.every))
+        _try_all(tried, golden, pairs, partial(_came_of_pairs, cell, story, folder))
     return tried
 
 
-def _twice(deaths: Sequence[Window], recoveries: int, chance: random.Random) -> list[Window]:
-    """Draw crashes, and for each another one during the recovery from it."""
-    drawn = chance.sample(deaths, min(recoveries, len(deaths)))
-    return [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
-
-
-def _batches(windows: Sequence[Window]) -> Iterator[Sequence[Window]]:
+def _try_all(tried: Tried, golden: dict[str, Any], windows: Sequence[Window], play_all: Callable[[Sequence[Window]], Ends]) -> None:
+    """Play windows from the same start, many of them in one fork: a fork costs more than a twin."""
     for begin in range(0, len(windows), TOGETHER):
-        yield windows[begin : begin + TOGETHER]
-
-
-def _came(windows: Sequence[Window], played: Callable[[], Ends]) -> Ends:
-    """Play windows from the same start, one after another in one fork: a fork costs more than a twin."""
-    try:
-        ends: Ends = in_a_fork(played)
-    except BrokenError as error:
-        return [(window, str(error).strip()) for window in windows]
-    return ends
+        together = windows[begin : begin + TOGETHER]
+        try:
+            ends = in_a_fork(partial(play_all, together))
+        except BrokenError as error:
+            ends = [(window, str(error).strip()) for window in together]
+        for window, end in ends:
+            _note(tried, golden, window, end)
 
 
 def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Window], *, apart: bool) -> Ends:
@@ -192,31 +185,19 @@ def _came_of(
         shutil.rmtree(folder if left is None else played.settings.data_dir, ignore_errors=True)
 
 
-def _note(tried: Tried, golden: dict[str, Any], ends: Ends) -> None:
-    for window, end in ends:
-        tried.windows += window.second is None
-        tried.recoveries += window.second is not None
-        if isinstance(end, str):
-            wrong = [end]
-        else:
-            wrong = wrongs(golden, end)
-            tried.untold += bool(end["untold"])
-            tried.poisoned += end["poisoned"]
-            tried.reached |= set(end["reached"])
-        again = f"python -m faults.suites.crash_points --only {tried.story!r} --window {window.index} --deed {window.deed}"
-        again += "" if window.second is None else f" --second {window.second}"
-        tried.violations += [
-            f"{tried.story} / {window.deed} at {window.point} (#{window.index}): {sentence} -- {again}" for sentence in wrong
-        ]
-
-
-def _family(point: str) -> str:
-    return point.partition(":")[0]
-
-
-def kept(folder: Path, story: str) -> Path:
-    """Return the file with the passages of one scenario."""
-    return folder / f"{story}.json"
+def _note(tried: Tried, golden: dict[str, Any], window: Window, end: Came) -> None:
+    tried.counts[DISTINCT if window.second is None else SECOND] += 1
+    if isinstance(end, str):
+        wrong = [end]
+    else:
+        wrong = wrongs(golden, end)
+        tried.counts.update([UNTOLD] * bool(end["untold"]) + [POISONED] * end["poisoned"])
+        tried.reached |= set(end["reached"])
+    again = f"python -m faults.suites.crash_points --only {tried.story!r} --window {window.index} --deed {window.deed}"
+    again += "" if window.second is None else f" --second {window.second}"
+    tried.violations += [
+        f"{tried.story} / {window.deed} at {window.point} (#{window.index}): {sentence} -- {again}" for sentence in wrong
+    ]
 
 
 def _tried(asked: Asked, name: str) -> tuple[Tried, float]:
@@ -230,29 +211,12 @@ def reported(tried: Tried, seconds: float, seed: int) -> Report:
     """Print the results of a scenario, and return its report."""
     for sentence in tried.violations:
         print(sentence)
-    passages = sum(tried.passages.values())
+    counts = tried.counts
     print(
-        f"{tried.story}: {passages} windows, {tried.windows} distinct, {tried.recoveries} in recovery, "
+        f"{tried.story}: {counts[f'windows of {tried.story}']} windows, {counts[DISTINCT]} distinct, {counts[SECOND]} in recovery, "
         f"{len(tried.violations)} violations ({seconds:.1f} s)"
     )
-    counts = {
-        f"windows of {tried.story}": passages,
-        "distinct windows": tried.windows,
-        "deaths during recovery": tried.recoveries,
-    }
-    if tried.untold:
-        counts["answers to one person let go of after two deaths"] = tried.untold
-    if tried.poisoned:
-        counts["given up after three deaths"] = tried.poisoned
-    return Report("windows", counts, tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
-
-
-def leave_points(folder: Path, story: str, golden: Mapping[str, Any]) -> None:
-    """Write the passages, commands and effect classes of the scenario, for `points_of`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    begun = kept(folder, story).with_suffix(".part")
-    begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
-    begun.replace(kept(folder, story))
+    return Report("windows", dict(counts), tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
 
 
 def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, list[str]]:
@@ -262,21 +226,17 @@ def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, l
     """
     found: dict[str, set[str]] = {"points": set(), "kinds": set(), "classes": set()}
     for story in stories:
-        golden = _golden(story) if left is None or not kept(left, story.name).exists() else _left(left, story)
+        file = None if left is None else left / f"{story.name}.json"
+        golden = _golden(story) if file is None or not file.exists() else json.loads(file.read_text("utf-8"))
         found["points"] |= set(golden["passages"])
         found["kinds"] |= set(golden["kinds"])
         found["classes"] |= set(golden["classes"])
     return {name: sorted(values) for name, values in found.items()}
 
 
-def _left(folder: Path, story: Story) -> dict[str, Any]:
-    golden: dict[str, Any] = json.loads(kept(folder, story.name).read_text("utf-8"))
-    return golden
-
-
 def _golden(story: Story) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="quotebot-windows-", dir=ram()) as folder, prepared(story, Path(folder)) as cell:
-        cell.looks = False
+        cell.looks_on = lambda _number: None
         golden = play(cell, story, Path(folder) / "golden", None)
         cell.end()
     return golden

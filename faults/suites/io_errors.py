@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,21 +32,35 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
-from faults.lab.sqlite_vfs import BUSY, FULL, IOERR_FSYNC, IOERR_READ, IOERR_WRITE, OK, Call, Unobservable, WatchedFolder
-from faults.report.reports import Report, keep, keep_in, merged, read_all
-from faults.suites.power import BALLAST, Digests, Reader, scratch, tell
-from faults.suites.power_images import Disk, Recorder, Synced, Wrote, write_image
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
+from faults.lab.setting import ram
+from faults.lab.sqlite_vfs import (
+    BUSY,
+    FULL,
+    IOERR_FSYNC,
+    IOERR_READ,
+    IOERR_WRITE,
+    OK,
+    Call,
+    Synced,
+    Unobservable,
+    WatchedFolder,
+    Wrote,
+)
+from faults.report.reports import Report, finish, keep_in, merged, read_all
+from faults.suites.power import BALLAST, Reader, lines_of
+from faults.suites.power_images import Disk, write_image
 from faults.suites.power_restart import wrongs
-from faults.suites.power_workload import FILE_NAME, MORNING_MS, Diary, TickingClock, audit_of, live, run_to_end
+from faults.suites.power_workload import FILE_NAME, MORNING_MS, Diary, TickingClock, Work, audit_of, live, run_to_end
 from ledger.database import DatabaseError
 from ledger.sqlite.ballast import BALLAST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from faults.suites.power_images import Event, Image
-    from faults.suites.power_workload import Fact, Work
+    from faults.lab.sqlite_vfs import Event
+    from faults.suites.power_images import Image
+    from faults.suites.power_workload import Fact
 
 SUITE: Final = "io_errors"
 AT_ONCE: Final = 2
@@ -68,16 +83,12 @@ async def _nothing(work: Work) -> None:
     del work
 
 
-async def _task(work: Work) -> None:
-    await work.one_of_each()
-
-
-async def _day(work: Work) -> None:
-    await work.day(1)
-
-
 # The failing process's task, and whether the ledger exists before it.
-TASKS: Final = {"first start": (_nothing, False), "errand": (_task, True), "day": (_day, True)}
+TASKS: Final[dict[str, tuple[Callable[[Work], Awaitable[None]], bool]]] = {
+    "first start": (_nothing, False),
+    "errand": (Work.one_of_each, True),
+    "day": (partial(Work.day, rounds=1), True),
+}
 BUDGETS: Final = {"change": ("first start", "errand"), "nightly": ("first start", "errand", "day")}
 
 
@@ -99,11 +110,6 @@ class KthCall:
         self.calls += 1
         return self.code if self.calls == self.k or (self.sticky and self.calls > self.k) else OK
 
-    @property
-    def fired(self) -> bool:
-        """True if the k-th call was made."""
-        return self.calls >= self.k
-
 
 @dataclass(frozen=True, slots=True)
 class CutOff:
@@ -118,21 +124,18 @@ def cut_offs(start: Sequence[Event], folder: Path) -> list[CutOff]:
     disk, writes, found, done = Disk(), 0, [CutOff(0, {})], 0
     for event in start:
         disk.take(event)
-        writes += isinstance(event, Wrote)
+        writes += isinstance(event, Wrote) and not event.again
         if event == Synced(f"{FILE_NAME}-wal"):
             left = disk.now()
-            if (now_done := _migrations_in(left, folder)) > done:
+            shutil.rmtree(folder, ignore_errors=True)
+            write_image(left, folder)
+            with closing(sqlite3.connect(folder / FILE_NAME)) as ledger:
+                there = ledger.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
+                now_done = ledger.execute("SELECT count(*) FROM schema_migrations").fetchone()[0] if there else 0
+            if now_done > done:
                 found.append(CutOff(writes, left))
                 done = now_done
     return found
-
-
-def _migrations_in(image: Image, folder: Path) -> int:
-    shutil.rmtree(folder, ignore_errors=True)
-    write_image(image, folder)
-    with closing(sqlite3.connect(folder / FILE_NAME)) as ledger:
-        there = ledger.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
-        return int(ledger.execute("SELECT count(*) FROM schema_migrations").fetchone()[0]) if there else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +156,20 @@ class Trial:
         """Fail at every k, until the process ends before its k-th call. Raises Unobservable."""
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(dir=scratch()) as scratch_folder:
+        with tempfile.TemporaryDirectory(dir=ram()) as scratch_folder:
             bench = Bench(self, Path(scratch_folder))
             for k in count(1) if only is None else (only,):
-                fired = bench.fail(k)
-                if not fired or len(bench.violations) >= WRONG_ENOUGH:
+                if not bench.fail(k) or len(bench.violations) >= WRONG_ENOUGH:
                     break
                 bench.counts[f"{self.kind} {self.mode}"] += 1
                 bench.counts["I/O errors"] += 1
         seconds = time.perf_counter() - began
         return Report(SUITE, dict(bench.counts), tuple(bench.violations), tuple(sorted(bench.reached)), (self.seed,), seconds)
+
+
+def run_trial(trial: Trial) -> tuple[Trial, Report]:
+    """Try one way to fail, for every k."""
+    return trial, trial.run()
 
 
 class Bench:
@@ -176,12 +183,12 @@ class Bench:
         self._base.mkdir()
         self._audit = audit_of(self._base)
         if there:
-            run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), _task))
+            run_to_end(live(self._base, TickingClock(), self._audit, Diary(), self._chance(), Work.one_of_each))
             (self._base / BALLAST).unlink()
         self._safe = _files(self._base)
         skips = not there and KINDS[trial.kind][0] is Call.WRITE
         self._cut_offs = cut_offs(self.record(self._safe), folder / "cut off") if skips else [CutOff(0, self._safe)]
-        self._reader = Reader(folder / "read", Digests(), any_ledger=True)
+        self._reader = Reader(folder / "read", any_ledger=True)
         self._started: set[tuple[bytes, tuple[Fact, ...]]] = set()  # pairs of content and answers that production has started on
         self._luck = self._chance()
         self.counts: Counter[str] = Counter()
@@ -193,24 +200,25 @@ class Bench:
 
     def record(self, ledger: Image) -> list[Event]:
         """Run the task in one process on a working disk, and return its events on the ledger's files."""
-        recorder = Recorder()
+        events: list[Event] = []
         folder = self._copy("live", ledger)
-        with WatchedFolder(folder, observer=recorder):
+        with WatchedFolder(folder, observer=events.append):
             run_to_end(live(folder, TickingClock(MORNING_MS + LATER_MS), self._audit, Diary(), self._chance(), self._task))
-        return recorder.events
+        return events
 
     def fail(self, k: int) -> bool:
         """Run one process on a disk that fails at call k, then check the result; false if it never made that call."""
         trial = self._trial
         begin = max((each for each in self._cut_offs if each.writes < k), key=lambda each: each.writes)
         folder = self._copy("live", begin.left)
-        recorder = Recorder() if trial.kind == "IOERR_FSYNC" else None
+        events: list[Event] = []
+        forgetful = trial.kind == "IOERR_FSYNC"  # the kernel may have dropped what it could not sync
         diary = Diary()
         fault = KthCall(*KINDS[trial.kind], k - begin.writes, trial.mode == "sticky")
         clock = TickingClock(MORNING_MS + LATER_MS)
         try:
-            watched = WatchedFolder(folder, observer=recorder, fault=fault, failing=(fault.call,), hurry=trial.kind == "BUSY")
-            with watched:
+            observer = events.append if forgetful else None
+            with WatchedFolder(folder, observer=observer, fault=fault, failing=(fault.call,), hurry=trial.kind == "BUSY"):
                 run_to_end(live(folder, clock, self._audit, diary, self._chance(), self._task))
         except Exception as error:  # noqa: BLE001 -- whatever it is, the bot would end with a traceback instead of a message
             self._wrong(k, f"UNCLEAN: {type(error).__name__}: {error}")
@@ -218,27 +226,27 @@ class Bench:
         if diary.ended_by is not None:
             self.reached.add(f"{trial.kind}: the process ended")
         self._restart(k, "", _files(folder), diary)
-        if recorder is not None:  # the kernel may have dropped what it could not sync
+        if forgetful:
             disk = Disk(self._safe)
-            for event in recorder.events:
+            for event in events:
                 disk.take(event)
             for label, image in disk.after_a_cut(f"{trial.seed}", 1):
                 self._restart(k, f"({label}) ", image, diary)
-            self._build_upon(k, folder, recorder, diary)
-        return fault.fired
+            self._build_upon(k, folder, events, diary)
+        return fault.calls >= fault.k
 
-    def _build_upon(self, k: int, folder: Path, recorder: Recorder, diary: Diary) -> None:
+    def _build_upon(self, k: int, folder: Path, events: list[Event], diary: Diary) -> None:
         """Run the next process on state that may exist only in memory, and cut the power, during its work and at its end."""
-        begun = len(recorder.events)
+        begun = len(events)
         clock = TickingClock(max((fact.at for fact in diary.facts), default=MORNING_MS) + 2 * LATER_MS)
-        later = Diary(lambda: len(recorder.events))
-        with WatchedFolder(folder, observer=recorder):
-            run_to_end(live(folder, clock, self._audit, later, self._chance(), _task))
+        later = Diary(lambda: len(events))
+        with WatchedFolder(folder, observer=events.append):
+            run_to_end(live(folder, clock, self._audit, later, self._chance(), Work.one_of_each))
         if later.ended_by is not None:
             self._wrong(k, f"the next process did not start: {later.ended_by}")
-        cuts = {*self._luck.sample(range(begun, len(recorder.events)), CUTS), len(recorder.events)}
+        cuts = {*self._luck.sample(range(begun, len(events)), CUTS), len(events)}
         disk = Disk(self._safe, forgets=True)
-        for number, event in enumerate(recorder.events, start=1):
+        for number, event in enumerate(events, start=1):
             disk.take(event)
             if number in cuts:
                 answered = Diary(facts=[fact for fact in later.facts if fact.seen <= number])
@@ -253,8 +261,7 @@ class Bench:
                 return
             self._started.add(met)
             self.counts["production starts"] += 1
-            folder = self._copy("again", image)
-            found = run_to_end(wrongs(folder, self._audit, diary.facts, finish=True))
+            found = run_to_end(wrongs(self._copy("again", image), self._audit, diary.facts, finish=True))
         except (DatabaseError, sqlite3.Error, TimeoutError) as error:
             found = [f"the next start failed: {type(error).__name__}: {error}"]
         for what in found:
@@ -288,20 +295,12 @@ def trials(budget: str, seed: int = 1) -> list[Trial]:
     return [Trial(task, kind, mode, seed) for task in BUDGETS[budget] for kind in KINDS for mode in MODES]
 
 
-def run_trial(trial: Trial) -> tuple[Trial, Report]:
-    """Try one way to fail, for every k."""
-    return trial, trial.run()
-
-
 def _run_all(budget: str, seed: int, folder: Path | None) -> list[Report]:
     """Run every trial, AT_ONCE in parallel; trials whose reports are in `folder` are not repeated."""
-    reports: list[Report] = []
-    left = []
-    for trial in trials(budget, seed):
-        kept = None if folder is None else folder / trial.name
-        before = [] if kept is None or not kept.is_dir() else read_all(kept)
-        reports += before
-        left += [] if before else [trial]
+    every = trials(budget, seed)
+    before = {trial: read_all(folder / trial.name) for trial in every} if folder is not None else {}
+    reports = [report for some in before.values() for report in some]
+    left = [trial for trial in every if not before.get(trial)]
     with bar() as progress:
         task = progress.add_task("I/O errors", total=len(reports) + len(left), completed=len(reports))
         for trial, report in beside(run_trial, left, AT_ONCE):
@@ -333,11 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"Nothing was tried: {error}\n")
         return 69
     report = merged(reports)
-    tell(report)
-    keep(report)
-    if asked.json is not None:
-        asked.json.write_text(report.to_text(), encoding="utf-8")
-    return 1 if report.violations else 0
+    return finish(report, asked.json, lines_of(report))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -23,8 +22,9 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
-from faults.report.reports import Report, keep, keep_in, merged, read_all
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
+from faults.lab.setting import ram
+from faults.report.reports import Report, finish, keep_in, merged, read_all
 from faults.suites.model_machine import LedgerMachine, RunCounts, Template
 
 if TYPE_CHECKING:
@@ -33,18 +33,13 @@ if TYPE_CHECKING:
 RUNS: Final = 10  # per block
 STEPS: Final = 60  # per run
 BLOCKS: Final = {"change": 36, "nightly": 1_800}  # at least 20,000 and 1,000,000 steps
-FIRST_SEED: Final = 1
-SHM: Final = Path("/dev/shm")  # noqa: S108 -- a private folder is created in it: files there cost no disk
 
 
 @contextmanager
 def empty_ledger() -> Iterator[Template]:
     """Yield an empty ledger to copy; it is removed with everything in its folder."""
-    folder = Path(tempfile.mkdtemp(prefix="quotebot-model-", dir=SHM if SHM.is_dir() else None))
-    try:
-        yield Template.make(folder)
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="quotebot-model-", dir=ram()) as folder:
+        yield Template.make(Path(folder))
 
 
 def run_block(number: int, template: Template, *, shrink: bool = True) -> Report:
@@ -54,7 +49,18 @@ def run_block(number: int, template: Template, *, shrink: bool = True) -> Report
     began = time.monotonic()
     violations = []
     try:
-        run_state_machine_as_test(machine, settings=_settings(shrink=shrink))
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=RUNS,
+                stateful_step_count=STEPS,
+                phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+                deadline=None,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
     except Exception as error:  # noqa: BLE001 -- any error in a run is a finding
         program = "\n".join(getattr(error, "__notes__", ()))
         violations = [
@@ -75,7 +81,7 @@ def run_blocks(seeds: Sequence[int], *, folder: Path | None = None, at_once: int
 
     Parallel blocks do not search the shortest program, which takes minutes; the command in the violation does.
     """
-    kept = [] if folder is None or not folder.is_dir() else read_all(folder)
+    kept = [] if folder is None else read_all(folder)
     done = {number for report in kept for number in report.seeds}
     left = [number for number in seeds if number not in done]
     with empty_ledger() as template, bar(hidden=not sys.stderr.isatty()) as progress:
@@ -92,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the requested budget; returns 1 if model and ledger disagreed."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.model", description=__doc__)
     parser.add_argument("--budget", choices=BLOCKS, default="change")
-    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first block")
+    parser.add_argument("--seed", type=int, default=1, help="of the first block")
     parser.add_argument("--blocks", type=int, help="instead of the budget's")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each block's report there, and leave out what is in it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as well")
@@ -100,26 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # clocks are set back on purpose
     blocks = range(asked.seed, asked.seed + (asked.blocks or BLOCKS[asked.budget]))
     report = run_blocks(blocks, folder=asked.resume, at_once=(os.cpu_count() or 1) if asked.budget == "nightly" else 1)
-    keep(report)
-    if asked.json is not None:
-        asked.json.write_text(report.to_text(), encoding="utf-8")
-    for violation in report.violations:
-        print(violation)  # noqa: T201 -- the command's output
     steps, runs = report.counts["steps"], report.counts["runs"]
-    print(f"model: {steps:,} steps in {runs:,} runs, {len(report.violations)} disagreements, {report.seconds:.0f} s")  # noqa: T201 -- as above
-    return 1 if report.violations else 0
-
-
-def _settings(*, shrink: bool) -> settings:
-    return settings(
-        max_examples=RUNS,
-        stateful_step_count=STEPS,
-        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
+    summary = f"model: {steps:,} steps in {runs:,} runs, {len(report.violations)} disagreements, {report.seconds:.0f} s"
+    return finish(report, asked.json, [*report.violations, summary])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ ended and to `told` the rows that were given up; names are "op3" and "fx7". Time
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from faults.suites.model_gates import Gates, family
 
@@ -43,34 +43,43 @@ NEEDLESS: Final = ("superseded", "discarded")
 Key = tuple[object, ...]
 
 
-@dataclass(slots=True)
-class Op:
-    """One command; `lane` is None if it creates an aggregate."""
+@dataclass(slots=True, kw_only=True)
+class ModelRow:
+    """One command or effect."""
 
+    prefix: ClassVar[str]  # of its name
     id: int
-    key: Key
-    lane: str | None
     due: int | None
     touched: int
-    state: str = "reserved"
+    state: str
     claims: int = 0
     attempts: int = 0
     fence: int = 0
     cycle: int = 1
     failed: bool = False  # a dead letter, now or earlier
-    retain: int | None = None
 
     @property
     def name(self) -> str:
         """The name of this row in events."""
-        return f"op{self.id}"
+        return f"{self.prefix}{self.id}"
 
 
-@dataclass(slots=True)
-class Fx:
+@dataclass(slots=True, kw_only=True)
+class Op(ModelRow):
+    """One command; `lane` is None if it creates an aggregate."""
+
+    prefix = "op"
+    key: Key
+    lane: str | None
+    state: str = "reserved"
+    retain: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Fx(ModelRow):
     """One effect; `after` is the effect whose result it needs, `looking` is true if this claim checks before it sends."""
 
-    id: int
+    prefix = "fx"
     op: int
     cls: str
     target: str
@@ -78,24 +87,12 @@ class Fx:
     expires: int | None
     not_before: int | None
     aged_from: int
-    due: int | None
-    touched: int
     state: str = "pending"
-    claims: int = 0
-    attempts: int = 0
-    fence: int = 0
-    cycle: int = 1
-    failed: bool = False
     sent: bool = False  # an attempt may have reached the service
     unknown: bool = False  # given up because its outcome cannot be known
     looking: bool = False
     claimed: int = 0
     steps: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of this row in events."""
-        return f"fx{self.id}"
 
     @property
     def converges(self) -> bool:
@@ -179,7 +176,7 @@ class Model:
         found = next((op for op in self.ops.values() if op.key == key), None)
         if found is None:
             self.last_op += 1
-            self.ops[self.last_op] = Op(self.last_op, key, lane, due=now, touched=now)
+            self.ops[self.last_op] = Op(id=self.last_op, key=key, lane=lane, due=now, touched=now)
         op_id = self.last_op if found is None else found.id
         self.deliveries[request] = Delivery(op_id, meaning, now)
         self._say("operation.reserved" if found is None else "delivery.duplicate", f"op{op_id}")
@@ -207,29 +204,22 @@ class Model:
         self._say(f"operation.{outcome}", op.name)
         return True
 
-    def retry_op(self, now: int, op_id: int, fence: int, delay: int) -> None:
-        """Schedule a failed command for a retry."""
+    def settle_op(self, now: int, op_id: int, fence: int, how: str, delay: int = 0, owed: Sequence[ExpectedEffect] = ()) -> None:
+        """Put back a command that this build cannot read ("shelve": the claim does not count), retry it, or give it up ("bury")."""
         op = self._held_op(op_id, fence)
-        if op is not None:
-            self._tried(op, "retry")
-            self._to(op, "failed_retryable", now, due=now + delay, claims=0, attempts=op.attempts + 1)
-            self.suspects.discard(op.name)
-            self._say("operation.retry_scheduled", op.name)
-
-    def shelve_op(self, now: int, op_id: int, fence: int, delay: int) -> None:
-        """Put back a command that this build cannot read: the claim does not count."""
-        op = self._held_op(op_id, fence)
-        if op is not None:
+        if op is None:
+            return
+        if how == "shelve":
             self._to(op, "reserved", now, due=now + delay, claims=op.claims - 1)
             self._say("operation.shelved", op.name)
-
-    def fail_op(self, now: int, op_id: int, fence: int, owed: Sequence[ExpectedEffect]) -> None:
-        """Give a command up, with its notifications."""
-        op = self._held_op(op_id, fence)
-        if op is not None:
-            self._tried(op, "bury")
+            return
+        self._tried(op, how)
+        self.suspects.discard(op.name)
+        if how == "retry":
+            self._to(op, "failed_retryable", now, due=now + delay, claims=0, attempts=op.attempts + 1)
+            self._say("operation.retry_scheduled", op.name)
+        else:
             self._to(op, "failed_terminal", now, claims=0, attempts=op.attempts + 1, failed=True)
-            self.suspects.discard(op.name)
             self._say("system.error", op.name)
             self.enqueue(now, op.id, owed, cause=op.name)
             self.told.append((op.name, op.cycle))
@@ -248,10 +238,8 @@ class Model:
                     self._drop(fx, now)  # unless one superseded before it was its parent
             parent = None if deed.after is None else self.fxs[deed.after]
             starts = max(now, deed.not_before or 0)
-            waits = parent is not None and parent.state != "delivered"
-            due = None if waits else starts
-            new = Fx(self.last_fx, op_id, deed.cls, deed.target, deed.after, deed.expires, deed.not_before, starts, due, now)
-            self.fxs[new.id] = new
+            due = starts if parent is None or parent.state == "delivered" else None
+            self.fxs[self.last_fx] = Fx(id=self.last_fx, op=op_id, **deed._asdict(), aged_from=starts, due=due, touched=now)
             needless += [parent.id] if parent is not None and parent.state in NEEDLESS else []
             if cause is not None:
                 self._say("effect.owed", cause)
@@ -372,7 +360,7 @@ class Model:
         held = [row for row in self._rows() if row.state in UNDER_WAY]
         for op in [row for row in held if isinstance(row, Op)]:
             if op.claims >= POISON:
-                self.fail_op(now, op.id, op.fence, [answer])
+                self.settle_op(now, op.id, op.fence, "bury", owed=[answer])
             else:
                 self._tried(op, "died")
                 self._release_op(op, now, op.claims)
@@ -450,14 +438,8 @@ class Model:
 
     def discard(self, now: int, name: str) -> None:
         """Close a dead letter; the effects that waited for it are dropped."""
-        row = self.row(name)
-        if isinstance(row, Op) and row.state == "failed_terminal":
-            self._to(row, "discarded", now, retain=now + DISCARDED_KEPT)
-            self._say("operation.discarded", name)
-        elif isinstance(row, Fx) and row.state == "failed":
-            self._to(row, "discarded", now)
-            self._say("effect.discarded", name)
-            self._drop_waiting(row.id, now)
+        if self.row(name).state in ("failed_terminal", "failed"):
+            self._close(now, name, "discarded")
 
     def resolve(self, now: int, name: str, *, delivered: bool) -> None:
         """Apply a person's decision about an unknown outcome: it was delivered, or it is to be sent again."""
@@ -479,13 +461,17 @@ class Model:
 
     def cancel(self, now: int, name: str) -> None:
         """Close a row that has not begun."""
+        if self.row(name).state in ("reserved", "failed_retryable", "pending"):
+            self._close(now, name, "cancelled")
+
+    def _close(self, now: int, name: str, event: str) -> None:
         row = self.row(name)
-        if isinstance(row, Op) and row.state in ("reserved", "failed_retryable"):
+        if isinstance(row, Op):
             self._to(row, "discarded", now, retain=now + DISCARDED_KEPT)
-            self._say("operation.cancelled", name)
-        elif isinstance(row, Fx) and row.state == "pending":
+            self._say(f"operation.{event}", name)
+        else:
             self._to(row, "discarded", now)
-            self._say("effect.cancelled", name)
+            self._say(f"effect.{event}", name)
             self._drop_waiting(row.id, now)
 
     def purge(self, now: int) -> None:
@@ -619,8 +605,7 @@ class Model:
         return fx.not_before is not None and fx.not_before > now and (fx.due is None or fx.due > now)
 
     def _free(self, cls: str, slots: Mapping[str, int]) -> int:
-        flying = [fx.cls for fx in self.fxs.values() if fx.state == "in_flight"]
-        return self.gates.free(cls, slots.get(cls, 0), flying)
+        return self.gates.free(cls, slots.get(cls, 0), [fx.cls for fx in self.fxs.values() if fx.state == "in_flight"])
 
     def _turn(self, kind: str, alone: Op | Fx | None) -> list[Op | Fx] | None:
         """Return the suspect whose turn it is; an empty list while one waits or is being tried; None to claim as usual."""

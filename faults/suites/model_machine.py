@@ -61,7 +61,6 @@ LANES: Final = (*QUOTES, "new")
 NAMES: Final = (*SEMANTICS, "slack", "crm")
 SECOND, DAY, YEAR = 1_000, 86_400_000, 365 * 86_400_000
 JUMPS: Final = (1, SECOND, 5 * SECOND, 31 * SECOND, 600 * SECOND, DAY, 8 * DAY, 40 * DAY, YEAR, 2 * YEAR, -1, -3600 * SECOND, -YEAR)
-DELAYS: Final = (0, SECOND, 60 * SECOND)
 ANSWER: Final = ExpectedEffect("slack.reply", QUOTES[0])
 
 OPERATIONS: Final = """
@@ -87,8 +86,7 @@ WANTED: Final = {  # the states in which an action is meaningful
 }
 
 pick = st.integers(0, 60)  # index of one of the present rows, modulo their number
-chosen_quote = st.sampled_from(QUOTES)
-wait = st.sampled_from(DELAYS)
+wait = st.sampled_from((0, SECOND, 60 * SECOND))
 yes_or_no = st.booleans()
 # Drawn as a whole, one number each: faster to draw, and equally good to shrink.
 deeds = st.lists(
@@ -184,8 +182,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Check that the audit chain is complete, and that no row was changed without an event."""
         try:
-            report = self.do(verify(self.database, KEYRING))
-            _same(report.finding, None)
+            _same(self.do(verify(self.database, KEYRING)).finding, None)
         finally:
             self.tally.runs += 1
             self.tally.walked |= self.model.walked
@@ -234,8 +231,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         answer = self.do(self.ledger.reserve(asked))
         self.do(self.ledger.noted())
-        own_lane = None if lane == "new" else lane
-        expected = self.model.reserve(self.now, request, (request, lane, payload), meaning, own_lane)
+        expected = self.model.reserve(self.now, request, (request, lane, payload), meaning, None if lane == "new" else lane)
         _same([(answer.sighting.value, answer.operation.id)], [expected])
         if answer.sighting is DedupeResult.NEW:  # a purged command may return as a new one
             name = f"op{expected[1]}"
@@ -275,19 +271,18 @@ class LedgerMachine(RuleBasedStateMachine):
         """Retry later, give up (with a notification), leave it to a newer build; or fail in the middle, which changes nothing."""
         if how == "raise":
             self._execution_fails(self.held_ops[which % len(self.held_ops)])
-            return
-        operation = self._drawn_op(which)
-        at = (self.now, operation.id, operation.fence)
-        if how == "retry":
-            self.do(self.ledger.retry_operation(operation, Trouble("internal", "a bug"), delay))
-            self.model.retry_op(*at, delay)
-        elif how == "shelve":
-            self.do(self.ledger.shelve_operation(operation, "of a newer build", delay))
-            self.model.shelve_op(*at, delay)
         else:
-            owed = (ANSWER,) if answered else ()
-            self.do(self.ledger.fail_operation(operation, Trouble("internal", "a bug"), {}, tuple(map(intent_of, owed))))
-            self.model.fail_op(*at, owed)
+            self._settle_op(self.ledger, self._drawn_op(which), how, delay, (ANSWER,) if answered else ())
+
+    def _settle_op(self, ledger: Ledger, claim: Operation, how: str, delay: int, owed: Sequence[ExpectedEffect]) -> None:
+        at = (self.now, claim.id, claim.fence)
+        if how == "retry":
+            self.do(ledger.retry_operation(claim, Trouble("internal", "a bug"), delay))
+        elif how == "shelve":
+            self.do(ledger.shelve_operation(claim, "of a newer build", delay))
+        else:
+            self.do(ledger.fail_operation(claim, Trouble("internal", "a bug"), {}, tuple(map(intent_of, owed))))
+        self.model.settle_op(*at, how, delay, owed)
 
     def _execution_fails(self, operation: Operation) -> None:
         def decide(tx: Any) -> Outcome:
@@ -318,8 +313,7 @@ class LedgerMachine(RuleBasedStateMachine):
         slots = {name: each for name in SEMANTICS if name not in without}
         ages = {} if max_age is None else {"slack.card": max_age, "crm.create": max_age, "slack.post": max_age}
         claimed = self.do(self.ledger.claim_effects(slots, max_age_ms=ages))
-        expected = self.model.claim_fxs(self.now, slots, ages)
-        _same([(effect.id, effect.reconciling) for effect in claimed], expected)
+        _same([(effect.id, effect.reconciling) for effect in claimed], self.model.claim_fxs(self.now, slots, ages))
         self.held_fxs += claimed
 
     @precondition(lambda self: self.held_fxs)
@@ -353,20 +347,11 @@ class LedgerMachine(RuleBasedStateMachine):
             _same(self.do(ledger.settle(claim, settlement_of(verdict._replace(until=None)))), None)
             _same({self.model.settle(self.now, claim.id, claim.fence, verdict)}, {False})
             self._refused(ledger.record_step(claim, "late", {}))
-            return
-        at = (self.now, claim.id, claim.fence)
-        if how == "execute":
+        elif how == "execute":
             self._refused(ledger.execute(claim, lambda _: Outcome("applied", {}, (intent_of(ANSWER),))))
-            self.model.execute(*at, "applied", None, ())
-        elif how == "retry":
-            self.do(ledger.retry_operation(claim, Trouble("internal", "a bug"), 0))
-            self.model.retry_op(*at, 0)
-        elif how == "shelve":
-            self.do(ledger.shelve_operation(claim, "of a newer build", 0))
-            self.model.shelve_op(*at, 0)
+            self.model.execute(self.now, claim.id, claim.fence, "applied", None, ())
         else:
-            self.do(ledger.fail_operation(claim, Trouble("internal", "a bug"), {}, (intent_of(ANSWER),)))
-            self.model.fail_op(*at, ())
+            self._settle_op(ledger, claim, how, 0, (ANSWER,))
 
     # ------------------------------------------------------------------------------------- processes, clocks and people
 
@@ -447,20 +432,8 @@ class LedgerMachine(RuleBasedStateMachine):
         """Check that model and ledger agree on every row, and that no row sleeps for good."""
         self.tally.steps += self.started
         self.started = True
-        self._rows_agree()
-        self._gates_agree()
-        self._events_agree()
-        self._tries_agree()
-        _same(asleep_for_good(self.shell), [])
-        _same(self.told, self.model.told)
-        self.told.clear()
-        self.model.told.clear()
-
-    def _rows_agree(self) -> None:
-        ops = self._rows(OPERATIONS)
-        _same(ops, [(*_common(op), op.retain) for op in self.model.ops.values()])
-        fxs = self._rows(EFFECTS)
-        _same(fxs, [(*_common(fx), int(fx.sent), _steps(fx), fx.aged_from) for fx in self.model.fxs.values()])
+        _same(self._rows(OPERATIONS), [(*_common(op), op.retain) for op in self.model.ops.values()])
+        _same(self._rows(EFFECTS), [(*_common(fx), int(fx.sent), _steps(fx), fx.aged_from) for fx in self.model.fxs.values()])
         came = self._rows("SELECT source_request_id, operation_id, fingerprint, received_at, seen FROM deliveries ORDER BY id")
         _same(came, [(name, each.op, each.meaning, each.at, each.seen) for name, each in self.model.deliveries.items()])
         tombs = self._rows("SELECT operation_key, expires_at FROM tombstones")
@@ -468,18 +441,15 @@ class LedgerMachine(RuleBasedStateMachine):
             {(self.names[key], at) for key, at in tombs},
             {(self.alias[f"op{tomb[0]}"], tomb[1]) for tomb in self.model.tombs.values()},
         )
-        claims = self._rows(CLAIMS)
-        _same(claims, [(self.ledger.epoch,)] * len([*self.held_ops, *self.held_fxs]))
+        _same(self._rows(CLAIMS), [(self.ledger.epoch,)] * len([*self.held_ops, *self.held_fxs]))
 
-    def _gates_agree(self) -> None:
         silent = _gate(Gate())
         gates = {row for row in self._rows(GATES) if row[1:] != silent}
         _same(gates, {(name, *_gate(gate)) for name, gate in self.model.gates.by_name.items() if _gate(gate) != silent})
         holds = self._rows("SELECT name, held_at, ended_at FROM holds ORDER BY id")
         _same(holds, [(hold.name, hold.began, hold.ended) for hold in self.model.gates.holds])
 
-    def _events_agree(self) -> None:
-        """Check that the audit records exactly what happened, and every event is in its chain."""
+        # The audit records exactly what happened, and every event is in its chain.
         rows = self._rows("SELECT event_type, operation_key, effect_id FROM audit_events WHERE id > ?", self.seen_events)
         self.seen_events += len(rows)
         said = Counter(
@@ -489,10 +459,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model.events.clear()
         _same(self._rows("SELECT coalesce(sum(seq), 0), coalesce(max(event_id), 0) FROM audit_heads"), [(self.seen_events,) * 2])
 
-    def _tries_agree(self) -> None:
         rows = self._rows("SELECT id, operation_id, effect_id, fence, outcome, kind FROM attempts ORDER BY id")
         found = [(f"op{op}" if fx is None else f"fx{fx}", fence, outcome, kind) for _, op, fx, fence, outcome, kind in rows]
         _same(found, [one for index, one in enumerate(self.model.tries) if index not in self.model.purged_tries])
+
+        _same(asleep_for_good(self.shell), [])
+        _same(self.told, self.model.told)
+        self.told.clear()
+        self.model.told.clear()
 
     # --------------------------------------------------------------------------------------------------------- private
 

@@ -23,7 +23,7 @@ from faults.lab.warm_up import warm_up
 from faults.mutants.catalogue import BENIGN, BUGS, Bug
 from faults.mutants.ground import Caught, DoesNotFitError, Ground
 from faults.mutants.model import BUGS as MODEL_BUGS
-from faults.report.reports import Report, keep
+from faults.report.reports import Report, finish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,16 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share, shares = map(int, asked.shard.split("/"))
     chosen = [bug for bug in seeded(asked.budget) if not asked.only or bug.name in asked.only][share - 1 :: shares]
     report = _hunt_all(chosen, story=asked.story)
-    keep(report)
-    if asked.json is not None:
-        asked.json.write_text(report.to_text(), encoding="utf-8")
-    for line in report.violations:
-        print(line)
-    counts = report.counts
-    print(
-        f"{counts['caught']} of {counts['planted']} caught, {counts['harmless']} harmless changes let pass, {report.seconds:.0f} s"
-    )
-    return 1 if report.violations else 0
+    caught, planted, harmless = (report.counts[name] for name in ("caught", "planted", "harmless"))
+    summary = f"{caught} of {planted} caught, {harmless} harmless changes let pass, {report.seconds:.0f} s"
+    return finish(report, asked.json, [*report.violations, summary])
 
 
 def _hunt_all(chosen: Sequence[Bug], *, story: bool) -> Report:
@@ -109,8 +102,7 @@ def _hunt_all(chosen: Sequence[Bug], *, story: bool) -> Report:
             print(f"{bug.name}: {words}, {time.monotonic() - started:.1f} s", flush=True)
             if story and found is not None:
                 print(f"    {found.says[:WORDS]}")
-    planted = sum(bug in BUGS for bug in chosen)
-    counts = {"caught": len(caught), "planted": planted, "harmless": harmless}
+    counts = {"caught": len(caught), "planted": sum(bug in BUGS for bug in chosen), "harmless": harmless}
     return Report(SUITE, counts, tuple(violations), tuple(sorted(caught)), seconds=time.monotonic() - began)
 
 

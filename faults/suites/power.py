@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import contextlib
 import hashlib
 import logging
 import os
@@ -27,29 +26,32 @@ import tempfile
 import time
 from collections import Counter, deque
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from unittest import mock
 
 import structlog
 
 from faults.harness.progress import bar
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
+from faults.lab.setting import ram
 from faults.lab.sqlite_vfs import Unobservable, WatchedFolder
-from faults.report.reports import Report, keep, keep_in, merged, read_all
+from faults.report.reports import Report, finish, keep_in, merged, read_all
 from faults.suites.power_artefacts import cut_artefacts
-from faults.suites.power_images import Disk, Recorder, write_image
+from faults.suites.power_images import Disk, write_image
 from faults.suites.power_restart import wrongs
-from faults.suites.power_workload import FILE_NAME, Diary, TickingClock, audit_of, live, run_to_end
+from faults.suites.power_workload import FILE_NAME, Diary, TickingClock, Work, audit_of, live, run_to_end
 from ledger.database import DatabaseError
 from ledger.sqlite.file import PRAGMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from faults.suites.power_images import Event, Image
-    from faults.suites.power_workload import Fact, Work
+    from faults.lab.sqlite_vfs import Event
+    from faults.suites.power_images import Image
+    from faults.suites.power_workload import Fact
     from ledger.audit.events import Audit
 
 SUITE: Final = "power"
@@ -81,96 +83,76 @@ BUDGETS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The events on the files of one run, and the answers that its callers got."""
+def record(seed: int, processes: Sequence[int], synchronous: str) -> tuple[list[Event], list[Fact], Audit]:
+    """Run one process after another on a fresh ledger; return the events on its files and the answers of its callers.
 
-    seed: int
-    events: Sequence[Event]
-    facts: Sequence[Fact]
-    audit: Audit
-    synchronous: str = "full"
-
-
-@dataclass(slots=True)
-class PowerCounts:
-    """Counts of what was tried, and the violations."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-
-
-def scratch() -> str:
-    """Return the best parent for temporary folders: in memory if the system has that."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108 -- a new folder is created in it
-
-
-def record(seed: int, processes: Sequence[int] = PROCESSES, *, synchronous: str = "full") -> Recording:
-    """Run one process after another on a fresh ledger and record the events on its files. Raises Unobservable."""
-    recorder = Recorder()
-    diary = Diary(lambda: len(recorder.events))
+    Raises Unobservable.
+    """
+    events: list[Event] = []
+    diary = Diary(lambda: len(events))
     clock = TickingClock()
     rng = random.Random(seed)  # noqa: S311 -- replayable
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder, _synchronous(synchronous):
+    # Production requests less durability from SQLite if it is told to, as the seeded bug does.
+    less = mock.patch.dict(PRAGMAS, synchronous=SYNCHRONOUS[synchronous])
+    with tempfile.TemporaryDirectory(dir=ram()) as folder, less:
         audit = audit_of(Path(folder))
-        with WatchedFolder(Path(folder), observer=recorder):
+        with WatchedFolder(Path(folder), observer=events.append):
             for rounds in processes:
-                run_to_end(live(Path(folder), clock, audit, diary, rng, partial(_days, rounds)))
+                run_to_end(live(Path(folder), clock, audit, diary, rng, partial(Work.day, rounds=rounds)))
     if diary.ended_by is not None:
         raise DatabaseError(diary.ended_by)
-    return Recording(seed, recorder.events, diary.facts, audit, synchronous)
-
-
-async def _days(rounds: int, work: Work) -> None:
-    await work.day(rounds)
+    return events, diary.facts, audit
 
 
 class Autopsy:
-    """Cuts the power after every event of a recording and checks what is left. `keep` takes the folders of violations."""
+    """Cuts the power after every event of a recording and checks what is left. `keep_folder` takes the folders of violations.
 
-    def __init__(self, recording: Recording, budget: Budget, folder: Path, keep_folder: Path | None = None) -> None:
-        self._recording = recording
+    Making one records the workload.
+    """
+
+    def __init__(
+        self, seed: int, budget: Budget, folder: Path, processes: Sequence[int], synchronous: str, keep_folder: Path | None
+    ) -> None:
+        self._seed = seed
+        self._synchronous = synchronous
+        self._events, self.facts, self._audit = record(seed, processes, synchronous)
         self._budget = budget
-        self._reader = Reader(folder / "read", Digests())
+        self._reader = Reader(folder / "read")
         self._start = folder / "start"
         self._start.mkdir()
         self._keep = keep_folder
         self._known: dict[int, bytes] = {}  # the content of an image, by the image's hash
         self._held: dict[bytes, int] = {}  # the last event after which the ledger had this content
         self._started: set[tuple[int, bytes]] = set()  # contents that production has started on, per half of the events
-        self._answered = sorted(fact.seen for fact in recording.facts if fact.told == "recorded")
-        self._chance = random.Random(recording.seed)  # noqa: S311 -- replayable
-        self.tally = PowerCounts()
+        self._answered = sorted(fact.seen for fact in self.facts if fact.told == "recorded")
+        self._chance = random.Random(seed)  # noqa: S311 -- replayable
+        self.counts: Counter[str] = Counter()
+        self.violations: list[str] = []
 
-    def run(self, only: tuple[int, str] | None = None, part: tuple[int, int] = (0, 1)) -> PowerCounts:
+    def run(self, only: tuple[int, str] | None = None, part: tuple[int, int] = (0, 1)) -> None:
         """Cut after every event, or only after event `only[0]`, into the state named `only[1]` ("" for all of them).
 
         `part` (which, of how many) divides the events among runs.
         """
         disk = Disk()
-        for number in range(len(self._recording.events) + 1):
+        for number in range(len(self._events) + 1):
             if number:
-                disk.take(self._recording.events[number - 1])
-            self._hold(number, disk)
-            if (only is not None and number > only[0]) or len(self.tally.violations) >= WRONG_ENOUGH:
+                disk.take(self._events[number - 1])
+            self._held[self._content(disk.now())] = number  # what the next process finds after a crash without a power cut
+            if (only is not None and number > only[0]) or len(self.violations) >= WRONG_ENOUGH:
                 break
             if number % part[1] == part[0] if only is None else number == only[0]:
-                for label, image in disk.after_a_cut(f"{self._recording.seed}/{number}", self._budget.torn):
+                for label, image in disk.after_a_cut(f"{self._seed}/{number}", self._budget.torn):
                     if only is None or only[1] in ("", label):
                         self._cut(number, label, image)
-        self.tally.counts |= Counter(
+        self.counts |= Counter(
             {
-                "events": len(self._recording.events),
+                "events": len(self._events),
                 "answers": len(self._answered),
                 "distinct images": len(self._known),
                 "distinct contents": len(self._held),
             }
         )
-        return self.tally
-
-    def _hold(self, number: int, disk: Disk) -> None:
-        """Record the ledger's present content: what the next process finds after a crash without a power cut."""
-        self._held[self._content(disk.now())] = number
 
     def _content(self, image: Image) -> bytes:
         key = _hash_of(image)
@@ -179,44 +161,37 @@ class Autopsy:
         return self._known[key]
 
     def _cut(self, number: int, label: str, image: Image) -> None:
-        self.tally.counts["states"] += 1
+        self.counts["states"] += 1
         new_image = _hash_of(image) not in self._known
+        before = bisect.bisect_right(self._answered, number)
+        last_answer = self._answered[before - 1] if before else 0  # how many events had happened at that time
         try:
             content = self._content(image)
         except sqlite3.Error as error:
             self._wrong(number, label, image, f"CORRUPT: {error}")
             return
+        met = (number % STARTS_PER_CONTENT, content)
         if content not in self._held:
             self._wrong(number, label, image, "TORN: SQLite reads what the ledger never held")
-        elif self._held[content] < self._last_answer(number):
-            self.tally.counts["lost"] += 1
-            self._wrong(number, label, image, f"LOST: what was answered by event {self._last_answer(number)} is not there")
-        elif self._is_due((number % STARTS_PER_CONTENT, content), new_image=new_image):
-            self._start_on(number, label, image)
-
-    def _last_answer(self, number: int) -> int:
-        """Return how many events had happened at the last answer before event `number`."""
-        before = bisect.bisect_right(self._answered, number)
-        return self._answered[before - 1] if before else 0
-
-    def _is_due(self, met: tuple[int, bytes], *, new_image: bool) -> bool:
-        if met not in self._started:
+        elif self._held[content] < last_answer:
+            self.counts["lost"] += 1
+            self._wrong(number, label, image, f"LOST: what was answered by event {last_answer} is not there")
+        elif met not in self._started or (new_image and self._chance.randrange(self._budget.every) == 0):
             self._started.add(met)
-            return True
-        return new_image and self._chance.randrange(self._budget.every) == 0
+            self._start_on(number, label, image)
 
     def _start_on(self, number: int, label: str, image: Image) -> None:
         """Start production on the image, in half of the cases with a corrupt WAL index next to it."""
-        self.tally.counts["production starts"] += 1
+        self.counts["production starts"] += 1
         for path in self._start.iterdir():
             if path.name != BALLAST:
                 path.unlink()
         write_image(image, self._start)
         if self._chance.randrange(2):
             (self._start / f"{FILE_NAME}-shm").write_bytes(self._chance.randbytes(INDEX_BYTES))
-        told = [fact for fact in self._recording.facts if fact.seen <= number]
+        told = [fact for fact in self.facts if fact.seen <= number]
         try:
-            found = run_to_end(wrongs(self._start, self._recording.audit, told))
+            found = run_to_end(wrongs(self._start, self._audit, told))
         except (DatabaseError, sqlite3.Error) as error:
             found = [f"the start failed: {error}"]
         except TimeoutError:
@@ -225,21 +200,19 @@ class Autopsy:
             self._wrong(number, label, image, wrong)
 
     def _wrong(self, number: int, label: str, image: Image, what: str) -> None:
-        recording = self._recording
-        asked = "" if recording.synchronous == "full" else f" --synchronous {recording.synchronous}"
-        line = f"python -m faults.suites.power --seed {recording.seed}{asked} --only {number}:{label}"
-        self.tally.violations.append(f"{line}  # {what}")
+        asked = "" if self._synchronous == "full" else f" --synchronous {self._synchronous}"
+        self.violations.append(f"python -m faults.suites.power --seed {self._seed}{asked} --only {number}:{label}  # {what}")
         if self._keep is not None:
-            write_image(image, self._keep / f"{self._recording.seed}-{number}-{label}")
+            write_image(image, self._keep / f"{self._seed}-{number}-{label}")
 
 
 class Reader:
     """Reader of a ledger's content after its recovery, with SQLite alone."""
 
-    def __init__(self, folder: Path, digests: Digests, *, any_ledger: bool = False) -> None:
+    def __init__(self, folder: Path, *, any_ledger: bool = False) -> None:
         """Set up the folder. With `any_ledger`, two ledgers that differ only in their random ledger id have the same content."""
         folder.mkdir()
-        self._digests = digests
+        self._last: deque[tuple[bytes, bytes]] = deque(maxlen=8)  # contents and their digests
         self._any_ledger = any_ledger
         self._path = folder / FILE_NAME
         self._there: dict[str, bytes | None] = {}  # the files' present content, by suffix; a missing suffix means unknown
@@ -283,30 +256,32 @@ class Reader:
             return self._digest(connection.serialize() if pages else b"")
 
     def _digest(self, content: bytes) -> bytes:
-        return self._digests.of(_DRAWN.sub(b"ledger_id", content) if self._any_ledger else content)
+        """Return the content's digest. The same large one recurs: comparing it with the last few is faster than hashing it."""
+        content = _DRAWN.sub(b"ledger_id", content) if self._any_ledger else content
+        for known, digest in self._last:
+            if content is known or content == known:
+                return digest
+        digest = hashlib.sha256(content).digest()
+        self._last.appendleft((content, digest))
+        return digest
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
     def _lay(self, image: Image) -> None:
         """Write the files of the image to the folder."""
-        self._put("-wal", image.get(f"{FILE_NAME}-wal"))
-        self._put("-journal", image.get(f"{FILE_NAME}-journal"))
-        self._put("", image.get(FILE_NAME) or b"")
-
-    def _put(self, suffix: str, content: bytes | None) -> None:
-        path = self._beside(suffix)
-        if content is None:
-            if self._there.get(suffix, b"") is not None:
-                path.unlink(missing_ok=True)
-        else:
-            self._write(path, content, self._there.get(suffix))
-        self._there[suffix] = content
+        for suffix in ("-wal", "-journal", ""):
+            content = image.get(f"{FILE_NAME}{suffix}", None if suffix else b"")
+            there = self._there.get(suffix)
+            if content is None:
+                if suffix not in self._there or there is not None:
+                    self._beside(suffix).unlink(missing_ok=True)
+            elif content != there:
+                self._write(self._beside(suffix), content, there)
+            self._there[suffix] = content
 
     def _write(self, path: Path, content: bytes, there: bytes | None) -> None:
         """Write only the difference to the present content: creating or rewriting a file costs more."""
-        if content == there:
-            return
         file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
         try:
             if there is None:
@@ -321,39 +296,12 @@ class Reader:
             os.close(file)
 
 
-class Digests:
-    """Digests of contents. The same large content recurs: comparing it with the last few is faster than hashing it."""
-
-    def __init__(self) -> None:
-        self._last: deque[tuple[bytes, bytes]] = deque(maxlen=8)
-
-    def of(self, content: bytes) -> bytes:
-        """Return the content's digest."""
-        for known, digest in self._last:
-            if content is known or content == known:
-                return digest
-        digest = hashlib.sha256(content).digest()
-        self._last.appendleft((content, digest))
-        return digest
-
-
 def _hash_of(image: Image) -> int:
     """Return 64 bits that identify an image: the probability that two images of a run share them is about 10^-11.
 
     A cryptographic hash took a fifth of the run time. The content read from an image, by which it is judged, has one.
     """
     return hash(tuple((name, image[name]) for name in sorted(image)))
-
-
-@contextlib.contextmanager
-def _synchronous(mode: str) -> Iterator[None]:
-    """Make production request less durability from SQLite, as the seeded bug does."""
-    usual = PRAGMAS["synchronous"]
-    PRAGMAS["synchronous"] = SYNCHRONOUS[mode]
-    try:
-        yield
-    finally:
-        PRAGMAS["synchronous"] = usual
 
 
 def run_seed(
@@ -369,25 +317,25 @@ def run_seed(
     """Record one workload and cut the power after each of its events. Raises Unobservable."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began = time.perf_counter()
-    recording = record(seed, processes, synchronous=synchronous)
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        tally = Autopsy(recording, budget, Path(folder), keep_folder).run(only, part)
-    reached = tuple(sorted({f"power cut after: {fact.what}" for fact in recording.facts}))
-    return Report(SUITE, dict(tally.counts), tuple(tally.violations), reached, (seed,), time.perf_counter() - began)
+    with tempfile.TemporaryDirectory(dir=ram()) as folder:
+        autopsy = Autopsy(seed, budget, Path(folder), processes, synchronous, keep_folder)
+        autopsy.run(only, part)
+    reached = tuple(sorted({f"power cut after: {fact.what}" for fact in autopsy.facts}))
+    return Report(SUITE, dict(autopsy.counts), tuple(autopsy.violations), reached, (seed,), time.perf_counter() - began)
 
 
 def run_artefacts(only: str = "") -> Report:
     """Cut the power over the rendered files."""
     began = time.perf_counter()
     counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+    with tempfile.TemporaryDirectory(dir=ram()) as folder:
         violations = cut_artefacts(Path(folder), counts)
     return Report(SUITE, dict(counts), tuple(line for line in violations if only in line), seconds=time.perf_counter() - began)
 
 
 def _run_all(budget: Budget, seeds: Sequence[int], folder: Path | None, synchronous: str, keep_folder: Path | None) -> list[Report]:
     """Run seed after seed, AT_ONCE in parallel, until there are enough states; seeds with a report in `folder` are skipped."""
-    reports = [] if folder is None or not folder.is_dir() else read_all(folder)
+    reports = [] if folder is None else read_all(folder)
     done = {seed for report in reports for seed in report.seeds}
     left = [seed for seed in seeds if seed not in done] if _states(reports) < budget.states else []
     one = partial(run_seed, budget=budget, synchronous=synchronous, keep_folder=keep_folder)
@@ -435,20 +383,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"Nothing was tried: {error}\n")
         return 69
     report = merged(reports)
-    tell(report)
-    keep(report)
-    if asked.json is not None:
-        asked.json.write_text(report.to_text(), encoding="utf-8")
-    return 1 if report.violations else 0
+    return finish(report, asked.json, lines_of(report))
 
 
-def tell(report: Report) -> None:
-    """Print what was tried and, line by line, the violations."""
-    for name, count in report.counts.items():
-        sys.stdout.write(f"{count:>12,} {name}\n")
-    sys.stdout.write(f"{len(report.violations):>12,} violations\n")
-    for line in report.violations:
-        sys.stdout.write(f"{line}\n")
+def lines_of(report: Report) -> Iterable[str]:
+    """Return the lines to print: what was tried, and the violations."""
+    counts = {**report.counts, "violations": len(report.violations)}
+    return [*(f"{count:>12,} {name}" for name, count in counts.items()), *report.violations]
 
 
 if __name__ == "__main__":

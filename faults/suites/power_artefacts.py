@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final
 from adapters.artefacts import Artefacts
 from adapters.failures import AdapterError
 from adapters.files import Files
-from faults.suites.power_images import Deleted, Disk, MadeFolder, Opened, Renamed, Synced, SyncedFolder, Wrote, write_image
+from faults.lab.sqlite_vfs import Deleted, MadeFolder, Opened, Renamed, Synced, SyncedFolder, Wrote
+from faults.suites.power_images import Disk, write_image
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
     from pathlib import Path
 
-    from faults.suites.power_images import Event, Image
+    from faults.lab.sqlite_vfs import Event
+    from faults.suites.power_images import Image
 
 FOLDER: Final = "artefacts"
 WRONG_ENOUGH: Final = 50  # enough violations to end a run

@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 from itertools import compress, product
 from typing import TYPE_CHECKING, Final
 
-from faults.lab.sqlite_vfs import SECTOR
+from faults.lab.sqlite_vfs import (
+    SECTOR,
+    Deleted,
+    Event,
+    MadeFolder,
+    Opened,
+    Renamed,
+    Synced,
+    SyncedFolder,
+    SyncFailed,
+    Truncated,
+    Wrote,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,125 +33,6 @@ if TYPE_CHECKING:
 
 FEW: Final = 3  # unsynced sectors of which every combination is tried
 Image = Mapping[str, bytes | None]  # the folder's content by path; None for a folder
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A file was opened; if there was none, an empty one exists now."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wrote:
-    """Bytes were written."""
-
-    name: str
-    offset: int
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class WroteAgain:
-    """A file's whole content was written over itself, by the ledger and not by SQLite."""
-
-    name: str
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Truncated:
-    """A file has this size now."""
-
-    name: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """A file was synced; with `folder` its folder's names too."""
-
-    name: str
-    folder: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SyncFailed:
-    """A sync failed: the kernel reports the error once, and treats the unwritten data as written from then on."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """A name was deleted; with `folder` the deletion is durable."""
-
-    name: str
-    folder: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """A file was renamed and replaced any file with the new name."""
-
-    name: str
-    to: str
-
-
-@dataclass(frozen=True, slots=True)
-class MadeFolder:
-    """A folder was made."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class SyncedFolder:
-    """The names in a folder were synced ("" is the root of all paths)."""
-
-    name: str
-
-
-Event = Opened | Wrote | WroteAgain | Truncated | Synced | SyncFailed | Deleted | Renamed | MadeFolder | SyncedFolder
-
-
-class Recorder:
-    """Recorder of the events on a folder's files; an Observer of SQLite's calls."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def opened(self, name: str) -> None:
-        """Record the event."""
-        self.events.append(Opened(name))
-
-    def wrote(self, name: str, offset: int, content: bytes) -> None:
-        """Record the event."""
-        self.events.append(Wrote(name, offset, content))
-
-    def wrote_again(self, name: str, content: bytes) -> None:
-        """Record the event."""
-        self.events.append(WroteAgain(name, content))
-
-    def truncated(self, name: str, size: int) -> None:
-        """Record the event."""
-        self.events.append(Truncated(name, size))
-
-    def synced(self, name: str, *, folder: bool) -> None:
-        """Record the event."""
-        self.events.append(Synced(name, folder))
-
-    def sync_failed(self, name: str) -> None:
-        """Record the event."""
-        self.events.append(SyncFailed(name))
-
-    def deleted(self, name: str, *, folder: bool) -> None:
-        """Record the event."""
-        self.events.append(Deleted(name, folder))
-
-    def named(self) -> None:
-        """Record the event."""
-        self.events.append(SyncedFolder(""))
 
 
 @dataclass(slots=True, eq=False)
@@ -208,20 +101,23 @@ class Disk:
         """Apply the event."""
         if isinstance(event, Opened):
             self._now.setdefault(event.name, _File())
-        elif isinstance(event, Wrote | WroteAgain | Truncated):
-            self._file(event.name).take(Wrote(event.name, 0, event.content) if isinstance(event, WroteAgain) else event)
-        elif isinstance(event, Synced | SyncFailed):
-            self._sync(event)
+        elif isinstance(event, Wrote | Truncated):
+            self._file(event.name).take(event)
+        elif isinstance(event, Synced):
+            self._file(event.name).sync()
+        elif isinstance(event, SyncFailed):
+            if self._forgets:
+                self._file(event.name).forget()
         elif isinstance(event, Deleted):
             self._now.pop(event.name)
-            if event.folder:
-                self._sync_names(_folder(event.name))
         elif isinstance(event, Renamed):
             self._now[event.to] = self._now.pop(event.name)
         elif isinstance(event, MadeFolder):
             self._now[event.name] = None
-        else:
-            self._sync_names(event.name)
+        if isinstance(event, SyncedFolder) or (isinstance(event, Synced | Deleted) and event.folder):
+            folder = event.name if isinstance(event, SyncedFolder) else _folder(event.name)
+            kept = {name: file for name, file in self._safe.items() if _folder(name) != folder}
+            self._safe = kept | {name: file for name, file in self._now.items() if _folder(name) == folder}
 
     def now(self) -> Image:
         """Return the present state without a power cut: what a process finds after a crash of another."""
@@ -233,7 +129,8 @@ class Disk:
         If few sectors are unsynced, every combination of them replaces the mixtures. Equal states are yielded once.
         """
         names = [name for name in {**self._safe, **self._now} if self._safe.get(name, ...) is not self._now.get(name, ...)]
-        files = [file for file in _files(self._safe, self._now) if file.unsynced]
+        known = {id(file): file for file in (*self._safe.values(), *self._now.values()) if file is not None}
+        files = [file for file in known.values() if file.unsynced]
         sectors = sum(len(file.unsynced) for file in files)
         both = (True, False)
         for kept, new in product(both if sectors else both[:1], both if names else both[:1]):
@@ -278,18 +175,6 @@ class Disk:
         assert file is not None  # noqa: S101 -- it is a file
         return file
 
-    def _sync(self, event: Synced | SyncFailed) -> None:
-        if isinstance(event, Synced):
-            self._file(event.name).sync()
-            if event.folder:
-                self._sync_names(_folder(event.name))
-        elif self._forgets:
-            self._file(event.name).forget()
-
-    def _sync_names(self, folder: str) -> None:
-        kept = {name: file for name, file in self._safe.items() if _folder(name) != folder}
-        self._safe = kept | {name: file for name, file in self._now.items() if _folder(name) == folder}
-
 
 def write_image(image: Image, folder: Path) -> None:
     """Write the files of an image to a folder."""
@@ -310,11 +195,6 @@ def _apply(content: bytearray, event: Wrote | Truncated) -> None:
         del content[start:]
     else:
         content[start : start + len(event.content)] = event.content
-
-
-def _files(*folders: Mapping[str, _File | None]) -> list[_File]:
-    found = {id(file): file for folder in folders for file in folder.values() if file is not None}
-    return list(found.values())
 
 
 def _folder(name: str) -> str:

@@ -77,8 +77,7 @@ async def wrongs(folder: Path, audit: Audit, facts: Iterable[Fact], *, finish: b
 
     A recorded fact must be there and one not recorded must not; unknown ones are not checked. Raises what the start raises.
     """
-    latest = max((fact.at for fact in facts), default=0)
-    clock = TickingClock(max(latest, TickingClock().ms) + LATER_MS)
+    clock = TickingClock(max(max((fact.at for fact in facts), default=0), TickingClock().ms) + LATER_MS)
     database = await open_database(folder / FILE_NAME, audit, clock, bot=True)
     diary = Diary()
     try:

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faults.lab.sqlite_vfs import WatchedFolder
-from faults.suites.power_images import Deleted, Recorder, Synced, SyncedFolder
+from faults.lab.sqlite_vfs import Deleted, Event, Synced, SyncedFolder, WatchedFolder
 from faults.suites.power_workload import Diary, TickingClock, audit_of, live, run_to_end
 
 if TYPE_CHECKING:
@@ -40,13 +39,13 @@ def answers(folder: Path) -> None:
 
 def syncs(folder: Path) -> None:
     """Work on a ledger, and print afterwards what was synced according to the recorder; "" is the folder."""
-    recorder = Recorder()
+    events: list[Event] = []
     audit = audit_of(folder)
     sys.stderr.write("the ledger's files from here on\n")
-    with WatchedFolder(folder, observer=recorder):
+    with WatchedFolder(folder, observer=events.append):
         run_to_end(live(folder, TickingClock(), audit, Diary(), random.Random(5), _one_after_the_other))  # noqa: S311 -- replayable
     said = []
-    for event in recorder.events:
+    for event in events:
         if isinstance(event, Synced):
             said += [event.name] + [""] * event.folder
         elif isinstance(event, SyncedFolder) or (isinstance(event, Deleted) and event.folder):

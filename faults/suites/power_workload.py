@@ -147,24 +147,26 @@ class Work:
     # ------------------------------------------------------------------------------------------------------ one write
 
     async def _answered(self, what: str, write: Callable[[], Awaitable[T]], sql: str = IN_AUDIT) -> T | None:
-        """Run `write` in a millisecond of its own and note its result. Raises ProcessEnds where the bot would end."""
+        """Run `write` in a millisecond of its own and note its result, unless it may leave nothing to find later (sql is "").
+
+        Raises ProcessEnds where the bot would end.
+        """
         self._clock.ms += 1
         at = self._clock.ms
+        done: T | None = None
+        told: Told = "recorded"
+        end: DatabaseError | None = None
         try:
             done = await write()
-        except WritesRefused as error:
-            self._diary.note(what, at, sql, "not recorded")
-            self._diary.ended_by = str(error)
-            raise ProcessEnds from error
+        except (WritesRefused, OutcomeUnknown) as error:
+            told, end = "unknown" if isinstance(error, OutcomeUnknown) else "not recorded", error
         except NotRecorded:
-            self._diary.note(what, at, sql, "not recorded")
-            return None
-        except OutcomeUnknown as error:
-            self._diary.note(what, at, sql, "unknown")
-            self._diary.ended_by = str(error)
-            raise ProcessEnds from error
-        if done or done is None:  # an empty claim wrote nothing
-            self._diary.note(what, at, sql, "recorded")
+            told = "not recorded"
+        if sql and (done or done is None):  # an empty claim wrote nothing
+            self._diary.note(what, at, sql, told)
+        if end is not None:
+            self._diary.ended_by = str(end)
+            raise ProcessEnds from end
         return done
 
     async def start(self) -> None:
@@ -175,18 +177,7 @@ class Work:
         )
         if self.ledger.epoch is None:
             raise ProcessEnds
-        await self._quietly(lambda: recovery.take_back(self.ledger, answer=self._answer, follow=self._follow))
-
-    async def _quietly(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Run a write that may leave nothing to find later."""
-        self._clock.ms += 1
-        try:
-            await write()
-        except (WritesRefused, OutcomeUnknown) as error:
-            self._diary.ended_by = str(error)
-            raise ProcessEnds from error
-        except NotRecorded:
-            return
+        await self._answered("take back", lambda: recovery.take_back(self.ledger, answer=self._answer, follow=self._follow), "")
 
     def _answer(self, tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
         return failure_answer(tx, operation, "it failed again and again", self._clock.ms)
@@ -221,8 +212,7 @@ class Work:
     def creation(self) -> tuple[Payload, str, int, str]:
         """Return a command that creates a quote."""
         account = f"Account {self._rng.randrange(10**9)}"
-        request = PriceRequest(LINES, 12, Decimal(self._rng.choice((5, 15, 15, 18))))
-        return CreateQuote(account, request, "C0SALES"), "new", 0, REP
+        return CreateQuote(account, PriceRequest(LINES, 12, Decimal(self._rng.choice((5, 15, 15, 18)))), "C0SALES"), "new", 0, REP
 
     async def execute(self) -> None:
         """Claim the reserved commands and decide them, all at once."""
@@ -267,16 +257,13 @@ class Work:
         await _together([self._deliver(effect) for effect in claimed])
 
     async def _deliver(self, effect: Effect) -> None:
-        if effect.effect_class == effects.FILE and "ticket" not in effect.steps and not await self._step(effect):
-            return
+        if effect.effect_class == effects.FILE and "ticket" not in effect.steps:
+            at = self._clock.ms + 1
+            ticket = {"at": at, "file_id": f"F{at}"}
+            if await self._answered("step", lambda: self.ledger.record_step(effect, "ticket", ticket), IN_STEPS) is None:
+                return
         settlement = self._settlement(effect)
         await self._answered(f"settle {STORED_AS[type(settlement)]}", lambda: self.ledger.settle(effect, settlement, self._follow))
-
-    async def _step(self, effect: Effect) -> bool:
-        at = self._clock.ms + 1
-        ticket = {"at": at, "file_id": f"F{at}"}
-        done = await self._answered("step", lambda: self.ledger.record_step(effect, "ticket", ticket), IN_STEPS)
-        return done is not None
 
     def _settlement(self, effect: Effect) -> Settlement:
         chance = self._rng.random()
@@ -294,10 +281,9 @@ class Work:
         """Replay dead letters and resume paused classes, as an operator would."""
         letters = DeadLetters(self.ledger, build="power")
         for letter in await letters.list():
-            replay = partial(letters.replay, letter.reference, actor="op", reason=None, follow=self._follow)
-            await self._answered("replay", replay)
+            await self._answered("replay", partial(letters.replay, letter.reference, actor="op", reason=None, follow=self._follow))
         for name in Matrix(POLICIES).lines:
-            await self._quietly(partial(self.ledger.resume, name, "op"))
+            await self._answered("resume", partial(self.ledger.resume, name, "op"), "")
 
     # --------------------------------------------------------------------------------------------------------- days
 
@@ -311,15 +297,10 @@ class Work:
             self.ledger.effects_changed.clear()
             operations = await self.ledger.claim_operations(64)
             owed = await self.ledger.claim_effects(slots, follow=self._follow)
-            await _together([self._complete(operation) for operation in operations] + [self._do(effect) for effect in owed])
+            executions = [self.ledger.execute(each, partial(self._executor.decide, operation=each)) for each in operations]
+            await _together([*executions, *(self.ledger.settle(effect, _done(effect), self._follow) for effect in owed)])
             if not operations and not owed and not self.ledger.effects_changed.is_set():
                 return
-
-    async def _complete(self, operation: Operation) -> None:
-        await self.ledger.execute(operation, lambda tx: self._executor.decide(tx, operation))
-
-    async def _do(self, effect: Effect) -> None:
-        await self.ledger.settle(effect, _done(effect), self._follow)
 
     async def one_of_each(self) -> None:
         """Do one of each kind of write, in as few commits as possible."""
@@ -403,7 +384,7 @@ def _done(effect: Effect) -> Delivered:
     return Delivered(f"ref.{effect.id}", {"sha256": f"{effect.id:064x}", "ts": f"{effect.id}.0"})
 
 
-async def _together(all_of_them: Sequence[Coroutine[None, None, None]]) -> None:
+async def _together(all_of_them: Sequence[Awaitable[object]]) -> None:
     """Wait until all have ended, then raise the first exception."""
     for end in await asyncio.gather(*all_of_them, return_exceptions=True):
         if isinstance(end, BaseException):

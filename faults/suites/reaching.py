@@ -24,7 +24,7 @@ from faults.lab.processes import BrokenError, in_a_fork
 from faults.lab.setting import lab_settings, ram, silence
 from faults.lab.simulation import Cell
 from faults.lab.warm_up import warm_up
-from faults.report.reports import Report, keep
+from faults.report.reports import Report, finish
 from faults.scenarios.rare_sequences import SCENES
 from faults.scenarios.rare_states import SPECIAL
 from faults.scenarios.workflows import STORIES
@@ -109,11 +109,9 @@ def main(argv: Sequence[str]) -> int:
         wrong += [f"{name}: {sentence} -- python -m faults.suites.reaching {name!r}" for sentence in violations]
     if not argv:
         wrong += [f"nothing came to this state: {state}" for state in sorted(STATES - seen)]
-    for sentence in wrong:
-        print(sentence)  # noqa: T201 -- its output
-    print(f"{len(seen)} of {len(STATES)} states reached, {len(wrong)} violations ({time.monotonic() - began:.1f} s)")  # noqa: T201 -- its output
-    keep(Report("reaching", {"journeys": count}, tuple(wrong), tuple(sorted(seen)), (1,), time.monotonic() - began))
-    return 1 if wrong else 0
+    report = Report("reaching", {"journeys": count}, tuple(wrong), tuple(sorted(seen)), (1,), time.monotonic() - began)
+    summary = f"{len(seen)} of {len(STATES)} states reached, {len(wrong)} violations ({report.seconds:.1f} s)"
+    return finish(report, None, [*wrong, summary])
 
 
 if __name__ == "__main__":

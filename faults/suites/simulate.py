@@ -18,18 +18,18 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from faults.checks.checker import house_of, violations
-from faults.checks.evidence import Outside
 from faults.checks.reachability import reached
 from faults.harness.progress import bar
 from faults.lab.bot import remember_tasks
 from faults.lab.days import Office
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
 from faults.lab.loop import LabClock, VirtualLoop
+from faults.lab.outcome import outside_of
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
 from faults.lab.reader import read_only
 from faults.lab.setting import lab_settings, ram, silence
 from faults.report.reports import Report, keep, keep_as, kept_as
@@ -70,7 +70,7 @@ def live(seed: int, days: int, folder: Path, commands: Sequence[int] = COMMANDS)
     except Exception:  # noqa: BLE001 -- a violation like any other
         lived.violations.append(f"day {lived.days + 1}: {traceback.format_exc()}")
     lived.trace, lived.story = office.trace_hash(), office.story
-    lived.counts.update(asdict(office.counts))
+    lived.counts.update(office.counts)
     with contextlib.suppress(RuntimeError):
         for task in asyncio.all_tasks(loop):
             task.cancel()
@@ -94,8 +94,7 @@ async def _days(office: Office, days: int, lived: Lived, commands: Sequence[int]
 
 def check(office: Office, lived: Lived) -> None:
     """Check an office at rest, and note violations and reached states in `lived`."""
-    seen = office.world.seen()
-    outside = Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
+    outside = outside_of(office.world)
     house = house_of(office.settings.data_dir, approvers=APPROVERS, clock_back_ms=office.clock_back_ms)
     with contextlib.closing(read_only(office.settings.ledger_path)) as ledger:
         found = violations(ledger, outside, office.history, at_rest=True, house=house)
@@ -123,8 +122,7 @@ def reported(lived: Lived, seconds: float, *, story: bool, busy: bool = False) -
     for line in violations:
         print(line)
     print(f"seed {seed}: {lived.days} days, {dict(lived.counts)}, trace {lived.trace[:16]} ({seconds:.1f} s)")
-    counts = {"days": lived.days, **lived.counts}
-    return Report("simulate", counts, violations, tuple(sorted(lived.reached)), (seed,), seconds)
+    return Report("simulate", {"days": lived.days, **lived.counts}, violations, tuple(sorted(lived.reached)), (seed,), seconds)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,41 +1,60 @@
 """Kill storm: the real bot over real sockets, killed and stopped at random under continuous traffic, duplicates and faults.
 
 `python -m faults.suites.storm --seed 4 --kills 15` runs one storm and prints its results. The same seed makes the same plan, not
-the same timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops. storm_runs.py decides on the number
-of storms and the place of their reports.
+the same timing. `--budget change` runs 100 kills, `--budget nightly` 5,000 kills and 600 stops, in several storms at a time. A long
+run keeps the report of each finished storm, and a restarted run continues from there.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import logging
 import os
 import random
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from faults.harness.fork_server import QUOTEBOT, ForkServer, Order, Spawned, shared_fork_server
+from faults.harness.fork_server import (
+    BOTS,
+    QUOTEBOT,
+    ForkServer,
+    Order,
+    Spawned,
+    leave_fork_servers,
+    shared_fork_server,
+    was_left,
+)
+from faults.harness.progress import bar
 from faults.harness.rig import BotProcess, Deal, eventually
 from faults.harness.sessions import living
-from faults.lab.forked_runs import no_traceback_of_ctrl_c
-from faults.report.reports import Report
+from faults.lab.processes import no_traceback_of_ctrl_c
+from faults.lab.setting import ram
+from faults.report.reports import FOLDER_VARIABLE, Report, finish, keep_in, merged, read_all
 from faults.suites import storm_facts
 from faults.suites.storm_traffic import History, People, home
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
 KILLS: Final[int] = 25  # per storm
 STOPS: Final[int] = 3
+STORMS: Final = {"change": 4, "nightly": 200}  # 100 and 5,000 kills
+TIDYING_SECONDS: Final = 10.0  # of an interrupted storm
+AT_ONCE: Final = 3  # they mostly wait
 ACK_SECONDS: Final = 1.0  # the traffic generator waits for an ack less long than Slack
 START_SECONDS: Final = 0.2  # about as long as a start takes
 EARLY_DEATHS: Final = 0.2
@@ -90,14 +109,20 @@ class Storm:
 
     async def rage(self, kills: int, stops: int) -> None:
         """Run traffic and inject kills and stops until `kills` and `stops` are reached."""
-        deeds = self._effects(kills, stops)
+        # Half of the stopped bots are killed, the other half continues.
+        taken_over = min(kills, (stops + self.plan.randint(0, 1)) // 2)
+        deeds: list[Callable[[], Any]] = [
+            *[self._kill] * (kills - taken_over),
+            *[self._stop_and_take_over] * taken_over,
+            *[self._stop_and_go_on] * (stops - taken_over),
+        ]
+        self.plan.shuffle(deeds)
         self._bot = await self._spawn("bot", "run")
         await eventually(self._is_connected, "the first bot to connect")
         if pdfs_wait := self.plan.random() < PDFS_WAIT:
             await self._quotebot("pause", "pdf.render", "--reason", "storm")
         plan = random.Random(self.plan.random())  # noqa: S311 -- a plan, not a secret
-        people = People(self.deal, plan, self.history, self._is_connected, commands_max=kills * 3 // 5)
-        tasks = people.at_work()
+        tasks = People(self.deal, plan, self.history, self._is_connected, commands_max=kills * 3 // 5).at_work()
         try:
             for deed in deeds:
                 await self._live()
@@ -116,7 +141,7 @@ class Storm:
         await self._restart()
         for _ in range(REPLAYS_MAX):
             await eventually(self._quiet, "everything to settle", REST_SECONDS_MAX)
-            given_up = await storm_facts.given_up(self.deal)
+            given_up = await self.deal.rows(storm_facts.GIVEN_UP)
             self.violations += storm_facts.given_up_against_the_rules(given_up)
             if not given_up:
                 return
@@ -135,31 +160,17 @@ class Storm:
         self.counts += storm_facts.logged(self.folder)
         self.recovery_ms += [moment for bot in self._pending if (moment := storm_facts.first_delivery_ms(bot)) is not None]
 
-    def _effects(self, kills: int, stops: int) -> list[Callable[[], Any]]:
-        """Return the actions on the bot, in random order: half of the stopped bots are killed, the other half continues."""
-        taken_over = min(kills, (stops + self.plan.randint(0, 1)) // 2)
-        deeds: list[Callable[[], Any]] = [
-            *[self._kill] * (kills - taken_over),
-            *[self._stop_and_take_over] * taken_over,
-            *[self._stop_and_go_on] * (stops - taken_over),
-        ]
-        self.plan.shuffle(deeds)
-        return deeds
-
     async def _live(self) -> None:
         """Wait: for a fifth of the bots not until the end of their start, for the others until they have done some work."""
         if self.plan.random() < EARLY_DEATHS:
             await asyncio.sleep(self.plan.random() * START_SECONDS)
             return
         with suppress(AssertionError):  # a fault keeps it from connecting
-            await eventually(self._connected_or_dead, "the bot to connect", CONNECT_SECONDS)
+            await eventually(lambda: self._is_connected() or self._bot.status is not None, "the bot to connect", CONNECT_SECONDS)
         await asyncio.sleep(self.plan.random() * LIFE_SECONDS)
 
     def _is_connected(self) -> bool:
         return self.world.socket.connections > 0
-
-    def _connected_or_dead(self) -> bool:
-        return self._is_connected() or self._bot.status is not None
 
     async def _kill(self) -> None:
         await self._killed(self._bot)
@@ -244,7 +255,7 @@ class Storm:
     async def _quiet(self) -> bool:
         if self._bot.status is not None:
             raise AssertionError(f"the bot ended with status {self._bot.status}: {_tail(self._bot.log)}")
-        return await storm_facts.is_quiet(self.deal)
+        return not await self.deal.rows(storm_facts.UNFINISHED)
 
 
 async def ended_with_their_bots(bots: dict[int, str], seconds: float = GONE_SECONDS) -> list[str]:
@@ -261,7 +272,14 @@ async def ended_with_their_bots(bots: dict[int, str], seconds: float = GONE_SECO
 async def run_storm(folder: Path, *, seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:
     """Run one storm in a new world under `folder` and check it; the report contains violations with a command to repeat them."""
     began = time.monotonic()
-    async with _new_storm(folder, seed) as storm:
+    async with (
+        World(folder / "world", ack_seconds=ACK_SECONDS).serve() as world,
+        shared_fork_server() as mother,
+        aiohttp.ClientSession() as session,
+    ):
+        bot = BotProcess(world, folder / "bot", folder / "unused", QUOTEBOT_DRAIN_SECONDS="1")
+        plan = random.Random(seed)  # noqa: S311 -- a plan, not a secret
+        storm = Storm(world, Deal(world.url, folder / "bot", session), mother, folder, {**os.environ, **bot.environment}, plan)
         try:
             await storm.rage(kills, stops)
             await storm.rest()
@@ -280,20 +298,6 @@ async def run_storm(folder: Path, *, seed: int, kills: int = KILLS, stops: int =
     )
 
 
-@asynccontextmanager
-async def _new_storm(folder: Path, seed: int) -> AsyncIterator[Storm]:
-    plan = random.Random(seed)  # noqa: S311 -- a plan, not a secret
-    async with (
-        World(folder / "world", ack_seconds=ACK_SECONDS).serve() as world,
-        shared_fork_server() as mother,
-        aiohttp.ClientSession() as session,
-    ):
-        bot = BotProcess(world, folder / "bot", folder / "unused", QUOTEBOT_DRAIN_SECONDS="1")
-        environment = {**os.environ, **bot.environment}
-        storm = Storm(world, Deal(world.url, folder / "bot", session), mother, folder, environment, plan)
-        yield storm
-
-
 async def _end_of(process: Spawned, what: str) -> int:
     """Return the exit status of a process that should end by now. Raises AssertionError if it does not."""
     try:
@@ -306,8 +310,106 @@ def _tail(log: Path) -> str:
     return " | ".join(storm_facts.said(log).splitlines()[-3:])[-600:]
 
 
-if __name__ == "__main__":
-    from faults.suites.storm_runs import main  # it imports this module
+async def one_storm(seed: int, kills: int = KILLS, stops: int = STOPS) -> Report:
+    """Run one storm. After a violation its files stay, and stderr names their folder."""
+    folder = Path(tempfile.mkdtemp(prefix="quotebot-storm-", dir=ram()))  # SIGKILL does not lose what was written
+    try:
+        report = await run_storm(folder, seed=seed, kills=kills, stops=stops)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if report.violations:
+        sys.stderr.write(f"storm {seed}: its ledger and logs are kept in {folder}\n")
+    else:
+        shutil.rmtree(folder)
+    return report
 
+
+async def many_storms(seeds: Sequence[int], finished: Callable[[Report], None]) -> None:
+    """Run a storm for each seed, each in a process of its own, AT_ONCE at a time; `finished` gets each report."""
+    turns = asyncio.Semaphore(AT_ONCE)
+    with tempfile.TemporaryDirectory(prefix="quotebot-storms-") as folder:
+
+        async def one(seed: int) -> None:
+            async with turns:
+                finished(await _storm_process(seed, Path(folder, f"{seed}.json")))
+
+        async with asyncio.TaskGroup() as all_of_them:
+            for seed in seeds:
+                all_of_them.create_task(one(seed))
+
+
+async def _storm_process(seed: int, answer: Path) -> Report:
+    environment = {name: value for name, value in os.environ.items() if name != FOLDER_VARIABLE}
+    command = (sys.executable, "-m", "faults.suites.storm", "--seed", str(seed), "--json", str(answer))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL, env=environment)
+    try:
+        status = await process.wait()
+    except asyncio.CancelledError:
+        process.send_signal(signal.SIGINT)  # Ctrl-C reached it already; a signal to this process alone did not
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), TIDYING_SECONDS)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    return _report_of(seed, status, answer)
+
+
+def _report_of(seed: int, status: int, answer: Path) -> Report:
+    if answer.exists():
+        return Report.from_text(answer.read_text(encoding="utf-8"))
+    line = f"storm {seed}: it ended with status {status} and no report (repeat: python -m faults.suites.storm --seed {seed})"
+    return Report("storm", {}, (line,), seeds=(seed,))
+
+
+def run_budget(seeds: Sequence[int], resume: Path | None) -> Report:
+    """Run the storms with a progress bar on stderr and return one report; storms with a report in the folder are skipped."""
+    reports = [] if resume is None else read_all(resume)
+    done = {seed for report in reports for seed in report.seeds}
+    with bar() as progress:
+        task = progress.add_task("storms", total=len(seeds), completed=len(done))
+
+        def finished(report: Report) -> None:
+            reports.append(report)
+            if resume is not None:
+                keep_in(resume, report)
+            for line in report.violations:
+                progress.console.print(line, markup=False, soft_wrap=True)
+            progress.advance(task)
+
+        asyncio.run(many_storms([seed for seed in seeds if seed not in done], finished))
+    return merged(reports)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one storm, or a budget of them; returns 1 if anything was violated."""
+    parser = argparse.ArgumentParser(prog="python -m faults.suites.storm", description="Kill and stop the real bot at random.")
+    parser.add_argument("--budget", choices=tuple(STORMS))
+    parser.add_argument("--seed", type=int, default=1, help="of the storm, or of the first one of a budget")
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--stops", type=int, default=STOPS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each storm's report there, and leave out what is in it")
+    options = parser.parse_args(argv)
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the world need not log that a killed bot cut its requests
+    if options.budget is None:
+        report = asyncio.run(one_storm(options.seed, options.kills, options.stops))
+    else:
+        if not was_left(BOTS):
+            leave_fork_servers((BOTS, None))  # for all storms: a fork server per storm takes two seconds each
+        report = run_budget(range(options.seed, options.seed + STORMS[options.budget]), options.resume)
+    counts = report.counts
+    recovery = sorted(report.samples.get("recovery_ms", ()))
+    quick = f"; first delivery {median(recovery):.0f} ms after a start, {recovery[-1]:.0f} ms at most" if recovery else ""
+    summary = (
+        f"{counts.get('kills', 0):,} kills and {counts.get('stops', 0):,} stops in {report.seconds:.0f} s, "
+        f"{counts.get('gestures', 0):,} gestures, {counts.get('acknowledged', 0):,} acknowledged, "
+        f"{counts.get('duplicates', 0):,} duplicates{quick}: {len(report.violations)} violations"
+    )
+    return finish(report, options.json, [*report.violations, summary])
+
+
+if __name__ == "__main__":
     with no_traceback_of_ctrl_c():
         sys.exit(main(sys.argv[1:]))

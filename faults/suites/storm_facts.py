@@ -35,7 +35,8 @@ DUE: Final = (
     "SELECT 1 FROM effects AS e WHERE state = 'pending' AND next_attempt_at <= {now} AND class <> 'pdf.render' "
     "AND NOT EXISTS (SELECT 1 FROM gates WHERE state <> 'flowing' AND (class = name OR class LIKE name || '.%')) LIMIT 1"
 )
-# The last crash of a command makes it a dead letter at once: it has no attempt row of its own.
+# The rows that are given up, with the number of crashes that each has seen. The last crash of a command makes it a dead letter at
+# once: it has no attempt row of its own.
 GIVEN_UP: Final = (
     "SELECT 'operation ' || o.action_kind AS what, o.id, o.category, o.last_error, 1 + (SELECT count(*) FROM attempts AS a "
     "WHERE a.operation_id = o.id AND a.cycle = o.cycle AND a.outcome = 'died') AS deaths FROM operations AS o "
@@ -58,20 +59,9 @@ NEVER_IN_A_LOG: Final = (
 LATE: Final = ("effect.late_result", "effect.late_step", "operation.late_result")
 
 
-async def is_quiet(deal: Deal) -> bool:
-    """Tell whether nothing is under way."""
-    return not await deal.rows(UNFINISHED)
-
-
 async def owes_something_due(deal: Deal) -> bool:
     """Tell whether a bot that starts now has an effect to deliver at once."""
-    now = time.time_ns() // 1_000_000
-    return bool(await deal.rows(DUE.format(now=now)))
-
-
-async def given_up(deal: Deal) -> list[Json]:
-    """Return the rows that are given up, with the number of crashes that each has seen."""
-    return await deal.rows(GIVEN_UP)
+    return bool(await deal.rows(DUE.format(now=time.time_ns() // 1_000_000)))
 
 
 def given_up_against_the_rules(rows: list[Json]) -> list[str]:
@@ -99,12 +89,11 @@ async def asleep(deal: Deal) -> list[str]:
 
 
 async def promises_broken(deal: Deal, history: History) -> list[str]:
-    """Return the promises to people that were not kept, or were kept twice."""
-    return await _quotes_against(deal, history) + await _changes_against(deal, history)
+    """Return the promises to people that were not kept, or were kept twice.
 
-
-async def _quotes_against(deal: Deal, history: History) -> list[str]:
-    """One quote for every customer, and one more for every "Create another" that was used."""
+    There is one quote for every customer, and one more for every "Create another" that was used; every acknowledged click and form
+    has its command in the ledger, and the command has ended.
+    """
     quotes = Counter(row["account"] for row in await deal.rows("SELECT account FROM quotes"))
     used = {
         row["token"]: row["account"]
@@ -113,6 +102,10 @@ async def _quotes_against(deal: Deal, history: History) -> list[str]:
         )
     }
     another = Counter(used.values())
+    done = {
+        (row["action_kind"], row["aggregate_id"])
+        for row in await deal.rows("SELECT DISTINCT action_kind, aggregate_id FROM operations WHERE state = 'completed'")
+    }
     return [
         *(f"the acknowledged quote for {customer} is lost" for customer in sorted(history.customers - set(quotes))),
         *(
@@ -122,16 +115,8 @@ async def _quotes_against(deal: Deal, history: History) -> list[str]:
         ),
         *(f"an acknowledged Create another ({token[:8]}) is lost" for token in sorted(history.kept_tokens - set(used))),
         *(f"nobody clicked the Create another ({token[:8]}) that was used" for token in sorted(set(used) - history.tokens)),
+        *(f"the acknowledged {kind} of {quote_id} is lost" for kind, quote_id in sorted(history.changes - done)),
     ]
-
-
-async def _changes_against(deal: Deal, history: History) -> list[str]:
-    """Every acknowledged click and form has its command in the ledger, and the command has ended."""
-    done = {
-        (row["action_kind"], row["aggregate_id"])
-        for row in await deal.rows("SELECT DISTINCT action_kind, aggregate_id FROM operations WHERE state = 'completed'")
-    }
-    return [f"the acknowledged {kind} of {quote_id} is lost" for kind, quote_id in sorted(history.changes - done)]
 
 
 async def _cards(deal: Deal) -> list[str]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ledger import recovery
 from ledger.ledger import Ledger
@@ -19,46 +18,35 @@ from ledger.sqlite.locks import WriteGate
 from quotebot.app.installation import open_ledger
 from quotebot.settings import load_settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # A statement makes the leases expire, because real ones last minutes. It passes the write gate, as every writer does.
-LET_LEASES_LAPSE: Final = (
-    "UPDATE operations SET lease_until = 1 WHERE state = 'in_progress'",
-    "UPDATE effects SET lease_until = 1 WHERE state = 'in_flight'",
-)
+LET_LEASES_LAPSE: Final = """
+BEGIN IMMEDIATE;
+UPDATE operations SET lease_until = 1 WHERE state = 'in_progress';
+UPDATE effects SET lease_until = 1 WHERE state = 'in_flight';
+COMMIT;
+"""
 
 
-def let_leases_lapse(path: Path) -> None:
-    """Make every lease of the ledger at `path` one that expired long ago."""
-    gate = WriteGate(path, "faults")
-    try:
-        with gate, closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in LET_LEASES_LAPSE:
-                connection.execute(statement)
-            connection.execute("COMMIT")
-    finally:
-        gate.close()
-
-
-async def take_over_lapsed() -> recovery.Recovered:
-    """Take over expired claims, as another process with another epoch, and end that epoch in order."""
+async def take_over_lapsed() -> None:
+    """Let the leases expire, take over the claims, as another process with another epoch, and end that epoch in order."""
     settings = load_settings()
-    let_leases_lapse(settings.ledger_path)
+    with (
+        closing(WriteGate(settings.ledger_path, "faults")) as gate,
+        gate,
+        closing(sqlite3.connect(settings.ledger_path, isolation_level=None)) as connection,
+    ):
+        connection.executescript(LET_LEASES_LAPSE)
     async with open_ledger(settings) as opened:
         epoch = await recovery.begin_epoch(opened.database, opened.clock.now_ms(), role="bot", build="faults", alone=False)
         ledger = Ledger(opened.database, opened.clock, opened.audit, epoch=epoch)
         taken = await recovery.take_back_lapsed(ledger)
         await recovery.give_back(ledger)
-        return taken
+    print(json.dumps({"operations": taken.operations, "effects": taken.effects}), flush=True)  # noqa: T201 -- its output
 
 
 def main() -> None:
     """Run in the environment of the bot."""
-    taken = asyncio.run(take_over_lapsed())
-    print(json.dumps({"operations": taken.operations, "effects": taken.effects}))  # noqa: T201 -- its output
-    sys.stdout.flush()
+    asyncio.run(take_over_lapsed())
 
 
 if __name__ == "__main__":

@@ -59,14 +59,6 @@ class History:
 
 
 @dataclass(slots=True)
-class _Page:
-    """The last read of the workspace: several people share one recent page."""
-
-    messages: list[Json] = field(default_factory=list)
-    looked_at: float = -math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class People:
     """Busy people. `is_there` tells whether the bot is connected; `commands_max` limits the number of quotes requested."""
 
@@ -75,13 +67,13 @@ class People:
     history: History
     is_there: Callable[[], bool]
     commands_max: int
-    _page: _Page = field(default_factory=_Page)
+    _page: list[Json] = field(default_factory=list)  # the last read of the workspace: several people share one recent page
+    _looked_at: float = -math.inf
 
     def at_work(self) -> list[asyncio.Task[None]]:
         """Start all of them."""
         clicking = (self._click(user) for user in (REP, REP, MANAGER, MANAGER))
-        busy = (self._ask(), *clicking, self._duplicate(), self._create_another())
-        return [asyncio.create_task(person) for person in busy]
+        return [asyncio.create_task(person) for person in (self._ask(), *clicking, self._duplicate(), self._create_another())]
 
     async def _ask(self) -> None:
         """Request quotes; retype a request without an answer, and some others too: there is one quote all the same."""
@@ -178,10 +170,10 @@ class People:
 
     async def _messages(self) -> list[Json]:
         now = asyncio.get_running_loop().time()
-        if now - self._page.looked_at > PAGE_SECONDS:
-            self._page.looked_at = now
-            self._page.messages = await self.deal.messages()
-        return self._page.messages
+        if now - self._looked_at > PAGE_SECONDS:
+            self._looked_at = now
+            self._page = await self.deal.messages()
+        return self._page
 
     def _happens(self, share: float) -> bool:
         return self.plan.random() < share

@@ -98,6 +98,12 @@ PLACES: Final = {
 }
 
 
+def modules() -> list[Path]:
+    """Return the modules of the product, without the sandbox."""
+    every = [module for package in ("quotebot", "ledger", "adapters") for module in sorted((ROOT / package).rglob("*.py"))]
+    return [module for module in every if "sandbox" not in module.parts]
+
+
 def touches(module: Path) -> set[str]:
     """Return the kinds of calls by which a module touches the machine."""
     found = set()
@@ -111,13 +117,7 @@ def touches(module: Path) -> set[str]:
 
 
 def test_only_the_listed_places_touch_the_machine_and_each_for_its_reason() -> None:
-    modules = [
-        module
-        for package in ("quotebot", "ledger", "adapters")
-        for module in sorted((ROOT / package).rglob("*.py"))
-        if "sandbox" not in module.parts
-    ]
-    found = {module.relative_to(ROOT).as_posix(): touches(module) for module in modules}
+    found = {module.relative_to(ROOT).as_posix(): touches(module) for module in modules()}
 
     assert {place: kinds for place, kinds in found.items() if kinds} == {
         place: set(kinds.split()) for place, (kinds, _) in PLACES.items()
@@ -127,9 +127,8 @@ def test_only_the_listed_places_touch_the_machine_and_each_for_its_reason() -> N
 def test_no_module_takes_a_name_out_of_a_library_that_would_hide_it_from_this_test() -> None:
     hiding = {"time", "random", "secrets", "uuid", "os", "sqlite3", "aiosqlite", "requests", "socket", "subprocess", "shutil"}
     found = []
-    for package in ("quotebot", "ledger", "adapters"):
-        for module in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(module.read_text("utf-8"))):
-                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in hiding and "sandbox" not in module.parts:
-                    found += [f"{module.name}: from {node.module} import {alias.name}" for alias in node.names]
+    for module in modules():
+        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in hiding:
+                found += [f"{module.name}: from {node.module} import {alias.name}" for alias in node.names]
     assert found == []

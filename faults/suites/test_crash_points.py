@@ -69,8 +69,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_crash_lost_answer_or_refusal_at_any_crash_point_ends_in_the_golden_state(shard: int, left: Path) -> None:
-    names = [argument for story in STORIES[shard::SHARDS] for argument in ("--only", story.name)]
-    done = windows(*names, "--left", str(left))
+    done = windows(*[argument for story in STORIES[shard::SHARDS] for argument in ("--only", story.name)], "--left", str(left))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from faults.checks import checker
 from faults.harness.rig import FIRST_QUOTE, Deal, bot_in, eventually
+from faults.suites import test_replay
 from quotebot.app.bot import Ports
 
 if TYPE_CHECKING:
@@ -25,17 +24,7 @@ def shortened(low: float, high: float) -> float:
 
 async def quotebot(deal: Deal, *arguments: str) -> tuple[int, str]:
     """Run the command line as an operator would; returns exit status and stdout."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "quotebot",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "QUOTEBOT_DATA_DIR": str(deal.data_dir)},
-    )
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
+    return (await test_replay.quotebot({**os.environ, "QUOTEBOT_DATA_DIR": str(deal.data_dir)}, *arguments))[:2]
 
 
 async def test_an_outage_ends_in_one_dead_letter_and_one_replay_delivers_once(world: World, tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.lab.sqlite_vfs import Unobservable, WatchedFolder, library
+from faults.lab.sqlite_vfs import Unobservable, WatchedFolder, Wrote, library
 from faults.report.reports import keep
 from faults.suites.io_errors import KINDS, MODES, Bench, KthCall, Trial, cut_offs, main, trials
 from faults.suites.power import BALLAST
-from faults.suites.power_images import Wrote
 from faults.suites.power_workload import FILE_NAME, TickingClock, audit_of, run_to_end
 from ledger.database import DatabaseError
 from ledger.sqlite.ballast import BALLAST_BYTES
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from faults.suites.power_images import Event
+    from faults.lab.sqlite_vfs import Event
 
 try:
     library()
@@ -45,7 +44,7 @@ def test_every_kind_of_error_is_tried_once_and_for_good() -> None:
 
 
 def writes_of(events: Sequence[Event]) -> list[tuple[str, int, int]]:
-    return [(event.name, event.offset, len(event.content)) for event in events if isinstance(event, Wrote)]
+    return [(event.name, event.offset, len(event.content)) for event in events if isinstance(event, Wrote) and not event.again]
 
 
 def test_resumed_first_start_makes_the_same_writes_as_an_uninterrupted_one(tmp_path: Path) -> None:

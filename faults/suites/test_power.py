@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from contextlib import closing
@@ -17,11 +18,25 @@ from pathlib import Path
 
 import pytest
 
-from faults.lab.sqlite_vfs import SECTOR, Unobservable, library
+from faults.lab.setting import ram
+from faults.lab.sqlite_vfs import (
+    SECTOR,
+    Deleted,
+    Event,
+    MadeFolder,
+    Opened,
+    Renamed,
+    Synced,
+    SyncedFolder,
+    Truncated,
+    Unobservable,
+    Wrote,
+    library,
+)
 from faults.report.reports import FOLDER_VARIABLE, keep
-from faults.suites.power import BUDGETS, main, run_artefacts, run_seed, scratch
+from faults.suites.power import BUDGETS, main, run_artefacts, run_seed
 from faults.suites.power_artefacts import RecordedFiles, cut_artefacts
-from faults.suites.power_images import Deleted, Disk, MadeFolder, Opened, Renamed, Synced, SyncedFolder, Truncated, Wrote
+from faults.suites.power_images import Disk
 from faults.suites.power_restart import TORN, wrongs
 from faults.suites.power_workload import FILE_NAME, IN_AUDIT, Diary, Fact, TickingClock, Work, audit_of, live, run_to_end
 from faults.suites.test_ack_after_fsync import steps_of
@@ -42,7 +57,7 @@ def found(disk: Disk, name: str = "f") -> set[bytes | None]:
     return {image.get(name) for _, image in disk.after_a_cut("seed", 5)}
 
 
-def disk_of(*events: Opened | Wrote | Truncated | Synced | Deleted | Renamed | MadeFolder | SyncedFolder) -> Disk:
+def disk_of(*events: Event) -> Disk:
     disk = Disk()
     for event in events:
         disk.take(event)
@@ -143,9 +158,8 @@ class NoSync(RecordedFiles):
 
 @pytest.mark.parametrize(("kind", "code"), [(NoFolderSync, "artefact_missing"), (NoSync, "artefact_damaged")])
 def test_a_sync_that_is_missing_is_seen(tmp_path: Path, kind: type[RecordedFiles], code: str) -> None:
-    violations = cut_artefacts(tmp_path, Counter(), kind)
 
-    assert any(line.endswith(f"was stored and {code} now") for line in violations)
+    assert any(line.endswith(f"was stored and {code} now") for line in cut_artefacts(tmp_path, Counter(), kind))
 
 
 async def _one_quote(work: Work) -> None:
@@ -242,4 +256,4 @@ def test_hanging_run_with_an_open_connection_times_out() -> None:
 
 
 def test_scratch_folder_is_writable() -> None:
-    assert os.access(scratch(), os.W_OK)
+    assert os.access(ram() or tempfile.gettempdir(), os.W_OK)

@@ -59,8 +59,7 @@ async def quotebot(settings: dict[str, str], *arguments: str) -> tuple[int, str,
 
 async def with_dead_letters(folder: Path, rows: int) -> None:
     """Make a ledger in which one command enqueued `rows` effects, each in a lane of its own, and all were given up."""
-    settings = Settings(_env_file=None, data_dir=folder)
-    async with open_ledger(settings) as opened:
+    async with open_ledger(Settings(_env_file=None, data_dir=folder)) as opened:
         now = opened.clock.now_ms()
         epoch = await recovery.begin_epoch(opened.database, now, role="bot", build="faults")
         ledger = Ledger(opened.database, opened.clock, opened.audit, epoch=epoch)

@@ -21,8 +21,7 @@ from faults.harness.rig import Deal, eventually
 from faults.harness.sessions import living
 from faults.report.reports import FOLDER_VARIABLE, Report, keep, keep_in
 from faults.suites import storm_facts
-from faults.suites.storm import KILLS, STOPS, ended_with_their_bots
-from faults.suites.storm_runs import STORMS, main, one_storm
+from faults.suites.storm import KILLS, STOPS, STORMS, ended_with_their_bots, main, one_storm
 from faults.suites.storm_traffic import History
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from faults.lab.forked_runs import beside
+from faults.lab.processes import beside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ENDLESS: Final = """
 import os, sys, tempfile, time
-from faults.lab.forked_runs import beside, no_traceback_of_ctrl_c
+from faults.lab.processes import beside, no_traceback_of_ctrl_c
 
 def wait(_):
     with tempfile.TemporaryDirectory(dir=sys.argv[1]):
