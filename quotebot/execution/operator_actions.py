@@ -74,7 +74,7 @@ def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
     card = dead_letters.find(run.tx, reference)
     if run.asked.actor not in run.rules.operators:
         return operator_actions.not_operator(run.asked, reference, card)
-    return operator_actions.unknown_letter(run.asked, reference) if card is None else card
+    return operator_actions.unknown_dead_letter(run.asked, reference) if card is None else card
 
 
 Label = Literal["PDF", "CRM"]

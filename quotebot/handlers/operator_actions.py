@@ -60,17 +60,17 @@ def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard 
     earlier = None
     if card is not None and card.decision is not None and card.decided_by is not None and card.decided_at is not None:
         earlier = operator_messages.decided(card.decision, card.decided_by, card.decided_at)
-    return _letter_refused(asked, reference, "too_late", operator_messages.too_late(reference, standing, earlier), card)
+    return _dead_letter_refused(asked, reference, "too_late", operator_messages.too_late(reference, standing, earlier), card)
 
 
 def not_operator(asked: Asked, reference: str, card: DeadLetterCard | None) -> Decision:
     """Refuse a user who is no operator."""
-    return _letter_refused(asked, reference, "not_operator", operator_messages.NOT_OPERATOR, card)
+    return _dead_letter_refused(asked, reference, "not_operator", operator_messages.NOT_OPERATOR, card)
 
 
-def unknown_letter(asked: Asked, reference: str) -> Decision:
+def unknown_dead_letter(asked: Asked, reference: str) -> Decision:
     """Reply that the dead letter no longer exists."""
-    return _letter_refused(asked, reference, "unknown_letter", operator_messages.unknown(reference), None)
+    return _dead_letter_refused(asked, reference, "unknown_letter", operator_messages.unknown(reference), None)
 
 
 def announced(reference: str, channel: str, *, has_card: bool) -> Decision:
@@ -79,7 +79,7 @@ def announced(reference: str, channel: str, *, has_card: bool) -> Decision:
     return Decision("applied", _response("announced", operator_messages.announced(reference)), None, owed)
 
 
-def _letter_refused(asked: Asked, reference: str, code: str, text: str, card: DeadLetterCard | None) -> Decision:
+def _dead_letter_refused(asked: Asked, reference: str, code: str, text: str, card: DeadLetterCard | None) -> Decision:
     channel = None if card is None else card.channel
     answer = effects.reply(effects.dead_letter_target(reference), asked.actor, channel, text, asked.received_at)
     return Decision("refused", _response(code, text), None, (answer, *(() if card is None else (_drawn(card),))))
