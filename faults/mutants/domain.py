@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faults.mutants.patching import both, of, put, sql
+from faults.mutants.patching import both, patch, put, sql
 from quotebot.domain import money
 from quotebot.domain.access import Viewer
 from quotebot.domain.approvals import decisions
@@ -69,15 +69,8 @@ def resubmission_not_asked_about() -> None:
     put(store, "find_twin", lambda _tx, **_asked: None)
 
 
-def totals_by_hand() -> None:
+@patch(money, "total")
+def totals_by_hand(honest: Any, amounts: Any, currency: str) -> Any:
     """A total differs by a cent from the sum of its lines."""
-    honest = of(money, "total")
-
-    def total(amounts: Any, currency: str) -> Any:
-        exact = honest(amounts, currency)
-        return exact + (exact - exact.next_minus() if len(amounts) > 1 else 0)
-
-    put(money, "total", total)
-
-
-numbers_given_twice = sql("next_quote_number", ("last = last + 1", "last = last + 0"))
+    exact = honest(amounts, currency)
+    return exact + (exact - exact.next_minus() if len(amounts) > 1 else 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.policies import Policy
 from faults.lab import bot
-from faults.mutants.patching import of, put
+from faults.mutants.patching import of, patch, put
 from quotebot import ack_priority
 from quotebot.dispatch.slack_file import FileHandler
 
@@ -15,14 +15,10 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 
-def another_jitter() -> None:
+@patch(Policy, "_jittered")
+def another_jitter(honest: Any, self: Policy, base: float, draw: Any) -> Any:
     """Delays are drawn from the lower half of their range."""
-    honest = of(Policy, "_jittered")
-    put(
-        Policy,
-        "_jittered",
-        lambda self, base, draw: honest(self, base, draw) / 2 if self.jitter == "full" else honest(self, base, draw),
-    )
+    return honest(self, base, draw) / (2 if self.jitter == "full" else 1)
 
 
 def another_latency() -> None:
@@ -30,17 +26,13 @@ def another_latency() -> None:
     put(bot, "RENDER_SECONDS", 4 * bot.RENDER_SECONDS)
 
 
-def a_token_that_is_kept() -> None:
+@patch(FileHandler, "_upload")
+async def a_token_that_is_kept(honest: Any, self: Any, effect: Any, quote: Any) -> Any:
     """An upload gets a random token, which is recorded before it is used and reused by every later attempt."""
-    honest = of(FileHandler, "_upload")
-
-    async def upload(self: Any, effect: Any, quote: Any) -> Any:
-        if "token" not in effect.steps:
-            ledger: Ledger = of(self, "services").ledger
-            effect = await ledger.record_step(effect, "token", {"value": secrets.token_hex(8)})
-        return await honest(self, effect, quote)
-
-    put(FileHandler, "_upload", upload)
+    if "token" not in effect.steps:
+        ledger: Ledger = of(self, "services").ledger
+        effect = await ledger.record_step(effect, "token", {"value": secrets.token_hex(8)})
+    return await honest(self, effect, quote)
 
 
 def one_command_at_a_time() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from faults.mutants.patching import of, put
+from faults.mutants.patching import patch, put
 from quotebot.handlers import lifecycle
 from quotebot.handlers.decision import foreign
 from quotebot.store import versions
@@ -25,11 +25,7 @@ def superseded_version_changed() -> None:
     put(lifecycle, "_not_about_head", foreign)
 
 
-def end_not_kept() -> None:
+@patch(versions, "save")
+def end_not_kept(honest: Any, tx: Tx, before: Quote, after: Quote, now: int) -> None:
     """The person who ended a quote, and the reason, are not kept."""
-    honest = of(versions, "save")
-
-    def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
-        honest(tx, before, replace(after, closing=None), now)
-
-    put(versions, "save", save)
+    honest(tx, before, replace(after, closing=None), now)
