@@ -67,21 +67,16 @@ class DoneDeal:
 async def do_the_deal(folder: Path) -> DoneDeal:
     """Run the deal that the comment above describes with the real bot in the local world."""
     async with World(folder / "world").serve() as world, bot_in(world, folder / "bot") as deal:
-        first = await deal.slash(GOLDEN)
-        await deal.settled()
+        first = await deal.complete(deal.slash(GOLDEN))
         await deal.redeliver(first["request_id"], "retry", 1)
         for action, user in (("quote.submit", "U0REP"), ("approval.approve", "U0MANAGER"), ("approval.approve", "U0VP")):
-            await deal.click(action, user=user, stale=True)
-            await deal.settled()
-        await deal.slash(GOLDEN)
-        await deal.settled()
+            await deal.complete(deal.click(action, user=user, stale=True))
+        await deal.complete(deal.slash(GOLDEN))
         await deal.arm("slack", "reset_after", method="chat.postMessage", times=1)
-        await deal.slash("new for Birch: 10 pro")
-        await deal.settled()
+        await deal.complete(deal.slash("new for Birch: 10 pro"))
         await deal.arm("slack", "429", method="chat.update", times=1, retry_after=1)
         await deal.arm("salesforce", "reset_after", method="composite/graph", times=1)
-        await deal.click("quote.submit", user="U0REP")
-        await deal.settled()
+        await deal.complete(deal.click("quote.submit", user="U0REP"))
         assert await deal.hits() == 3
         outside, told = await checker.outside_of(deal), await client_records_of(deal)
     return DoneDeal(folder / "bot", outside, told)

@@ -32,8 +32,7 @@ def taken(ledger: Path) -> Iterator[None]:
 
 async def locked(stage: Stage) -> str:
     """FI-019: the ledger is locked, briefly and for longer than the acknowledgement's budget."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS=str(BUDGET_SECONDS))
+    deal = await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS=str(BUDGET_SECONDS))
     with taken(stage.ledger_path):
         asked = asyncio.create_task(deal.slash())
         await asyncio.sleep(SOON_SECONDS)
@@ -50,10 +49,8 @@ async def locked(stage: Stage) -> str:
     stage.equal("the refused command left nothing at all", after, before)
     shown = " ".join(message["text"] for message in await deal.messages()).casefold()
     stage.fact("no lock error is shown to anybody", not any(word in shown for word in LOCK_WORDS), shown)
-    await deal.click("quote.submit", user="U0REP")
-    await deal.settled()
-    await deal.click("approval.approve", user="U0MANAGER")
-    await deal.settled()
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     await checker.golden_deal(deal)
     return "a short lock waited for, a long one refused cleanly, no partial write"
 

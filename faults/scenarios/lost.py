@@ -28,8 +28,7 @@ async def twice(deal: Deal) -> list[str]:
 
 async def restored(stage: Stage) -> str:
     """D-5: the disk is lost and the ledger restored from a backup."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     await deal.arm("slack", "slow", method="chat.postMessage", delay=2, times=6)
     await deal.arm("salesforce", "slow", delay=2, times=1)
@@ -59,8 +58,7 @@ async def restored(stage: Stage) -> str:
     stage.equal("nothing outside is there twice", await twice(deal), [])
     stage.equal("and no card was posted again", len(await deal.cards()), cards)
     stage.equal("nothing had to be given up", await stage.count("dead_letters"), 0)
-    await deal.slash("new for After: 5 pro")
-    await deal.settled()
+    await deal.complete(deal.slash("new for After: 5 pro"))
     (row,) = await deal.rows("SELECT quote_id FROM quotes WHERE account = 'After'")
     shown = json.dumps([message["text"] for message in await deal.cards()][:-1])
     stage.fact("a new quote has a number that nobody saw before", row["quote_id"] not in shown, row)

@@ -14,18 +14,14 @@ if TYPE_CHECKING:
 
 async def token_broken(stage: Stage) -> str:
     """D-3: the Slack token and the Salesforce session break."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     # a session that expires after the record is written
     await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion", times=1)
     await deal.arm("slack", "auth_expired", method="files.completeUploadExternal", seconds=600)
     await deal.click("approval.approve", user="U0MANAGER")
-
-    async def held() -> bool:
-        return await stage.count("gates WHERE name = 'slack' AND state = 'held' AND cause = 'auth'") == 1
-
-    await eventually(held, "Slack's classes to be held")
+    held = "gates WHERE name = 'slack' AND state = 'held' AND cause = 'auth'"
+    await eventually(lambda: stage.count(held), "Slack's classes to be held", holds=lambda count: count == 1)
     (upload,) = await deal.rows(
         "SELECT state, attempts, json_type(steps, '$.uploaded') AS uploaded FROM effects WHERE class = 'slack.file'"
     )

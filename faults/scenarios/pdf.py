@@ -81,8 +81,7 @@ async def one_artefact(stage: Stage) -> None:
 
 async def template_broken(stage: Stage) -> str:
     """FI-014: the template is broken."""
-    deal = stage.deal
-    await stage.start(None, **amended(stage.folder, TEMPLATE, "</body>", "{{ document.no_such_thing }}</body>"))
+    deal = await stage.start(None, **amended(stage.folder, TEMPLATE, "</body>", "{{ document.no_such_thing }}</body>"))
     await deal.approved_deal()
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'pdf.render'")
     verdict = (effect["state"], effect["attempts"], effect["category"])
@@ -98,12 +97,10 @@ async def template_broken(stage: Stage) -> str:
 
 async def upload_fails(stage: Stage) -> str:
     """FI-015: the upload fails."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     await deal.arm("slack", "5xx", method="upload", times=2)
-    await deal.click("approval.approve", user="U0MANAGER")
-    await deal.settled()
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     stage.equal("it was rendered once", len(await stage.attempts("pdf.render")), 1)
     uploads = await deal.witness("upload")
     stage.equal("two uploads fail, the third is taken", [each["applied"] for each in uploads], [False, False, True])

@@ -38,8 +38,7 @@ IMPATIENT: Final = json.dumps(
 
 async def hanging(stage: Stage) -> str:
     """FI-009: Salesforce hangs."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.submitted_deal()
     await deal.arm("salesforce", "slow", method="composite/graph", seconds=600, delay=600.0)
     await deal.click("approval.approve", user="U0MANAGER")
@@ -55,12 +54,10 @@ async def hanging(stage: Stage) -> str:
 
 async def stopped(stage: Stage) -> str:
     """D-1: Salesforce is down."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.submitted_deal()
     await deal.arm("salesforce", "reset_before", seconds=600)
-    await deal.click("approval.approve", user="U0MANAGER")
-    await deal.settled()
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     ends = [row["outcome"] for row in await stage.attempts("crm.create")]
     stage.equal("it is retried, then given up", ends, [*["retry"] * RETRIES, "bury"])
     await _given_up_and_replayed(stage)
@@ -84,8 +81,7 @@ async def _given_up_and_replayed(stage: Stage) -> None:
 
 async def login_refused(stage: Stage) -> str:
     """FI-010: Salesforce refuses the login."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     await deal.arm("salesforce", "auth_expired", method="oauth2/token", seconds=600)
     await deal.click("approval.approve", user="U0MANAGER")
@@ -108,8 +104,7 @@ async def login_refused(stage: Stage) -> str:
 
 async def field_refused(stage: Stage) -> str:
     """FI-011: Salesforce refuses a field."""
-    deal = stage.deal
-    await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
+    deal = await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
     await deal.approved_deal()
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'crm.create'")
     verdict = (effect["state"], effect["attempts"], effect["category"])
@@ -126,8 +121,7 @@ async def field_refused(stage: Stage) -> str:
 
 async def half_a_quote(stage: Stage) -> str:
     """FI-012: Salesforce refuses a part of a quote."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     (ledger,) = await deal.rows("SELECT value AS id FROM meta WHERE name = 'ledger_id'")
     async with somebody_else(stage) as org:
         stray = await org("POST", "Quote", {"Name": "half an import"})
@@ -171,8 +165,7 @@ async def somebody_else(stage: Stage) -> AsyncIterator[Callable[..., Awaitable[s
 
 async def replayed_totals(stage: Stage) -> str:
     """D-4: several dead letters of Salesforce are replayed, and the totals match."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("salesforce", "5xx", seconds=600)
     await deal.approved_deal()
     await deal.approved_deal()

@@ -89,11 +89,15 @@ class Stage:
         """The bot that was started last."""
         return self._bots[-1]
 
-    async def start(self, plan: KillPlan | None = None, **environment: str) -> None:
-        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings in addition to the world's."""
+    async def start(self, plan: KillPlan | None = None, **environment: str) -> Deal:
+        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings in addition to the world's.
+
+        Returns the client that drives the deal.
+        """
         bot = BotProcess(self.world, self.folder / "bot", self.folder / "bot.log", **environment)
         self._bots.append(bot)
         await bot.start(plan)
+        return self.deal
 
     async def end(self) -> None:
         """Stop the bots that still run."""
@@ -112,19 +116,7 @@ class Stage:
 
     async def until_card_says(self, words: str) -> None:
         """Wait until the newest card contains these words."""
-
-        async def says() -> bool:
-            return words in await self.deal.card_text()
-
-        await eventually(says, f'the card to say "{words}"')
-
-    async def until_struck(self, times: int = 1) -> None:
-        """Wait until the armed faults have taken effect `times` times."""
-
-        async def struck() -> bool:
-            return await self.deal.hits() >= times
-
-        await eventually(struck, f"the armed faults to strike {times} times")
+        await eventually(self.deal.card_text, f'the card to say "{words}"', holds=lambda text: words in text)
 
     async def again(self, request_id: str, times: int = 3) -> list[Json | None]:
         """Redeliver a request, `times` times byte-identical and `times` times as Slack's retry, all at once; return the acks."""
@@ -133,17 +125,16 @@ class Stage:
 
     async def until_counted(self, duplicates: int) -> None:
         """Wait until the audit has this number of duplicates: each is answered first and counted later."""
-
-        async def counted() -> bool:
-            return await self.count("audit_events WHERE event_type = 'delivery.duplicate'") == duplicates
-
-        await eventually(counted, f"{duplicates} duplicates to be counted")
+        await eventually(
+            lambda: self.count("audit_events WHERE event_type = 'delivery.duplicate'"),
+            f"{duplicates} duplicates to be counted",
+            holds=lambda counted: counted == duplicates,
+        )
 
     async def count(self, what: str) -> int:
         """Count rows of the ledger; `what` is SQL of a scenario, from the table's name on."""
         (row,) = await self.deal.rows(f"SELECT count(*) AS n FROM {what}")  # noqa: S608 -- a scenario's own text
-        number: int = row["n"]
-        return number
+        return int(row["n"])
 
     async def attempts(self, effect_class: str) -> list[Json]:
         """Return the ended attempts of a class, oldest first."""

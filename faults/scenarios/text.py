@@ -34,8 +34,7 @@ IMPATIENT: Final = json.dumps({"llm.extract": {"timeout_seconds": 1, "retries": 
 
 async def unknown_verbs(stage: Stage) -> str:
     """FI-004: unknown verbs."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     before = await stage.count("audit_events")
     answers: list[Json] = []
     for first in range(0, STORM, AT_ONCE):
@@ -46,18 +45,15 @@ async def unknown_verbs(stage: Stage) -> str:
     stage.fact("every one is answered at once", slowest < PROMPT_MS, f"{slowest} ms")
     written = [await stage.count("deliveries"), await stage.count("operations"), await stage.count("audit_events") - before]
     stage.equal("nothing is written for them", written, [0, 0, 0])
-    await deal.slash()
-    await deal.settled()
+    await deal.complete(deal.slash())
     stage.equal("a real command works as ever", len(await deal.cards()), 1)
     return f"{STORM} times help, slowest ack {slowest:.0f} ms, nothing written"
 
 
 async def talk(stage: Stage) -> str:
     """FI-005: messages that are not for the bot."""
-    deal = stage.deal
-    await stage.start()
-    await deal.slash()
-    await deal.settled()
+    deal = await stage.start()
+    await deal.complete(deal.slash())
     card = await deal.card()
     before = await _said_and_done(stage)
     for text in TALK:
@@ -80,17 +76,14 @@ async def _said_and_done(stage: Stage) -> Json:
 
 async def hostile(stage: Stage) -> str:
     """FI-022: text that tries to give commands."""
-    deal = stage.deal
-    await stage.start(None, **stage.world.model_environment())
+    deal = await stage.start(None, **stage.world.model_environment())
     await deal.slash(HOSTILE_COMMAND)
     stage.equal("a command that is none is no command", await stage.count("operations"), 0)
-    await deal.slash(GOLDEN.replace("Acme", HOSTILE_CUSTOMER))
-    await deal.settled()
+    await deal.complete(deal.slash(GOLDEN.replace("Acme", HOSTILE_CUSTOMER)))
     card = await deal.card_text()
     stage.fact("the price is that of the catalogue", "17,340.00" in card, card)
     stage.fact("nobody is called by a customer's name", "<!channel>" not in card and "<@U0CFO" not in card, card)
-    await deal.click("quote.submit", user="U0REP")
-    await deal.settled()
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
     (approval,) = await deal.rows("SELECT state, required_roles FROM approvals")
     asked = (approval["state"], json.loads(approval["required_roles"]))
     stage.equal("the policy asks whom it always asks", asked, ("pending", ["sales_manager"]))
@@ -122,15 +115,9 @@ async def _reject(stage: Stage, reason: str) -> Json:
     """Reject the newest quote with this reason, through the form."""
     deal = stage.deal
     await deal.click("approval.reject", user="U0MANAGER")
-
-    async def opened() -> bool:
-        return bool((await deal.get("state"))["views"])
-
-    await eventually(opened, "the form to open")
+    await eventually(lambda: deal.get("state"), "the form to open", holds=lambda state: bool(state["views"]))
     (form,) = (await deal.get("state"))["views"]
-    values = {"reason": {"reason": reason}}
-    answer: Json = await deal.post("submit", user="U0MANAGER", view_id=form["view"]["id"], values=values)
-    return answer
+    return await deal.post("submit", user="U0MANAGER", view_id=form["view"]["id"], values={"reason": {"reason": reason}})
 
 
 async def _written(stage: Stage, text: str) -> str:
@@ -156,8 +143,7 @@ async def _asked_and_nothing_done(stage: Stage, question: str, why: str) -> None
 
 async def model_times_out(stage: Stage) -> str:
     """FI-020: the model times out."""
-    deal = stage.deal
-    await stage.start(None, **stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(None, **stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("llm", "slow", times=10, delay=30)
     question = await _written(stage, DOUBTFUL)
     attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("llm.extract")]
@@ -167,16 +153,14 @@ async def model_times_out(stage: Stage) -> str:
     stage.fact("what fixed rules read is proposed, not created", "*Acme*, 24 months" in proposal, proposal)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     await deal.clear_faults()
-    await deal.click_ephemeral("quote.create_another")
-    await deal.settled()
+    await deal.complete(deal.click_ephemeral("quote.create_another"))
     stage.equal("the confirmed one is created", await stage.count("quotes"), 1)
     return "two tries each, then fixed rules: one proposal, one question, one quote by a click"
 
 
 async def model_talks_nonsense(stage: Stage) -> str:
     """FI-021: the model returns nonsense."""
-    deal = stage.deal
-    await stage.start(None, **stage.world.model_environment())
+    deal = await stage.start(None, **stage.world.model_environment())
     await deal.arm("llm", "malformed", times=10)
     question = await _written(stage, DOUBTFUL)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["unusable"])
