@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from faults.mutants.patching import of, patch, put, sql
+from faults.mutants.patching import both, of, patch, put, sql
 from ledger.audit import chain
 from ledger.audit import events as audit
 from ledger.audit.events import Audit
@@ -54,10 +55,8 @@ def chain_begins_anew(honest: Any, tx: Any, aggregate_id: str) -> Any:
     return found._replace(event_id=None) if aggregate_id.startswith("Q-") else found
 
 
-def history_dropped() -> None:
-    """A replay drops the history of the closed cycle."""
-    for module in (replay, actions):
-        put(module, "closed_cycle", lambda _row, _build, _actor, _now: "[]")
-
-
+# A replay drops the history of the closed cycle.
+history_dropped = both(
+    *(partial(put, module, "closed_cycle", lambda _row, _build, _actor, _now: "[]") for module in (replay, actions))
+)
 no_tombstone = sql("insert_tombstone", ("VALUES (:operation_key", "SELECT :operation_key"), (":expires_at)", ":expires_at WHERE 0"))

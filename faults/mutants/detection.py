@@ -87,8 +87,7 @@ class Windows(Hunt):
             if window.deed in self.deeds and not window.point.startswith("sql:")
         ]
         if self.twice:
-            deaths = [window for window in found if window.deed == "kill"]
-            found = [Window(each.index, each.point, "kill", second) for each in deaths for second in AGAIN]
+            found = [Window(each.index, each.point, "kill", second) for each in found if each.deed == "kill" for second in AGAIN]
         return sorted(found, key=lambda each: (self.near not in each.point, each.deed == "refuse", each.index))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any
 
 from adapters.artefacts import Artefacts
@@ -36,9 +37,8 @@ def failed_flush_taken_for_a_good_one(honest: Any, self: Any) -> None:
     self.broken = None
 
 
-def builds_upon_what_is_in_memory_alone() -> None:
-    """A start uses the WAL as it reads it, though a flush may have failed to write it."""
-    put(file, "_settle_wal", lambda _opening: None)
+# A start uses the WAL as it reads it, though a flush may have failed to write it.
+builds_upon_what_is_in_memory_alone = partial(put, file, "_settle_wal", lambda _opening: None)
 
 
 @patch(BatchRunner, "_commit_failed")
@@ -85,6 +85,5 @@ def artefact_folder_not_synced(_honest: Any, self: Any, content: bytes) -> str:
     return sha256
 
 
-def artefact_left_half_written() -> None:
-    """A file that a crash left half written is never removed."""
-    put(Artefacts, "sweep", lambda _self: 0)
+# A file that a crash left half written is never removed.
+artefact_left_half_written = partial(put, Artefacts, "sweep", lambda _self: 0)

@@ -1,16 +1,17 @@
-"""Seeded bugs in the claim, the attempt and the settlement of effects."""
+"""Seeded bugs in the claim, the attempt and the settlement of effects, and in the recovery at a start."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from adapters import policies
 from adapters.policies import Policy, RetryDecision
 from faults.mutants.patching import of, patch, put, sql
-from ledger import settlement
+from ledger import recovery, settlement
 from ledger.ledger import Ledger
 from ledger.outbox import Cause, enqueue
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
@@ -74,9 +75,8 @@ async def follow_ups_apart(honest: Any, self: Ledger, effect: Any, settlement: A
     return settled
 
 
-def late_answers_let_go() -> None:
-    """An ephemeral reply expires with its response_url."""
-    effects.ANSWER_MS = effects.RESPONSE_URL_MS  # type: ignore[misc] # that is the bug
+# An ephemeral reply expires with its response_url.
+late_answers_let_go = partial(put, effects, "ANSWER_MS", effects.RESPONSE_URL_MS)
 
 
 @patch(Dispatcher, "_attempt")
@@ -96,8 +96,7 @@ def performed_before_claimed() -> None:
 
     async def claim_late(self: Any, slots: Any) -> Any:
         ledger = of(self, "_ledger")
-        now = ledger.clock.now_ms()
-        due = {"class": effects.POST, "now": now, "limit": 1, "suspect_claims": 2}
+        due = {"class": effects.POST, "now": ledger.clock.now_ms(), "limit": 1, "suspect_claims": 2}
         for row in await ledger.database.read(lambda tx: tx.all("due_effects", **due)):
             done[row["id"]] = await perform(of(self, "_performer"), Effect.of(row))
         return await claim(self, slots)
@@ -168,16 +167,11 @@ def retries_without_end(honest: Any, self: Policy, failed: int, draw: Any, asked
 
 def judged(failure: Failure, verdict: RetryDecision) -> Any:
     """Return a bug that judges one kind of failure differently."""
-
-    def plant() -> None:
-        put(policies, "JUDGED_ALONE", MappingProxyType({**policies.JUDGED_ALONE, failure: verdict}))
-
-    return plant
+    return partial(put, policies, "JUDGED_ALONE", MappingProxyType({**policies.JUDGED_ALONE, failure: verdict}))
 
 
-def first_failure_buries() -> None:
-    """No effect is retried."""
-    put(Policy, "next_delay", lambda _self, _failed, _draw, _asked: None)
+# No effect is retried.
+first_failure_buries = partial(put, Policy, "next_delay", lambda _self, _failed, _draw, _asked: None)
 
 
 @patch(Ledger, "record_step")
@@ -202,3 +196,30 @@ def card_never_redrawn(honest: Any, self: Any, tx: Any, effect: Any) -> Any:
     """A delivered effect does not show on the card."""
     owed = honest(self, tx, effect)
     return replace(owed, effects=tuple(intent for intent in owed.effects if intent.effect_class != effects.CARD))
+
+
+forgets_operations = sql("operations_in_progress", ("state = 'in_progress'", "state = 'in_progress' AND 0"))
+forgets_effects = sql("effects_in_flight", ("state = 'in_flight'", "state = 'in_flight' AND 0"))
+
+
+@patch(recovery, "_release_effect")
+def sends_appends_again(honest: Any, ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
+    """An effect in flight at a crash is sent again without a check."""
+    honest(ledger, tx, now, replace(effect, semantics="keyed"), why)
+
+
+@patch(recovery, "_release_effect")
+def repeats_for_ever(honest: Any, ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
+    """An effect that cannot be read back is repeated after every crash, not once."""
+    honest(ledger, tx, now, replace(effect, maybe_sent=False), why)
+
+
+@patch(recovery, "_release_effect")
+def takes_it_for_delivered(honest: Any, ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
+    """An effect in flight at a crash counts as delivered."""
+    if effect.semantics != "append":
+        honest(ledger, tx, now, effect, why)
+        return
+    row = tx.one("deliver_effect", id=effect.id, fence=effect.fence, external_ref="1800000000.000001", result="{}", now=now)
+    ledger.audit.of_effect(tx, now, "effect.delivered", Effect.of(row))
+    tx.one("wake_children", id=effect.id, now=now)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adapters.policies import Policy
 from faults.lab import bot
-from faults.mutants.patching import of, patch, put
+from faults.mutants.patching import both, of, patch, put
 from quotebot import ack_priority
 from quotebot.dispatch.slack_file import FileHandler
 
@@ -21,9 +22,8 @@ def another_jitter(honest: Any, self: Policy, base: float, draw: Any) -> Any:
     return honest(self, base, draw) / (2 if self.jitter == "full" else 1)
 
 
-def another_latency() -> None:
-    """A PDF takes four times as long."""
-    put(bot, "RENDER_SECONDS", 4 * bot.RENDER_SECONDS)
+# A PDF takes four times as long.
+another_latency = partial(put, bot, "RENDER_SECONDS", 4 * bot.RENDER_SECONDS)
 
 
 @patch(FileHandler, "_upload")
@@ -35,7 +35,5 @@ async def a_token_that_is_kept(honest: Any, self: Any, effect: Any, quote: Any) 
     return await honest(self, effect, quote)
 
 
-def one_command_at_a_time() -> None:
-    """Commands do not share commits."""
-    put(ack_priority, "LATELY", 1)
-    put(ack_priority, "QUIET", 1)
+# Commands do not share commits.
+one_command_at_a_time = both(partial(put, ack_priority, "LATELY", 1), partial(put, ack_priority, "QUIET", 1))

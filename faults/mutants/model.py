@@ -11,14 +11,15 @@ import logging
 import sys
 from collections.abc import Callable  # noqa: TC003 -- BUGS is subscripted with it at import
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from faults.lab.processes import BrokenError, in_a_fork
+from faults.mutants.dispatch import sends_appends_again
 from faults.mutants.ground import last_line, run_blocks
 from faults.mutants.patching import patch, put, replaced
-from faults.mutants.recovery import sends_appends_again
 from faults.suites.model import BLOCKS
 from ledger import recovery, settlement
 from ledger.audit import events
@@ -48,26 +49,6 @@ def edit(name: str, old: str, new: str) -> Callable[[], None]:
     return plant
 
 
-def poison_never_failed() -> None:
-    """A row that kills every process is retried for ever."""
-    put(recovery, "POISON_CLAIMS", 10**9)
-
-
-def suspects_not_looked_up() -> None:
-    """A row that was claimed at two crashes is never tried."""
-    put(Suspects, "look", lambda _self, _tx: None)
-
-
-def held_class_claimed() -> None:
-    """A pause has no effect."""
-    put(Gates, "flowing", lambda _self, _name: True)
-
-
-def login_not_tried_again_after_a_restart() -> None:
-    """A new secret has no effect until a person resumes the class."""
-    put(recovery, "_try_logins_again", lambda _ledger, _tx, _now: None)
-
-
 @patch(Gate, "lift")
 def half_open_by_itself(honest: Any, self: Gate, now: int, *, by_person: bool = False) -> Any:
     """The end of a wait releases all effects of an outage at once."""
@@ -85,11 +66,6 @@ def claim_not_audited(honest: Any, self: Any, tx: Any, at: int, event_type: str,
 def every_head_sealed_as_one_chain(honest: Any, key_id: Any, key: Any, name: str, head: Any) -> Any:
     """The end of a chain is sealed under another chain's name."""
     return {**honest(key_id, key, "system", head), "aggregate_id": name}
-
-
-def settlement_not_weighed() -> None:
-    """A failed update is repeated over a newer one, and a login refused before the last resume pauses the class again."""
-    put(settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict)
 
 
 BUGS: Final[dict[str, Callable[[], None]]] = {
@@ -114,14 +90,19 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
     "purged while its quote is busy": edit("aggregate_is_busy", "LIMIT 1", "LIMIT 0"),
     "waits of a clock that was ahead": edit("wake_effects_of_the_future", "updated_at > :now\n", "updated_at > :now + 1e15\n"),
     "append sent again after a crash": sends_appends_again,
-    "poison never buried": poison_never_failed,
-    "suspects not looked up": suspects_not_looked_up,
-    "held class claimed": held_class_claimed,
-    "login not tried again after a restart": login_not_tried_again_after_a_restart,
+    # a row that kills every process is retried for ever
+    "poison never buried": partial(put, recovery, "POISON_CLAIMS", 10**9),
+    # a row that was claimed at two crashes is never tried
+    "suspects not looked up": partial(put, Suspects, "look", lambda _self, _tx: None),
+    # a pause has no effect
+    "held class claimed": partial(put, Gates, "flowing", lambda _self, _name: True),
+    # a new secret has no effect until a person resumes the class
+    "login not tried again after a restart": partial(put, recovery, "_try_logins_again", lambda _ledger, _tx, _now: None),
     "outage let through at once": half_open_by_itself,
     "claim not audited": claim_not_audited,
     "head sealed as another chain's": every_head_sealed_as_one_chain,
-    "settlement not weighed": settlement_not_weighed,
+    # a failed update is repeated over a newer one, and a login refused before the last resume pauses the class again
+    "settlement not weighed": partial(put, settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict),
 }
 
 
