@@ -116,8 +116,9 @@ def audit_is_whole(facts: Facts) -> Iterator[str]:
 
 def nothing_needed_is_gone(facts: Facts) -> Iterator[str]:
     """I18: retention leaves a tombstone and deletes nothing that is unfinished or dead."""
-    both = facts.tombstones.keys() & facts.operation_by_key.keys()
-    yield from (f"operation {key[:8]} has a tombstone and is still there" for key in both)
+    yield from (
+        f"operation {key[:8]} has a tombstone and is still there" for key in facts.tombstones.keys() & facts.operation_by_key.keys()
+    )
     tombstones_deleted = any(purge.get("tombstones") for purge in facts.purges)
     for key, events in facts.events_of_operation.items():
         if key in facts.operation_by_key or all(event["event_type"].startswith("delivery.") for event in events):

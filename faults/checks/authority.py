@@ -131,12 +131,10 @@ def _tells(event: Row, slot: Row) -> bool:
 
 def _expired_early(facts: Facts, quotes: dict[str, Row]) -> Iterator[str]:
     for event in facts.events:
-        operation = facts.operation_by_key.get(event["operation_key"])
-        quote = quotes.get(event["aggregate_id"])
-        if event["event_type"] != "quote.expired" or operation is None or quote is None:
-            continue
-        if operation["cycle"] == 1 and operation["received_at"] < quote["valid_until"]:
-            yield f"{quote['quote_id']} was closed {quote['valid_until'] - operation['received_at']} ms before it expired"
+        if event["event_type"] == "quote.expired":
+            operation, quote = facts.operation_by_key.get(event["operation_key"]), quotes.get(event["aggregate_id"])
+            if operation and quote and operation["cycle"] == 1 and operation["received_at"] < quote["valid_until"]:
+                yield f"{quote['quote_id']} was closed {quote['valid_until'] - operation['received_at']} ms before it expired"
 
 
 def _one_person_twice(slots: list[Row]) -> Iterator[str]:

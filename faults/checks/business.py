@@ -87,8 +87,10 @@ def _sums_in_salesforce(facts: Facts, totals: dict[tuple[str, int], Decimal]) ->
     """A quote in Salesforce has all its lines: their net amounts add up to the quote's net total."""
     if "QuoteLineItem" not in facts.outside.crm:
         return
-    lines = grouped(facts.outside.crm["QuoteLineItem"], "QuoteId")
-    nets = {quote_id: sum(Decimal(str(line["Quotebot_Net__c"])) for line in found) for quote_id, found in lines.items()}
+    nets = {
+        quote_id: sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines)
+        for quote_id, lines in grouped(facts.outside.crm["QuoteLineItem"], "QuoteId").items()
+    }
     for effect in facts.crm_effects.values():
         if effect["state"] == "delivered" and effect["external_ref"] in nets:
             wanted = totals.get((effect["aggregate_id"], loaded(effect["payload"])["version"]))

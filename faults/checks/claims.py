@@ -86,14 +86,33 @@ def claimed_first(facts: Facts) -> Iterator[str]:
     def answered(requests: list[Row]) -> list[Row]:
         return [request for request in requests if request["status"] != UNAUTHORISED]  # repeated once after a new login
 
-    unknown = "a message was posted under the key {key:.8}, which no effect has"
-    yield from _claimed(facts, "chat.postMessage", facts.effect_by_key, "message", unknown, kept)
+    yield from _claimed(
+        facts,
+        "chat.postMessage",
+        facts.effect_by_key,
+        "message",
+        "a message was posted under the key {key:.8}, which no effect has",
+        kept,
+    )
     if any(sighting["key"] is None and sighting["applied"] for sighting in facts.sightings.get("chat.postMessage", ())):
         yield "a message was posted without a key of ours"
-    unknown = "Salesforce was written to under the key {key}, which no effect has"
-    yield from _claimed(facts, "composite/graph", facts.crm_effects, "record", unknown, kept, answered)
-    unknown = "the file {key} was shared; no effect knows it"
-    yield from _claimed(facts, "files.completeUploadExternal", facts.file_effects, "file", unknown, shared)
+    yield from _claimed(
+        facts,
+        "composite/graph",
+        facts.crm_effects,
+        "record",
+        "Salesforce was written to under the key {key}, which no effect has",
+        kept,
+        answered,
+    )
+    yield from _claimed(
+        facts,
+        "files.completeUploadExternal",
+        facts.file_effects,
+        "file",
+        "the file {key} was shared; no effect knows it",
+        shared,
+    )
     yield from _cards_claimed(facts)
     yield from model_asked(facts)
     for hook, replies in facts.reply_hooks.items():
@@ -177,8 +196,13 @@ def in_time(facts: Facts) -> Iterator[str]:
 
 def model_asked(facts: Facts) -> Iterator[str]:
     """Each request to the model was made under a claim of its effect."""
-    unknown = "the model was asked under the key {key:.8}, which no effect has"
-    yield from _claimed(facts, "chat.completions", facts.effect_by_key, "question", unknown)
+    yield from _claimed(
+        facts,
+        "chat.completions",
+        facts.effect_by_key,
+        "question",
+        "the model was asked under the key {key:.8}, which no effect has",
+    )
 
 
 def _claimed(
@@ -202,7 +226,11 @@ def _claimed(
 def _cards_claimed(facts: Facts) -> Iterator[str]:
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
     shown = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
-    shown |= {effect["external_ref"]: effect["aggregate_id"] for effect in facts.effects if _is_dead_letter(effect)}
+    shown |= {  # the cards of dead letters in the operators' channel
+        effect["external_ref"]: effect["aggregate_id"]
+        for effect in facts.effects
+        if effect["class"] == "slack.post" and effect["state"] == "delivered" and effect["aggregate_id"].startswith("letter:")
+    }
     shown |= {at: effect["aggregate_id"] for effect in facts.effects if (at := _withdrawn(effect)) is not None}
     for key, requests in grouped(facts.sightings.get("chat.update", ()), "key").items():
         aggregate_id = shown.get(key.partition(":")[2])
@@ -217,11 +245,6 @@ def _withdrawn(effect: Row) -> str | None:
     """Return the ts of the old card that this effect empties, because another organization can now read the card's channel."""
     payload = loaded(effect["payload"]) if effect["class"] == "slack.card" else {}
     return str(payload["ts"]) if payload.get("what") == "withdrawn" else None
-
-
-def _is_dead_letter(effect: Row) -> bool:
-    """Tell whether this effect posted the card of a dead letter into the operators' channel."""
-    return effect["class"] == "slack.post" and effect["state"] == "delivered" and str(effect["aggregate_id"]).startswith("letter:")
 
 
 def _covered(facts: Facts, what: str, requests: Iterable[Row], effects: Iterable[Row]) -> Iterator[str]:
@@ -320,7 +343,11 @@ def _retry_after_kept(facts: Facts, attempts: list[Row]) -> Iterator[str]:
             # An effect claimed in the same millisecond may already have been under way.
             if not attempt["ended_at"] < later["started_at"] < over_at or later["id"] <= attempt["id"]:
                 continue
-            if any(_lifts(event, effect_class) and asked_at <= event["at"] <= later["started_at"] for event in resumed):
+            if any(
+                loaded(event["after"]).get("class") in (effect_class, effect_class.partition(".")[0])
+                and asked_at <= event["at"] <= later["started_at"]
+                for event in resumed
+            ):
                 continue
             yield (
                 f"attempt {later['id']} ({effect_class}) began {later['started_at'] - asked_at:.0f} ms after a 429 "
@@ -338,7 +365,3 @@ def _seen_at(facts: Facts, attempt: Row, effect_class: str) -> float:
         if sighting["status"] == attempt["http_status"]
     )
     return min((at for at in seen if attempt["started_at"] <= at <= attempt["ended_at"]), default=float(attempt["started_at"]))
-
-
-def _lifts(event: Row, effect_class: str) -> bool:
-    return loaded(event["after"]).get("class") in (effect_class, effect_class.partition(".")[0])

@@ -39,8 +39,7 @@ def files_match(facts: Facts) -> Iterator[str]:
     for effect in facts.effects:
         if effect["class"] == "slack.file" and effect["state"] == "delivered":
             file = shared.get(effect["external_ref"])
-            wanted = loaded(effect["payload"]).get("sha256")
-            if file is not None and file["sha256"] != wanted:
+            if file is not None and file["sha256"] != loaded(effect["payload"]).get("sha256"):
                 yield f"the file {effect['external_ref']} in Slack is not the rendered one"
         if effect["class"] == "pdf.render" and effect["state"] == "delivered" and facts.house.folder is not None:
             sha256 = loaded(effect["result"]).get("sha256", "")
@@ -146,8 +145,10 @@ def _copied(facts: Facts) -> Iterator[str]:
             changed_at = datetime.fromisoformat(record["SystemModstamp"]).timestamp() * 1000
             name = kept.get(record["Id"])
             if changed_at < cursor["whole_at"] and name != record["Name"]:
-                whole = f"{cursor['kind']} are whole as of {cursor['whole_at']}"
-                yield f"{whole}; {record['Id']} is kept as {name}, and is {record['Name']}"
+                yield (
+                    f"{cursor['kind']} are whole as of {cursor['whole_at']}; "
+                    f"{record['Id']} is kept as {name}, and is {record['Name']}"
+                )
 
 
 def _documents_once(facts: Facts) -> Iterator[str]:

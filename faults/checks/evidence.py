@@ -227,8 +227,8 @@ class Facts:
         for delivery in self.deliveries:
             if delivery["operation_id"] not in self.operation:
                 continue  # purged, with its effects
-            url = loaded(delivery["transport"]).get("response_url") or ""
-            hooks = [part for part in url.split("/") if part][-2:-1]
+            parts = (loaded(delivery["transport"]).get("response_url") or "").split("/")
+            hooks = [part for part in parts if part][-2:-1]
             replies = [effect for effect in self.effects_of.get(delivery["operation_id"], ()) if effect["class"] == "slack.reply"]
             for hook in hooks:
                 found[hook] += [reply for reply in replies if reply not in found[hook]]

@@ -114,9 +114,9 @@ def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
 
 def _was_turned_away(facts: Facts, actor: str, at_ms: int) -> bool:
     """Tell whether the access gate audited a refusal of this person around that time."""
-    late = TURNED_AWAY_MS + facts.slack_ms
     return any(
-        event["event_type"] == "access.refused" and event["actor"] == actor and abs(event["at"] - at_ms) <= late
+        (event["event_type"], event["actor"]) == ("access.refused", actor)
+        and abs(event["at"] - at_ms) <= TURNED_AWAY_MS + facts.slack_ms
         for event in facts.events
     )
 
@@ -172,8 +172,8 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
             parent_key, cycles = operation.get("operation_key"), operation.get("cycle", 1)
             ordinals = [place, *(cycle * ANSWERS_PER_BURIAL + i for cycle in range(1, cycles + 1) for i in range(place + 1))]
             ordinals += [row["generation"] * CARDS_PER_GENERATION for row in facts.generations]
-            events = facts.events_of_operation.get(parent_key, ())
-            retries = sum(event["event_type"] == "operation.retry_scheduled" for event in events)  # its quote's card shows each
+            names = [event["event_type"] for event in facts.events_of_operation.get(parent_key, ())]
+            retries = names.count("operation.retry_scheduled")  # its quote's card shows each
             told = [TOLD_AT_A_RETRY + n for n in range(1, retries + 1)]
             ordinals += [cycle * ANSWERS_PER_BURIAL + n for cycle in range(1, cycles + 1) for n in told]
             ordinals += range(place)  # after a replay that succeeded, the effects before it came from the dead letter
@@ -202,8 +202,7 @@ def _whole(facts: Facts, operation: Row, made: Mapping[str, str]) -> Iterator[st
         if changes or key in made:
             yield f"operation {operation['id']} was refused, yet it left {sorted(changes)}"
         return
-    wanted = CHANGES.get(operation["action_kind"], ())
-    if any(not (changes & any_of) for any_of in wanted):
+    if any(not (changes & any_of) for any_of in CHANGES.get(operation["action_kind"], ())):
         yield f"operation {operation['id']} ({operation['action_kind']}) was applied; of its change there is {sorted(changes)}"
     if "quote.created" in changes and key not in made:
         yield f"operation {operation['id']} created a quote that does not exist"

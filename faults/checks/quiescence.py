@@ -99,36 +99,30 @@ def everybody_is_answered(facts: Facts) -> Iterator[str]:
         if said_no and not told and operation["source"] not in UNANSWERED_KINDS:
             end = operation["outcome"] or operation["state"]
             yield f"operation {operation['id']} came to {end}; {operation['actor']} was not told"
-    yield from _answers_given(facts)
-    yield from messages_answered(facts)
-    yield from _roots_posted(facts)
-    yield from card_shows_the_state(facts)
-
-
-def _answers_given(facts: Facts) -> Iterator[str]:
-    """An ephemeral reply is retried for `ANSWER_DAYS`, whatever its address is."""
+    # An ephemeral reply is retried for `ANSWER_DAYS`, whatever its address is.
     for effect in facts.effects:
         let_go = effect["class"] == "slack.reply" and effect["state"] == "superseded" and effect["category"] == "expired"
         if let_go and effect["updated_at"] < facts.operation[effect["operation_id"]]["received_at"] + ANSWER_DAYS * DAY_MS:
             yield f"effect {effect['id']}, an answer to one person, was let go before {ANSWER_DAYS} days had passed"
-
-
-def messages_answered(facts: Facts) -> Iterator[str]:
-    """Every message meant for a model was answered, by the model or without it."""
-    answers = answers_of(facts)
-    for operation in facts.operations:
-        was_read = operation["action_kind"] == "message.read" and operation["outcome"] == "applied"
-        if was_read and not answers[operation["operation_key"]]:
-            yield f"operation {operation['id']}: its message was never answered"
-
-
-def _roots_posted(facts: Facts) -> Iterator[str]:
-    """A quote has its card, unless the post failed; its requester is then notified."""
+    yield from messages_answered(facts)
+    # A quote has its card, unless the post failed; its requester is then notified.
     posts = grouped((effect for effect in facts.effects if effect["class"] == "slack.post"), "aggregate_id")
     yield from (
         f"{quote['quote_id']} does not know its card"
         for quote in facts.quotes
         if quote["thread_ts"] is None and any(effect["state"] == "delivered" for effect in posts.get(quote["quote_id"], ()))
+    )
+    yield from card_shows_the_state(facts)
+
+
+def messages_answered(facts: Facts) -> Iterator[str]:
+    """Every message meant for a model was answered, by the model or without it."""
+    answers = answers_of(facts)
+    yield from (
+        f"operation {operation['id']}: its message was never answered"
+        for operation in facts.operations
+        if (operation["action_kind"], operation["outcome"]) == ("message.read", "applied")
+        and not answers[operation["operation_key"]]
     )
 
 

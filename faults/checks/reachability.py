@@ -9,6 +9,7 @@ typed.)
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from faults.checks.evidence import NOBODY, ClientRecord, Outside
@@ -246,22 +247,14 @@ def _uploads_made_anew(ledger: sqlite3.Connection, outside: Outside, _history: S
     return bool(announced > uploads)
 
 
-def _recorded_without_an_ack(ledger: sqlite3.Connection, _outside: Outside, history: Sequence[ClientRecord]) -> bool:
+def _unacknowledged(ledger: sqlite3.Connection, _outside: Outside, history: Sequence[ClientRecord], *, recorded: bool) -> bool:
     unheard = {told.request_id for told in history if told.kind and not told.acked}
-    return bool(unheard) and any(row[0] in unheard for row in ledger.execute("SELECT source_request_id FROM deliveries"))
+    known = {request_id for (request_id,) in ledger.execute("SELECT source_request_id FROM deliveries")}
+    return bool(unheard & known if recorded else unheard - known)
 
 
-def _never_recorded(ledger: sqlite3.Connection, _outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    unheard = {told.request_id for told in history if told.kind and not told.acked}
-    return bool(unheard) and not unheard <= {row[0] for row in ledger.execute("SELECT source_request_id FROM deliveries")}
-
-
-def _answer_lost(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord]) -> bool:
-    return any(seen["applied"] and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
-
-
-def _cut_before(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord]) -> bool:
-    return any(not seen["applied"] and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
+def _unanswered(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord], *, applied: bool) -> bool:
+    return any(seen["applied"] == applied and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
 
 
 def _asked_twice(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord]) -> bool:
@@ -277,10 +270,10 @@ def _session_renewed(_ledger: sqlite3.Connection, outside: Outside, _history: Se
 
 OUTSIDE: Final[Mapping[str, Callable[[sqlite3.Connection, Outside, Sequence[ClientRecord]], bool]]] = {
     "an upload was started over": _uploads_made_anew,
-    "a command was recorded whose acknowledgement was lost": _recorded_without_an_ack,
-    "a delivery died with its process before it was recorded": _never_recorded,
-    "a deed was done and its answer lost": _answer_lost,
-    "a request was cut off before it arrived": _cut_before,
+    "a command was recorded whose acknowledgement was lost": partial(_unacknowledged, recorded=True),
+    "a delivery died with its process before it was recorded": partial(_unacknowledged, recorded=False),
+    "a deed was done and its answer lost": partial(_unanswered, applied=True),
+    "a request was cut off before it arrived": partial(_unanswered, applied=False),
     "Salesforce was asked twice under one key": _asked_twice,
     "an expired session was renewed": _session_renewed,
 }

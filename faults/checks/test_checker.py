@@ -83,10 +83,9 @@ async def do_the_deal(folder: Path) -> DoneDeal:
 
 
 async def client_records_of(deal: Deal) -> tuple[ClientRecord, ...]:
-    rows = await deal.rows("SELECT source_request_id, action_kind, actor, received_at FROM operations ORDER BY id")
     return tuple(
         ClientRecord(row["source_request_id"], row["action_kind"], row["actor"], acked=True, at_ms=row["received_at"])
-        for row in rows
+        for row in await deal.rows("SELECT source_request_id, action_kind, actor, received_at FROM operations ORDER BY id")
     )
 
 
@@ -350,15 +349,6 @@ def shared(outside: Outside) -> dict[str, Any]:
     return next(file for file in outside.files if file["shares"])
 
 
-def ask_differently(outside: Outside) -> None:
-    request(outside, "composite/graph", -1)["request_hash"] = "another"
-
-
-def share_twice(outside: Outside) -> None:
-    places = shared(outside)["shares"]["C0DEALS"]
-    places.append(places[0])
-
-
 # Damage to the records of the external services, and exactly the invariants that report it.
 DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "a message that nobody owes": (
@@ -397,8 +387,14 @@ DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "a message that is gone": (lambda outside: outside.messages.remove(keyed(outside)), "I5"),
     "a record written twice": (lambda outside: outside.crm["Quote"].append({**outside.crm["Quote"][0], "Id": "0Q1"}), "I5"),
     "a record that is gone": (lambda outside: outside.crm["Quote"].clear(), "I5"),
-    "another question under the same key": (ask_differently, "I5"),
-    "a file shared twice": (share_twice, "I5"),
+    "another question under the same key": (
+        lambda outside: request(outside, "composite/graph", -1).update(request_hash="another"),
+        "I5",
+    ),
+    "a file shared twice": (
+        lambda outside: shared(outside)["shares"]["C0DEALS"].append(shared(outside)["shares"]["C0DEALS"][0]),
+        "I5",
+    ),
     "a file that is not shared": (lambda outside: shared(outside)["shares"].clear(), "I5"),
     "another file than was rendered": (lambda outside: shared(outside).update(sha256="0" * 64), "I15"),
     "a line that Salesforce does not have": (lambda outside: outside.crm["QuoteLineItem"].pop(0), "I17"),
