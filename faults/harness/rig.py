@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
 
+from faults.harness.bot import PLAN_VARIABLE, KillPlan
 from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_fork_server
-from faults.harness.plan import PLAN_VARIABLE, KillPlan
 from quotebot.app.bot import Ports, run_bot
 from quotebot.settings import Settings
 
@@ -192,9 +192,8 @@ async def eventually(
 def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
     """Return the settings that connect a bot to the world, as its environment would set them."""
     environment = world.environment()
-    own = ("SLACK_", "SALESFORCE_")
     values: Json = {
-        **{name: value for name, value in environment.items() if name.startswith(own)},
+        **{name: value for name, value in environment.items() if name.startswith(("SLACK_", "SALESFORCE_"))},
         "approvers": json.loads(environment["QUOTEBOT_APPROVERS"]),
         "data_dir": data_dir,
         "settle_delay_seconds": 0.5,
@@ -237,8 +236,7 @@ class BotProcess:
 
         With a `plan` it runs under that kill plan, without one as shipped. `under` is the command of a tracer.
         """
-        planned = {} if plan is None else {PLAN_VARIABLE: plan.to_text()}
-        environment = {**os.environ, **self.environment, **planned}
+        environment = {**os.environ, **self.environment, **({} if plan is None else {PLAN_VARIABLE: plan.to_text()})}
         module, *arguments = ["quotebot", "run"] if plan is None else ["faults.harness.bot"]
         if under or "PYTHONPATH" in self._environment:  # a fork server has imported the unmodified product
             with self._log.open("ab") as log:

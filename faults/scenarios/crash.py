@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from faults.checks import checker
-from faults.harness.plan import KillPlan
+from faults.harness.bot import KillPlan
 from faults.scenarios.stage import Scenario
 
 if TYPE_CHECKING:

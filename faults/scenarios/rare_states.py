@@ -63,14 +63,17 @@ def _story(name: str, steps: Callable[[], Sequence[Step]]) -> Story:
 
 def _known(command: str) -> list[Step]:
     """A person reports to an operator what became of a message."""
-    unknown: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", REPLIES)]
-    return [*_asked(), *unknown, Clicks(APPROVE, MANAGER), Waits(10), ArmsFault(), *_by(command)]
+    return [
+        *(*_asked(), ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", REPLIES)),
+        *(Clicks(APPROVE, MANAGER), Waits(10), ArmsFault()),
+        *_by(command),
+    ]
 
 
 def _invisible(text: str) -> list[Step]:
     """The message exists, but the bot cannot find it, and people continue with it."""
-    lost: list[Step] = [ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", HISTORY), Types(text), Waits(5)]
-    return _given_up([*lost, Clicks(SUBMIT, REP)])
+    lost, blind = ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", HISTORY)
+    return _given_up([lost, blind, Types(text), Waits(5), Clicks(SUBMIT, REP)])
 
 
 SPECIAL: Final = (

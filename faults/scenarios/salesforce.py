@@ -10,8 +10,7 @@ import aiohttp
 
 from faults.checks import checker
 from faults.harness.rig import FIRST_QUOTE
-from faults.scenarios.installation import amended
-from faults.scenarios.stage import Scenario
+from faults.scenarios.stage import Scenario, amended
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
 
 if TYPE_CHECKING:
@@ -94,8 +93,7 @@ async def login_refused(stage: Stage) -> str:
     stage.equal("the log says it, once", len(told), 1)
     stage.equal("the quote is approved all the same", await deal.rows("SELECT state FROM quotes"), [{"state": "approved"}])
     await deal.clear_faults()
-    resumed = await stage.quotebot("resume", "crm")
-    stage.equal("it is resumed", resumed.status, 0)
+    stage.equal("it is resumed", (await stage.quotebot("resume", "crm")).status, 0)
     await deal.settled()
     stage.equal("nothing was ever given up", await stage.count("dead_letters"), 0)
     await checker.golden_deal(deal)
@@ -107,10 +105,11 @@ async def field_refused(stage: Stage) -> str:
     deal = await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
     await deal.approved_deal()
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'crm.create'")
-    verdict = (effect["state"], effect["attempts"], effect["category"])
-    stage.equal("it is given up at the first refusal", verdict, ("failed", 1, "mapping"))
-    named = 'Quote.Status = "USD"' in effect["last_error"]
-    stage.fact("the error names the object, the field and the value", named, effect["last_error"])
+    stage.equal(
+        "it is given up at the first refusal", (effect["state"], effect["attempts"], effect["category"]), ("failed", 1, "mapping")
+    )
+    said = effect["last_error"]
+    stage.fact("the error names the object, the field and the value", 'Quote.Status = "USD"' in said, said)
     stage.equal("Salesforce holds nothing", await deal.crm(), [])
     stage.equal(
         "the quote is untouched", await deal.rows("SELECT state, version FROM quotes"), [{"state": "approved", "version": 1}]

@@ -39,8 +39,7 @@ async def unknown_verbs(stage: Stage) -> str:
     answers: list[Json] = []
     for first in range(0, STORM, AT_ONCE):
         answers += await asyncio.gather(*(deal.slash(f"frobnicate {number}") for number in range(first, first + AT_ONCE)))
-    unhelpful = [answer for answer in answers if "`/quote help`" not in str(answer["ack"])]
-    stage.equal("every one is answered with help", unhelpful, [])
+    stage.equal("every one is answered with help", [each for each in answers if "`/quote help`" not in str(each["ack"])], [])
     slowest = max(answer["ack_ms"] for answer in answers)
     stage.fact("every one is answered at once", slowest < PROMPT_MS, f"{slowest} ms")
     written = [await stage.count("deliveries"), await stage.count("operations"), await stage.count("audit_events") - before]
@@ -85,8 +84,7 @@ async def hostile(stage: Stage) -> str:
     stage.fact("nobody is called by a customer's name", "<!channel>" not in card and "<@U0CFO" not in card, card)
     await deal.complete(deal.click("quote.submit", user="U0REP"))
     (approval,) = await deal.rows("SELECT state, required_roles FROM approvals")
-    asked = (approval["state"], json.loads(approval["required_roles"]))
-    stage.equal("the policy asks whom it always asks", asked, ("pending", ["sales_manager"]))
+    stage.equal("the policy asks whom it always asks", approval, {"state": "pending", "required_roles": '["sales_manager"]'})
     root = await deal.card()
     await deal.post("message", user="U0REP", channel=root["channel"], text=HOSTILE_TALK, thread_ts=root["ts"])
     await deal.settled()
@@ -96,8 +94,7 @@ async def hostile(stage: Stage) -> str:
     stage.equal("it makes no quote", await stage.count("quotes"), 1)
     distrusted = await stage.count("audit_events WHERE event_type = 'reading.distrusted'")
     stage.equal("what the model says beyond the message is a security event", distrusted, 1)
-    submitted = await _reject(stage, HOSTILE_REASON)
-    await stage.again(submitted["request_id"], times=1)
+    await stage.again((await _reject(stage, HOSTILE_REASON))["request_id"], times=1)
     await deal.settled()
     (decided,) = await deal.rows("SELECT state, decided_by FROM approvals")
     stage.equal("a rejection stays one, whatever its reason says", tuple(decided.values()), ("rejected", "U0MANAGER"))
@@ -146,8 +143,8 @@ async def model_times_out(stage: Stage) -> str:
     deal = await stage.start(None, **stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("llm", "slow", times=10, delay=30)
     question = await _written(stage, DOUBTFUL)
-    attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("llm.extract")]
-    stage.equal("it is tried again, then given up", attempts, [("retry", "transient"), ("bury", "transient")])
+    ends = await stage.ends("llm.extract")
+    stage.equal("it is tried again, then given up", ends, [("retry", "transient"), ("bury", "transient")])
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     proposal = await _written(stage, UNREAD)
     stage.fact("what fixed rules read is proposed, not created", "*Acme*, 24 months" in proposal, proposal)
@@ -164,10 +161,8 @@ async def model_talks_nonsense(stage: Stage) -> str:
     await deal.arm("llm", "malformed", times=10)
     question = await _written(stage, DOUBTFUL)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["unusable"])
-    again = await _written(stage, DOUBTFUL)
-    stage.equal("it is refused the same way every time", again, question)
-    attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("llm.extract")]
-    stage.equal("and never asked a second time", attempts, [("bury", "llm_schema")] * 2)
+    stage.equal("it is refused the same way every time", await _written(stage, DOUBTFUL), question)
+    stage.equal("and never asked a second time", await stage.ends("llm.extract"), [("bury", "llm_schema")] * 2)
     stage.equal("nothing was changed", [await stage.count("quotes"), await stage.count("approvals")], [0, 0])
     return "one request each, the same precise question each time, nothing changed"
 

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from faults.harness.fork_server import QUOTEBOT, ForkServer, Order, Spawned, shared_fork_server
+from faults.harness.fork_server import QUOTEBOT, ForkServer, Order, Spawned, living, shared_fork_server
 from faults.harness.rig import BotProcess, Deal, eventually
-from faults.harness.sessions import living
 from faults.lab.forked_runs import no_traceback_of_ctrl_c
 from faults.report.reports import Report
 from faults.suites import storm_facts
@@ -159,7 +158,7 @@ class Storm:
         return self.world.socket.connections > 0
 
     def _connected_or_dead(self) -> bool:
-        return self._is_connected() or self._bot.status is not None
+        return self._is_connected() or self._bot.returncode is not None
 
     async def _kill(self) -> None:
         await self._killed(self._bot)
@@ -190,7 +189,7 @@ class Storm:
         stranger = await self._spawn("stranger", "lapse", main=STRANGER)
         with suppress(TimeoutError):  # it waits at the write gate if the bot was stopped inside it
             await asyncio.wait_for(stranger.wait(), KEPT_OUT_SECONDS)
-        self.counts["strangers_kept_out"] += stranger.status is None
+        self.counts["strangers_kept_out"] += stranger.returncode is None
         self._bot.signal(signal.SIGCONT)
         status = await _end_of(stranger, "the second process beside a bot that goes on")
         if status != 0:
@@ -242,8 +241,8 @@ class Storm:
         return started
 
     async def _quiet(self) -> bool:
-        if self._bot.status is not None:
-            raise AssertionError(f"the bot ended with status {self._bot.status}: {_tail(self._bot.log)}")
+        if self._bot.returncode is not None:
+            raise AssertionError(f"the bot ended with status {self._bot.returncode}: {_tail(self._bot.log)}")
         return await storm_facts.is_quiet(self.deal)
 
 
