@@ -55,9 +55,8 @@ def seconds_of(item: pytest.Item) -> float:
     return 0.0 if mark is None else float(mark.args[0])
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection: they stay for the whole run, and each scan would visit thousands."""
-    del session
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

@@ -84,19 +84,14 @@ def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
     """Return the scenarios with these names or priorities, or `all`, each once. Raises UnknownDrillError."""
     found: dict[str, Scenario] = {}
     for name in names:
-        wanted = name.upper()
-        some = [each for each in SCENARIOS if wanted in ("ALL", each.id, each.priority)]
+        some = [each for each in SCENARIOS if name.upper() in ("ALL", each.id, each.priority)]
         if not some:
-            raise UnknownDrillError(_no_such(name))
+            known = [*(each.id for each in SCENARIOS), *PRIORITIES, "all", "list"]
+            close = difflib.get_close_matches(name.upper(), [each.upper() for each in known], n=1)
+            meant = next((f" Did you mean {each}?" for each in known if [each.upper()] == close), "")
+            raise UnknownDrillError(f"There is no drill {name}.{meant} Nothing was run. See them all: quotebot drill list")
         found |= {each.id: each for each in some}
     return tuple(found.values())
-
-
-def _no_such(name: str) -> str:
-    known = [*(each.id for each in SCENARIOS), *PRIORITIES, "all", "list"]
-    close = difflib.get_close_matches(name.upper(), [each.upper() for each in known], n=1)
-    meant = next((f" Did you mean {each}?" for each in known if [each.upper()] == close), "")
-    return f"There is no drill {name}.{meant} Nothing was run. See them all: quotebot drill list"
 
 
 async def play(scenario: Scenario, folder: Path) -> Outcome:
@@ -162,20 +157,28 @@ def _say(words: str, stream: TextIO) -> None:
 def show(*, as_json: bool) -> int:
     """Print the list of drills; returns the exit status."""
     if as_json:
-        drills = [
-            {
-                "id": each.id,
-                "priority": each.priority,
-                "modes": list(each.modes),
-                "title": each.title,
-                "happens": each.happens,
-                "holds": each.holds,
-                "waits_for": each.waits_for or None,
-                "unchecked": each.unchecked or None,
-            }
-            for each in SCENARIOS
-        ]
-        _say(json.dumps({"schema_version": 1, "drills": drills}, indent=2), sys.stdout)
+        _say(
+            json.dumps(
+                {
+                    "schema_version": 1,
+                    "drills": [
+                        {
+                            "id": each.id,
+                            "priority": each.priority,
+                            "modes": list(each.modes),
+                            "title": each.title,
+                            "happens": each.happens,
+                            "holds": each.holds,
+                            "waits_for": each.waits_for or None,
+                            "unchecked": each.unchecked or None,
+                        }
+                        for each in SCENARIOS
+                    ],
+                },
+                indent=2,
+            ),
+            sys.stdout,
+        )
         return HELD
     print_table(
         ("Name", "Priority", "Modes", "Drill", "What must hold"),

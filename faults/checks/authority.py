@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from faults.checks.evidence import loaded
@@ -45,12 +46,11 @@ def decided_rightly(facts: Facts) -> Iterator[str]:
         if quote is None:
             continue
         events = answers.get(approval["approval_id"], [])
-        problems = [*_as_asked(approval, slots), *_as_audited(approval, ended.get(approval["approval_id"]))]
-        problems += _asked_in_vain(approval, quote)
+        problems = [*_as_asked(approval, slots), *_as_audited(approval, quote, ended.get(approval["approval_id"]))]
         for slot in slots:
             if slot["state"] in GIVEN:
-                problems += [*_not_entitled(facts, approval, quote, slot)]
-                problems += [] if approval["earlier"] else [*_not_what_was_shown(facts, approval, quote, slot, events)]
+                problems += _not_entitled(facts, approval, quote, slot)
+                problems += () if approval["earlier"] else _not_what_was_shown(facts, approval, quote, slot, events)
         yield from (f"approval {approval['approval_id']}: {problem}" for problem in [*problems, *_one_person_twice(slots)])
     yield from _expired_early(facts, quotes)
 
@@ -75,21 +75,17 @@ def _as_asked(approval: Row, slots: list[Row]) -> Iterator[str]:
         yield f"it was decided by {approval['decided_by']}, who decided none of its slots"
 
 
-def _asked_in_vain(approval: Row, quote: Row) -> Iterator[str]:
-    """No approval is pending for a superseded version or for a quote that has ended."""
+def _as_audited(approval: Row, quote: Row, event: Row | None) -> Iterator[str]:
+    """A decision is audited, and no approval is pending for a superseded version or for a quote that has ended."""
+    if approval["decided_by"] is not None or approval["state"] in UNDECIDED_ENDS:
+        if event is None:
+            yield "no audited decision led to its state"
+        elif ENDINGS[event["event_type"]] != approval["state"]:
+            yield f"it is {approval['state']}; audited is {event['event_type']}"
+        elif approval["decided_by"] is not None and event["actor"] != approval["decided_by"]:
+            yield f"it was decided by {approval['decided_by']}; audited is {event['actor']}"
     if approval["state"] == "pending" and (approval["quote_version"], "pending_approval") != (quote["version"], quote["state"]):
         yield f"it is pending, and the quote is {quote['state']} at version {quote['version']}"
-
-
-def _as_audited(approval: Row, event: Row | None) -> Iterator[str]:
-    if approval["decided_by"] is None and approval["state"] not in UNDECIDED_ENDS:
-        return
-    if event is None:
-        yield "no audited decision led to its state"
-    elif ENDINGS[event["event_type"]] != approval["state"]:
-        yield f"it is {approval['state']}; audited is {event['event_type']}"
-    elif approval["decided_by"] is not None and event["actor"] != approval["decided_by"]:
-        yield f"it was decided by {approval['decided_by']}; audited is {event['actor']}"
 
 
 def _not_entitled(facts: Facts, approval: Row, quote: Row, slot: Row) -> Iterator[str]:
@@ -135,25 +131,20 @@ def _tells(event: Row, slot: Row) -> bool:
 
 def _expired_early(facts: Facts, quotes: dict[str, Row]) -> Iterator[str]:
     for event in facts.events:
-        operation = facts.operation_by_key.get(event["operation_key"])
-        quote = quotes.get(event["aggregate_id"])
-        if event["event_type"] != "quote.expired" or operation is None or quote is None:
-            continue
-        if operation["cycle"] == 1 and operation["received_at"] < quote["valid_until"]:
-            yield f"{quote['quote_id']} was closed {quote['valid_until'] - operation['received_at']} ms before it expired"
+        if event["event_type"] == "quote.expired":
+            operation, quote = facts.operation_by_key.get(event["operation_key"]), quotes.get(event["aggregate_id"])
+            if operation and quote and operation["cycle"] == 1 and operation["received_at"] < quote["valid_until"]:
+                yield f"{quote['quote_id']} was closed {quote['valid_until'] - operation['received_at']} ms before it expired"
 
 
 def _one_person_twice(slots: list[Row]) -> Iterator[str]:
     """The roles of the ladder form one circle, each other role its own: within a circle every approval is by another person."""
-    given: dict[tuple[str, str], int] = {}
+    given: Counter[tuple[str, str]] = Counter()
     for slot in slots:
         if slot["state"] == "approved":
             roles = json.loads(slot["roles"])
-            circle = "commercial" if set(roles) & set(LADDER) else " or ".join(roles)
-            given[slot["decided_by"], circle] = given.get((slot["decided_by"], circle), 0) + 1
-    for (who, circle), count in given.items():
-        if count > 1:
-            yield f"{who} gave {count} yeses of the {circle} circle"
+            given[slot["decided_by"], "commercial" if set(roles) & set(LADDER) else " or ".join(roles)] += 1
+    yield from (f"{who} gave {count} yeses of the {circle} circle" for (who, circle), count in given.items() if count > 1)
 
 
 def _suffices(have: str, need: str) -> bool:

@@ -1,4 +1,4 @@
-"""Prices and totals: I17. A second, independent implementation of the sums of SPEC 9."""
+"""Prices, totals and rulesets: I17. A second, independent implementation of the sums of SPEC 9."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.checks import rulesets
-from faults.checks.evidence import loaded
+from faults.checks.evidence import grouped, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from faults.checks.evidence import Facts
 
 HUNDRED: Final = Decimal(100)
+RULESET_STATES: Final = {"ruleset.imported": "draft", "ruleset.activated": "active", "ruleset.discarded": "discarded"}
 
 
 def adds_up(facts: Facts) -> Iterator[str]:
@@ -34,7 +34,32 @@ def adds_up(facts: Facts) -> Iterator[str]:
             yield f"{quote['quote_id']} is at version {quote['version']}; priced are {sorted(priced)}"
     yield from _sums_in_salesforce(facts, totals)
     yield from _opportunities(facts, totals)
-    yield from rulesets.kept(facts)
+    hashes = {row["hash"] for row in facts.rulesets}
+    for row in facts.rulesets:
+        if hashlib.sha256(row["document"].encode()).hexdigest() != row["hash"]:
+            yield f"version {row['version']} of the ruleset does not have its hash"
+    for version in facts.versions:
+        priced_by = json.loads(version["pricing"]).get("ruleset_hash")
+        if hashes and priced_by and priced_by not in hashes:
+            yield f"{version['quote_id']} v{version['version']} was priced by a ruleset that is not kept"
+
+
+def rulesets_as_audited(facts: Facts) -> Iterator[str]:
+    """One version of the ruleset is active, and each version is in the state that the audit left it in."""
+    found = {row["version"]: row["state"] for row in facts.rulesets}
+    told: dict[int, str] = {}
+    for event in facts.events:
+        if event["event_type"] == "ruleset.activated":
+            told |= {version: "retired" for version, state in told.items() if state == "active"}
+        if event["event_type"].startswith("ruleset.") and (after := loaded(event["after"])):
+            told[after["version"]] = RULESET_STATES[event["event_type"]]
+    yield from (
+        f"version {version} of the ruleset is {found.get(version)}; the audit ends with {told.get(version)}"
+        for version in sorted(found.keys() | told.keys())
+        if found.get(version) != told.get(version)
+    )
+    if found and list(found.values()).count("active") != 1:
+        yield f"{list(found.values()).count('active')} versions of the ruleset are active"
 
 
 def _wrong_sums(pricing: dict[str, Any]) -> Iterator[str]:
@@ -51,18 +76,21 @@ def _wrong_sums(pricing: dict[str, Any]) -> Iterator[str]:
                 yield f"line {line['position']} has {name} {line[f'{name}_amount']}, which should be {amount}"
         for name in sums:
             sums[name] += Decimal(line[f"{name}_amount"])
-    for name, amount in sums.items():
-        if Decimal(pricing[f"{name}_total"]) != amount:
-            yield f"its {name} total is {pricing[f'{name}_total']}; its lines add up to {amount}"
+    yield from (
+        f"its {name} total is {pricing[f'{name}_total']}; its lines add up to {amount}"
+        for name, amount in sums.items()
+        if Decimal(pricing[f"{name}_total"]) != amount
+    )
 
 
 def _sums_in_salesforce(facts: Facts, totals: dict[tuple[str, int], Decimal]) -> Iterator[str]:
     """A quote in Salesforce has all its lines: their net amounts add up to the quote's net total."""
     if "QuoteLineItem" not in facts.outside.crm:
         return
-    nets: dict[str, Decimal] = {}
-    for line in facts.outside.crm["QuoteLineItem"]:
-        nets[line["QuoteId"]] = nets.get(line["QuoteId"], Decimal(0)) + Decimal(str(line["Quotebot_Net__c"]))
+    nets = {
+        quote_id: sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines)
+        for quote_id, lines in grouped(facts.outside.crm["QuoteLineItem"], "QuoteId").items()
+    }
     for effect in facts.crm_effects.values():
         if effect["state"] == "delivered" and effect["external_ref"] in nets:
             wanted = totals.get((effect["aggregate_id"], loaded(effect["payload"])["version"]))

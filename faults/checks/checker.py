@@ -37,6 +37,7 @@ __all__ = [
     "outside_of",
     "violations",
     "violations_in",
+    "violations_of",
 ]
 
 NET: Final = Decimal("17340.00")
@@ -133,16 +134,19 @@ def _asked(check: Callable[[Facts], Iterator[str]], facts: Facts) -> Iterator[st
 def house_of(folder: Path, *, approvers: Mapping[str, Sequence[str]] | None = None, clock_back_ms: int = 0) -> House:
     """Return what the bot's data folder contains about the installation: its audit keys and the location of its files."""
     keys = [bytes.fromhex(path.read_text("ascii").strip()) for path in sorted(folder.glob(KEY_FILES))]
-    named = {hashlib.sha256(key).hexdigest()[:KEY_NAME_DIGITS]: key for key in keys}
-    return House(named, folder, approvers, clock_back_ms)
+    return House({hashlib.sha256(key).hexdigest()[:KEY_NAME_DIGITS]: key for key in keys}, folder, approvers, clock_back_ms)
 
 
 async def exactly_once(deal: Deal) -> None:
     """Check, at rest, that every invariant holds and that nothing is under way. Raises AssertionError otherwise."""
     await nothing_under_way(deal)
-    outside = await outside_of(deal)
-    found = await asyncio.to_thread(violations_in, deal.data_dir, outside)
+    found = await violations_of(deal)
     assert found == [], "\n".join(found)
+
+
+async def violations_of(deal: Deal) -> list[str]:
+    """Return the violations of a deal's ledger and of what the external services recorded."""
+    return await asyncio.to_thread(violations_in, deal.data_dir, await outside_of(deal))
 
 
 async def golden_deal(deal: Deal) -> None:
@@ -182,6 +186,5 @@ async def outside_of(deal: Deal) -> Outside:
 
 def violations_in(folder: Path, outside: Outside, history: Sequence[ClientRecord] = (), **more: Any) -> list[str]:
     """Return the violations of the ledger in a bot's data folder. The ledger is opened read-only."""
-    path = folder / "ledger.db"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
+    with closing(sqlite3.connect(f"{(folder / 'ledger.db').absolute().as_uri()}?mode=ro", uri=True)) as ledger:
         return violations(ledger, outside, history, house=house_of(folder), **more)

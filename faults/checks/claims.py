@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from faults.checks.evidence import grouped, loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from faults.checks.evidence import Facts, Row
 
@@ -67,19 +67,52 @@ def _without_refusals(facts: Facts, requests: list[Row], replies: list[Row]) -> 
     users = {loaded(reply["payload"]).get("user") for reply in replies}
     left = list(requests)
     for event in facts.events:
-        if event["event_type"] != "access.refused" or event["actor"] not in users or "entry" not in loaded(event["after"]):
-            continue
-        answer = next((one for one in left if abs(one["at"] * 1000 - event["at"]) <= GATE_ANSWER_MS + facts.slack_ms), None)
-        if answer is not None:
-            left.remove(answer)
+        if event["event_type"] == "access.refused" and event["actor"] in users and "entry" in loaded(event["after"]):
+            answers = [one for one in left if abs(one["at"] * 1000 - event["at"]) <= GATE_ANSWER_MS + facts.slack_ms]
+            for answer in answers[:1]:
+                left.remove(answer)
     return left
 
 
 def claimed_first(facts: Facts) -> Iterator[str]:
     """I4: no request is sent without an older durable claim of its effect, and no claim makes two requests."""
-    yield from _posts_claimed(facts)
-    yield from _records_claimed(facts)
-    yield from _files_claimed(facts)
+
+    def kept(requests: list[Row]) -> bool:
+        return not facts.all_lost(requests)
+
+    def shared(requests: list[Row]) -> bool:
+        return any(request["applied"] for request in requests) and kept(requests)
+
+    def answered(requests: list[Row]) -> list[Row]:
+        return [request for request in requests if request["status"] != UNAUTHORISED]  # repeated once after a new login
+
+    yield from _claimed(
+        facts,
+        "chat.postMessage",
+        facts.effect_by_key,
+        "message",
+        "a message was posted under the key {key:.8}, which no effect has",
+        kept,
+    )
+    if any(sighting["key"] is None and sighting["applied"] for sighting in facts.sightings.get("chat.postMessage", ())):
+        yield "a message was posted without a key of ours"
+    yield from _claimed(
+        facts,
+        "composite/graph",
+        facts.crm_effects,
+        "record",
+        "Salesforce was written to under the key {key}, which no effect has",
+        kept,
+        answered,
+    )
+    yield from _claimed(
+        facts,
+        "files.completeUploadExternal",
+        facts.file_effects,
+        "file",
+        "the file {key} was shared; no effect knows it",
+        shared,
+    )
     yield from _cards_claimed(facts)
     yield from model_asked(facts)
     for hook, replies in facts.reply_hooks.items():
@@ -133,16 +166,13 @@ def counted(facts: Facts) -> Iterator[str]:
 def in_order(facts: Facts) -> Iterator[str]:
     """I9: a lane does one thing at a time, in the order in which its effects were enqueued."""
     lanes = Counter((effect["class"], effect["target"]) for effect in facts.effects if effect["state"] == "in_flight")
-    for lane, count in lanes.items():
-        if count > 1:
-            yield f"{count} effects of lane {lane} are in flight at once"
+    yield from (f"{count} effects of lane {lane} are in flight at once" for lane, count in lanes.items() if count > 1)
     settled = {row["effect_id"]: row["id"] for row in facts.attempts if row["outcome"] == "delivered"}
-    straight = [
+    straight = sorted(
         (effect["class"], effect["target"], effect["id"], settled[effect["id"]])
         for effect in facts.effects
         if effect["id"] in settled and not effect["ever_failed"] and effect["not_before"] is None
-    ]
-    straight.sort()
+    )
     for before, after in pairwise(straight):
         if before[:2] == after[:2] and before[3] > after[3]:
             yield f"effect {after[2]} was delivered before effect {before[2]}, which stood before it in lane {before[:2]}"
@@ -164,60 +194,50 @@ def in_time(facts: Facts) -> Iterator[str]:
     yield from _retry_after_kept(facts, attempts)
 
 
-def _posts_claimed(facts: Facts) -> Iterator[str]:
-    for key, requests in _by_key(facts, "chat.postMessage").items():
-        effect = facts.effect_by_key.get(key)
-        if effect is None:
-            if not facts.forgets and not facts.all_lost(requests):
-                yield f"a message was posted under the key {key[:8]}, which no effect has"
-            continue
-        yield from _covered(facts, f"the message of effect {effect['id']}", requests, [effect])
-    if any(sighting["key"] is None and sighting["applied"] for sighting in facts.sightings.get("chat.postMessage", ())):
-        yield "a message was posted without a key of ours"
-
-
-def _records_claimed(facts: Facts) -> Iterator[str]:
-    for key, requests in _by_key(facts, "composite/graph").items():
-        effect = facts.crm_effects.get(key)
-        if effect is None:
-            if not facts.forgets and not facts.all_lost(requests):
-                yield f"Salesforce was written to under the key {key}, which no effect has"
-            continue
-        answered = [request for request in requests if request["status"] != UNAUTHORISED]  # repeated once after a new login
-        yield from _covered(facts, f"the record of effect {effect['id']}", answered, [effect])
-
-
-def _files_claimed(facts: Facts) -> Iterator[str]:
-    for file_id, requests in _by_key(facts, "files.completeUploadExternal").items():
-        effect = facts.file_effects.get(file_id)
-        if effect is not None:
-            yield from _covered(facts, f"the file of effect {effect['id']}", requests, [effect])
-        elif any(request["applied"] for request in requests) and not facts.forgets and not facts.all_lost(requests):
-            yield f"the file {file_id} was shared; no effect knows it"
-
-
 def model_asked(facts: Facts) -> Iterator[str]:
     """Each request to the model was made under a claim of its effect."""
-    for key, requests in _by_key(facts, "chat.completions").items():
-        effect = facts.effect_by_key.get(key)
+    yield from _claimed(
+        facts,
+        "chat.completions",
+        facts.effect_by_key,
+        "question",
+        "the model was asked under the key {key:.8}, which no effect has",
+    )
+
+
+def _claimed(
+    facts: Facts,
+    method: str,
+    effects: Mapping[str, Row],
+    what: str,
+    unknown: str,
+    matters: Callable[[list[Row]], bool] = bool,
+    answered: Callable[[list[Row]], list[Row]] = list,
+) -> Iterator[str]:
+    """Each request of this method was made under a claim of an effect. `matters`: whether requests of no effect are a violation."""
+    for key, requests in grouped(facts.sightings.get(method, ()), "key").items():
+        effect = effects.get(key)
         if effect is not None:
-            yield from _covered(facts, f"the question of effect {effect['id']}", requests, [effect])
-        elif not facts.forgets:
-            yield f"the model was asked under the key {key[:8]}, which no effect has"
+            yield from _covered(facts, f"the {what} of effect {effect['id']}", answered(requests), [effect])
+        elif not facts.forgets and matters(requests):
+            yield unknown.format(key=key)
 
 
 def _cards_claimed(facts: Facts) -> Iterator[str]:
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
     shown = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
-    shown |= {effect["external_ref"]: effect["aggregate_id"] for effect in facts.effects if _is_dead_letter(effect)}
+    shown |= {  # the cards of dead letters in the operators' channel
+        effect["external_ref"]: effect["aggregate_id"]
+        for effect in facts.effects
+        if effect["class"] == "slack.post" and effect["state"] == "delivered" and effect["aggregate_id"].startswith("letter:")
+    }
     shown |= {at: effect["aggregate_id"] for effect in facts.effects if (at := _withdrawn(effect)) is not None}
-    for key, requests in _by_key(facts, "chat.update").items():
+    for key, requests in grouped(facts.sightings.get("chat.update", ()), "key").items():
         aggregate_id = shown.get(key.partition(":")[2])
         if aggregate_id is None:
             if not facts.all_lost(requests):
                 yield f"the message {key} was redrawn; it is no quote's card, and no dead letter's"
-            continue
-        if not facts.forgets:
+        elif not facts.forgets:
             yield from _covered(facts, f"the card of {aggregate_id}", requests, cards.get(aggregate_id, []))
 
 
@@ -227,27 +247,15 @@ def _withdrawn(effect: Row) -> str | None:
     return str(payload["ts"]) if payload.get("what") == "withdrawn" else None
 
 
-def _is_dead_letter(effect: Row) -> bool:
-    """Tell whether this effect posted the card of a dead letter into the operators' channel."""
-    posted = effect["class"] == "slack.post" and effect["state"] == "delivered"
-    return bool(posted and effect["aggregate_id"].startswith("letter:"))
-
-
 def _covered(facts: Facts, what: str, requests: Iterable[Row], effects: Iterable[Row]) -> Iterator[str]:
     """Each request was made under an older claim, and no claim made two requests."""
     starts = sorted(claim["started_at"] for effect in effects for claim in facts.claims_of.get(effect["id"], ()))
     times = sorted(at for request in requests if not facts.lost(at := request["at"] * 1000))
+    early = sum(at + facts.slack_ms < started for at, started in zip(times, starts, strict=False))
     if len(times) > len(starts):
         yield f"{what}: {len(times)} requests were seen, of {len(starts)} claims"
-        return
-    early = sum(at + facts.slack_ms < started for at, started in zip(times, starts, strict=False))
-    if early:
+    elif early:
         yield f"{what}: {early} requests were seen before their claim"
-
-
-def _by_key(facts: Facts, method: str) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = grouped(facts.sightings.get(method, ()), "key")
-    return found
 
 
 def _may_be_spent(attempt: Row, effect: Row) -> bool:
@@ -335,7 +343,11 @@ def _retry_after_kept(facts: Facts, attempts: list[Row]) -> Iterator[str]:
             # An effect claimed in the same millisecond may already have been under way.
             if not attempt["ended_at"] < later["started_at"] < over_at or later["id"] <= attempt["id"]:
                 continue
-            if any(_lifts(event, effect_class) and asked_at <= event["at"] <= later["started_at"] for event in resumed):
+            if any(
+                loaded(event["after"]).get("class") in (effect_class, effect_class.partition(".")[0])
+                and asked_at <= event["at"] <= later["started_at"]
+                for event in resumed
+            ):
                 continue
             yield (
                 f"attempt {later['id']} ({effect_class}) began {later['started_at'] - asked_at:.0f} ms after a 429 "
@@ -353,8 +365,3 @@ def _seen_at(facts: Facts, attempt: Row, effect_class: str) -> float:
         if sighting["status"] == attempt["http_status"]
     )
     return min((at for at in seen if attempt["started_at"] <= at <= attempt["ended_at"]), default=float(attempt["started_at"]))
-
-
-def _lifts(event: Row, effect_class: str) -> bool:
-    name: Any = loaded(event["after"]).get("class")
-    return name in (effect_class, effect_class.partition(".")[0])

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from faults.checks.evidence import OPEN_EFFECTS, grouped, loaded, rows
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faults.checks.evidence import Facts, Row
 
 REPLIES_MAX: Final = 2  # a reply that cannot be read back is repeated once
-UNAUTHORISED: Final = 401
+NOT_WRITTEN: Final = ("CRM pending", "CRM failed", "CRM paused")
 MIRRORED: Final = {"accounts": "Account", "opportunities": "Opportunity"}
 
 
@@ -39,8 +39,7 @@ def files_match(facts: Facts) -> Iterator[str]:
     for effect in facts.effects:
         if effect["class"] == "slack.file" and effect["state"] == "delivered":
             file = shared.get(effect["external_ref"])
-            wanted = loaded(effect["payload"]).get("sha256")
-            if file is not None and file["sha256"] != wanted:
+            if file is not None and file["sha256"] != loaded(effect["payload"]).get("sha256"):
                 yield f"the file {effect['external_ref']} in Slack is not the rendered one"
         if effect["class"] == "pdf.render" and effect["state"] == "delivered" and facts.house.folder is not None:
             sha256 = loaded(effect["result"]).get("sha256", "")
@@ -55,8 +54,7 @@ def card_shows_the_state(facts: Facts) -> Iterator[str]:
     """L6, for the quote's card: at rest it shows the quote's final state."""
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
     crm = {effect["aggregate_id"]: effect for effect in facts.effects if effect["class"] == "crm.create"}
-    messages = {(message["channel"], message["ts"]): message for message in facts.outside.messages}
-    by_ts = {ts: message for (_, ts), message in messages.items()}
+    by_ts = {message["ts"]: message for message in facts.outside.messages}
     for quote in facts.quotes:
         card = by_ts.get(quote["thread_ts"])
         given_up = any(effect["state"] not in ("delivered", "superseded") for effect in cards.get(quote["quote_id"], ()))
@@ -65,13 +63,9 @@ def card_shows_the_state(facts: Facts) -> Iterator[str]:
         words = str(quote["state"]).replace("_", " ").capitalize()
         if words not in card["text"]:
             yield f"the card of {quote['quote_id']} does not say {words!r}: {card['text']!r}"
-        written = crm.get(quote["quote_id"])
-        if written is not None and written["state"] == "delivered":
+        if crm.get(quote["quote_id"], {}).get("state") == "delivered":
             said = json.dumps(card["blocks"])
-            yield from (f"the card of {quote['quote_id']} still says {wrong!r}" for wrong in _NOT_WRITTEN if wrong in said)
-
-
-_NOT_WRITTEN: Final = ("CRM pending", "CRM failed", "CRM paused")
+            yield from (f"the card of {quote['quote_id']} still says {wrong!r}" for wrong in NOT_WRITTEN if wrong in said)
 
 
 def answers_of(facts: Facts) -> Counter[str]:
@@ -89,9 +83,9 @@ def answers_of(facts: Facts) -> Counter[str]:
 
 def messages_answered_once(facts: Facts) -> Iterator[str]:
     """No message meant for a model was answered twice."""
-    for reading, times in answers_of(facts).items():
-        if times > 1:
-            yield f"the message {reading[:8]} was answered {times} times"
+    yield from (
+        f"the message {reading[:8]} was answered {times} times" for reading, times in answers_of(facts).items() if times > 1
+    )
 
 
 def _messages_once(facts: Facts) -> Iterator[str]:
@@ -103,9 +97,8 @@ def _messages_once(facts: Facts) -> Iterator[str]:
             yield from _owned(facts, effect, f"message {messages[0]['ts']}")
         elif not facts.forgets and not all(facts.lost(float(message["ts"]) * 1000) for message in messages):
             yield f"message {messages[0]['ts']} carries the key {key[:8]}, which no effect has"
-    for effect in facts.effects:
-        posted = effect["class"] == "slack.post" or (effect["class"] == "slack.reply" and effect["external_ref"] is not None)
-        if not posted or effect["state"] != "delivered" or _by_a_person(effect):
+    for effect in _delivered(facts, "slack.post", "slack.reply"):
+        if effect["class"] == "slack.reply" and effect["external_ref"] is None:
             continue
         seen = [message["ts"] for message in facts.message_by_key.get(effect["effect_key"], ())]
         if effect["external_ref"] not in seen:
@@ -122,8 +115,7 @@ def _messages_max(facts: Facts, effect: Row | None) -> int:
 
 
 def _records_once(facts: Facts) -> Iterator[str]:
-    records = facts.outside.crm.get("Quote", [])
-    by_key = grouped(records, "Quotebot_Key__c")
+    by_key = grouped(facts.outside.crm.get("Quote", []), "Quotebot_Key__c")
     for key, found in by_key.items():
         if len(found) > 1:
             yield f"Salesforce has {len(found)} records under the key {key}"
@@ -133,31 +125,30 @@ def _records_once(facts: Facts) -> Iterator[str]:
         elif not facts.forgets and not facts.generations:  # the effect may be lost
             yield f"Salesforce has a record under the key {key}, which no effect has"
     for key, effect in facts.crm_effects.items():
-        if effect["state"] == "delivered" and not _by_a_person(effect):
-            ids = [record["Id"] for record in by_key.get(key, ())]
-            if effect["external_ref"] not in ids:
-                yield f"effect {effect['id']} is delivered as record {effect['external_ref']}; there is {ids or 'none'}"
+        ids = [record["Id"] for record in by_key.get(key, ())]
+        if effect["state"] == "delivered" and not _by_a_person(effect) and effect["external_ref"] not in ids:
+            yield f"effect {effect['id']} is delivered as record {effect['external_ref']}; there is {ids or 'none'}"
     yield from _documents_once(facts)
     yield from _copied(facts)
-    hashes = grouped(facts.sightings.get("composite/graph", ()), "key")
-    for key, seen in hashes.items():
-        if len({sighting["request_hash"] for sighting in seen}) > 1:
-            yield f"Salesforce was asked for different things under the key {key}"
+    yield from (
+        f"Salesforce was asked for different things under the key {key}"
+        for key, seen in grouped(facts.sightings.get("composite/graph", ()), "key").items()
+        if len({sighting["request_hash"] for sighting in seen}) > 1
+    )
 
 
 def _copied(facts: Facts) -> Iterator[str]:
     """For a mirrored kind, every record that changed before its mirror was complete is kept."""
-    cursors = rows(facts.ledger, "SELECT kind, whole_at FROM crm_mirror_cursors WHERE whole_at IS NOT NULL")
-    kept = (
-        {row["record_id"]: row["name"] for row in rows(facts.ledger, "SELECT record_id, name FROM crm_mirror")} if cursors else {}
-    )
-    for cursor in cursors:
+    kept = {row["record_id"]: row["name"] for row in rows(facts.ledger, "SELECT record_id, name FROM crm_mirror")}
+    for cursor in rows(facts.ledger, "SELECT kind, whole_at FROM crm_mirror_cursors WHERE whole_at IS NOT NULL"):
         for record in facts.outside.crm.get(MIRRORED.get(cursor["kind"], ""), ()):
             changed_at = datetime.fromisoformat(record["SystemModstamp"]).timestamp() * 1000
             name = kept.get(record["Id"])
             if changed_at < cursor["whole_at"] and name != record["Name"]:
-                whole = f"{cursor['kind']} are whole as of {cursor['whole_at']}"
-                yield f"{whole}; {record['Id']} is kept as {name}, and is {record['Name']}"
+                yield (
+                    f"{cursor['kind']} are whole as of {cursor['whole_at']}; "
+                    f"{record['Id']} is kept as {name}, and is {record['Name']}"
+                )
 
 
 def _documents_once(facts: Facts) -> Iterator[str]:
@@ -171,9 +162,8 @@ def _documents_once(facts: Facts) -> Iterator[str]:
         if len(found) > 1
     )
     there = {document["Id"] for document in documents}
-    for effect in facts.effects:
-        attached = effect["class"] == "crm.update" and loaded(effect["payload"]).get("what") == "document"
-        if attached and effect["state"] == "delivered" and not _by_a_person(effect) and effect["external_ref"] not in there:
+    for effect in _delivered(facts, "crm.update"):
+        if loaded(effect["payload"]).get("what") == "document" and effect["external_ref"] not in there:
             yield f"effect {effect['id']} is delivered as file {effect['external_ref']} in Salesforce; it is not there"
 
 
@@ -190,13 +180,16 @@ def _files_once(facts: Facts) -> Iterator[str]:
         elif not facts.forgets and not facts.generations:  # the effect may be lost
             yield f"the file {file_id} is shared; no effect knows it"
     by_effect = Counter(facts.file_effects[file_id]["id"] for file_id in shared if file_id in facts.file_effects)
-    for effect_id, count in by_effect.items():
-        if count > 1 + facts.sent_again.get(effect_id, 0):
-            yield f"effect {effect_id} shared {count} files"
-    for effect in facts.effects:
-        delivered = effect["class"] == "slack.file" and effect["state"] == "delivered" and not _by_a_person(effect)
-        if delivered and not shared[effect["external_ref"]]:
-            yield f"effect {effect['id']} is delivered as file {effect['external_ref']}; it is not shared"
+    yield from (
+        f"effect {effect_id} shared {count} files"
+        for effect_id, count in by_effect.items()
+        if count > 1 + facts.sent_again.get(effect_id, 0)
+    )
+    yield from (
+        f"effect {effect['id']} is delivered as file {effect['external_ref']}; it is not shared"
+        for effect in _delivered(facts, "slack.file")
+        if not shared[effect["external_ref"]]
+    )
 
 
 def _owned(facts: Facts, effect: Row, what: str) -> Iterator[str]:
@@ -209,5 +202,13 @@ def _owned(facts: Facts, effect: Row, what: str) -> Iterator[str]:
 
 def _by_a_person(effect: Row) -> bool:
     """Tell whether a person declared the effect delivered; the ledger then has no proof of its own."""
-    result: dict[str, Any] = loaded(effect["result"])
-    return "resolved_by" in result
+    return "resolved_by" in loaded(effect["result"])
+
+
+def _delivered(facts: Facts, *classes: str) -> Iterator[Row]:
+    """Yield the effects of these classes that were delivered, without those that a person declared delivered."""
+    return (
+        effect
+        for effect in facts.effects
+        if effect["class"] in classes and effect["state"] == "delivered" and not _by_a_person(effect)
+    )

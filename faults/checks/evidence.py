@@ -5,7 +5,7 @@ All rows are read once, in one read transaction, with plain SQL; the invariants 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ import orjson
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 Row = dict[str, Any]
@@ -173,14 +173,13 @@ class Facts:
     @cached_property
     def claims_of(self) -> dict[int, list[Row]]:
         """Every claim of each effect that may have sent something: an ended attempt, or the one under way."""
-        found: dict[int, list[Row]] = defaultdict(list)
-        for attempt in self.attempts:
-            if attempt["effect_id"] is not None and attempt["kind"] == "send":
-                found[attempt["effect_id"]].append(attempt)
-        for effect in self.effects:
-            if effect["state"] == "in_flight":
-                found[effect["id"]].append({"started_at": effect["claimed_at"], "fence": effect["fence"]})
-        return found
+        ended = (attempt for attempt in self.attempts if attempt["kind"] == "send")
+        under_way = (
+            {"effect_id": effect["id"], "started_at": effect["claimed_at"]}
+            for effect in self.effects
+            if effect["state"] == "in_flight"
+        )
+        return grouped((*ended, *under_way), "effect_id")
 
     @cached_property
     def sightings(self) -> dict[str, list[Row]]:
@@ -190,21 +189,16 @@ class Facts:
     @cached_property
     def message_by_key(self) -> dict[str, list[Row]]:
         """The messages that carry one of Quotebot's keys, by key."""
-        found: dict[str, list[Row]] = defaultdict(list)
-        for message in self.outside.messages:
-            key = message_key(message)
-            if key is not None:
-                found[key].append(message)
-        return found
+        return grouped(self.outside.messages, message_key)
 
     @cached_property
     def sent_again(self) -> dict[int, int]:
         """Number of times a person ordered an effect to be sent again without a check, by effect."""
-        found: dict[int, int] = defaultdict(int)
-        for event in self.events:
-            if event["event_type"] == "effect.resolved" and loaded(event["after"]).get("state") == "pending":
-                found[event["effect_id"]] += 1
-        return found
+        return Counter(
+            event["effect_id"]
+            for event in self.events
+            if event["event_type"] == "effect.resolved" and loaded(event["after"]).get("state") == "pending"
+        )
 
     @cached_property
     def crm_effects(self) -> dict[str, Row]:
@@ -218,12 +212,13 @@ class Facts:
     @cached_property
     def file_effects(self) -> dict[str, Row]:
         """The effects that share files, by the file's id, as far as it is recorded."""
-        found = {}
-        for effect in self.effects:
-            if effect["class"] == "slack.file":
-                ticket = loaded(effect["steps"]).get("ticket", {}).get("file_id")
-                found.update({name: effect for name in (ticket, effect["external_ref"]) if name})
-        return found
+        return {
+            name: effect
+            for effect in self.effects
+            if effect["class"] == "slack.file"
+            for name in (loaded(effect["steps"]).get("ticket", {}).get("file_id"), effect["external_ref"])
+            if name
+        }
 
     @cached_property
     def reply_hooks(self) -> dict[str, list[Row]]:
@@ -232,8 +227,8 @@ class Facts:
         for delivery in self.deliveries:
             if delivery["operation_id"] not in self.operation:
                 continue  # purged, with its effects
-            url = loaded(delivery["transport"]).get("response_url") or ""
-            hooks = [part for part in url.split("/") if part][-2:-1]
+            parts = (loaded(delivery["transport"]).get("response_url") or "").split("/")
+            hooks = [part for part in parts if part][-2:-1]
             replies = [effect for effect in self.effects_of.get(delivery["operation_id"], ()) if effect["class"] == "slack.reply"]
             for hook in hooks:
                 found[hook] += [reply for reply in replies if reply not in found[hook]]
@@ -249,11 +244,11 @@ def rows(ledger: sqlite3.Connection, sql: str) -> list[Row]:
     return [dict(zip(names, values, strict=True)) for values in found]
 
 
-def grouped(found: Iterable[Row], name: str) -> dict[Any, list[Row]]:
-    """Group rows by one column; rows without a value in it are left out."""
+def grouped(found: Iterable[Row], by: str | Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """Group rows by one column, or by what a function returns; rows without a value in it are left out."""
     groups: dict[Any, list[Row]] = {}
     for row in found:
-        key = row[name]
+        key = row[by] if isinstance(by, str) else by(row)
         if key is not None:
             groups.setdefault(key, []).append(row)
     return groups
@@ -261,9 +256,7 @@ def grouped(found: Iterable[Row], name: str) -> dict[Any, list[Row]]:
 
 def loaded(text: str | None) -> Row:
     """Parse a JSON object of the ledger; empty text gives an empty object."""
-    if not text:
-        return {}
-    value = orjson.loads(text)
+    value = orjson.loads(text) if text else None
     return value if isinstance(value, dict) else {}
 
 

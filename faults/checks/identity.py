@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from faults.checks import rulesets
-from faults.checks.evidence import grouped, is_domain, loaded
+from faults.checks.business import rulesets_as_audited
+from faults.checks.evidence import is_domain, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ CHANGES_NOTHING: Final = frozenset({"approval.refused", "access.refused", "deleg
 def applied_once(facts: Facts) -> Iterator[str]:
     """I1: a command is carried out at most once, makes each change once, and every key is that of its request."""
     for operation in facts.operations:
-        if _sha256(operation["payload"]) != operation["payload_hash"]:
+        if _sha256(operation["payload"].encode()) != operation["payload_hash"]:
             yield f"operation {operation['id']}: its payload does not have its hash"
         if operation_key(operation) != operation["operation_key"]:
             yield f"operation {operation['id']}: its key is not that of its request"
@@ -74,13 +74,13 @@ def applied_once(facts: Facts) -> Iterator[str]:
         if ends > 1:
             yield f"operation {key[:8]} was carried out {ends} times"
         changes = Counter((event["event_type"], event["aggregate_id"]) for event in events if is_domain(event))
-        for (event_type, aggregate_id), count in changes.items():
-            if count > 1:
-                yield f"operation {key[:8]} changed {aggregate_id} {count} times: {event_type}"
+        yield from (
+            f"operation {key[:8]} changed {aggregate_id} {count} times: {event_type}"
+            for (event_type, aggregate_id), count in changes.items()
+            if count > 1
+        )
     made = Counter(quote["created_by_operation"] for quote in facts.quotes)
-    for key, count in made.items():
-        if count > 1:
-            yield f"operation {key[:8]} made {count} quotes"
+    yield from (f"operation {key[:8]} made {count} quotes" for key, count in made.items() if count > 1)
 
 
 def all_or_nothing(facts: Facts) -> Iterator[str]:
@@ -88,12 +88,12 @@ def all_or_nothing(facts: Facts) -> Iterator[str]:
     made = {quote["created_by_operation"]: quote["quote_id"] for quote in facts.quotes}
     for operation in facts.operations:
         yield from _whole(facts, operation, made)
-    for key in made.keys() - facts.operation_by_key.keys() - facts.tombstones.keys():
-        if not facts.forgets:
-            yield f"quote {made[key]} was made by operation {key[:8]}, which does not exist"
+    if not facts.forgets:
+        missing = made.keys() - facts.operation_by_key.keys() - facts.tombstones.keys()
+        yield from (f"quote {made[key]} was made by operation {key[:8]}, which does not exist" for key in missing)
     yield from _enqueued_and_audited(facts)
     yield from _decisions_stand(facts)
-    yield from rulesets.as_audited(facts)
+    yield from rulesets_as_audited(facts)
 
 
 def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
@@ -108,16 +108,15 @@ def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
             continue
         if purged_at is not None and first[told.request_id] <= purged_at - DELIVERIES_KEPT_MS + facts.slack_ms:
             continue  # a later redelivery is answered from the tombstone
-        if not told.text and _was_turned_away(facts, told.actor, told.at_ms):
-            continue
-        yield f"{told.kind} {told.request_id} of {told.actor} was acknowledged and is not in the ledger"
+        if told.text or not _was_turned_away(facts, told.actor, told.at_ms):
+            yield f"{told.kind} {told.request_id} of {told.actor} was acknowledged and is not in the ledger"
 
 
 def _was_turned_away(facts: Facts, actor: str, at_ms: int) -> bool:
     """Tell whether the access gate audited a refusal of this person around that time."""
-    late = TURNED_AWAY_MS + facts.slack_ms
     return any(
-        event["event_type"] == "access.refused" and event["actor"] == actor and abs(event["at"] - at_ms) <= late
+        (event["event_type"], event["actor"]) == ("access.refused", actor)
+        and abs(event["at"] - at_ms) <= TURNED_AWAY_MS + facts.slack_ms
         for event in facts.events
     )
 
@@ -125,37 +124,38 @@ def _was_turned_away(facts: Facts, actor: str, at_ms: int) -> bool:
 def one_meaning(facts: Facts) -> Iterator[str]:
     """I11: a request id has one meaning; the same id with other content never becomes a second command."""
     requests = Counter((row["source"], row["source_request_id"], row["action_kind"]) for row in facts.operations)
-    for (source, request_id, kind), count in requests.items():
-        if count > 1:
-            yield f"{source} request {request_id} became {count} operations of kind {kind}"
+    yield from (
+        f"{source} request {request_id} became {count} operations of kind {kind}"
+        for (source, request_id, kind), count in requests.items()
+        if count > 1
+    )
     for delivery in facts.deliveries:
         operation = facts.operation.get(delivery["operation_id"])
-        if operation is None:
-            if not facts.forgets:
-                yield f"delivery {delivery['id']} belongs to an operation that does not exist"
-            continue
-        for name in ("source", "source_request_id", "action_kind"):
-            if delivery[name] != operation[name]:
-                yield f"delivery {delivery['id']} is answered by operation {operation['id']}, whose {name} is another"
+        if operation is not None:
+            yield from (
+                f"delivery {delivery['id']} is answered by operation {operation['id']}, whose {name} is another"
+                for name in ("source", "source_request_id", "action_kind")
+                if delivery[name] != operation[name]
+            )
+        elif not facts.forgets:
+            yield f"delivery {delivery['id']} belongs to an operation that does not exist"
 
 
 def one_fire_per_slot(facts: Facts) -> Iterator[str]:
     """I12: no slot of a schedule fires twice."""
-    scheduled = [row for row in facts.operations if row["source"] == "scheduler"]
-    for slot, fired in grouped(scheduled, "source_request_id").items():
-        if len(fired) > 1:
-            yield f"the slot {slot} was fired {len(fired)} times"
+    fired = Counter(row["source_request_id"] for row in facts.operations if row["source"] == "scheduler")
+    yield from (f"the slot {slot} was fired {count} times" for slot, count in fired.items() if count > 1)
 
 
 def operation_key(operation: Row) -> str:
     """Compute the key of SPEC 3.1 from the recorded request."""
     names = ("source", "source_request_id", "action_kind", "aggregate_id", "aggregate_version", "payload_hash")
-    return _key(["quotebot/op/1", *(operation[name] for name in names)])
+    return _sha256(orjson.dumps(["quotebot/op/1", *(operation[name] for name in names)]))
 
 
 def effect_key(parent_key: str, effect_class: str, ordinal: int) -> str:
     """Compute the effect key of SPEC 5."""
-    return _key(["quotebot/fx/1", parent_key, effect_class, ordinal])
+    return _sha256(orjson.dumps(["quotebot/fx/1", parent_key, effect_class, ordinal]))
 
 
 def _effect_keys(facts: Facts) -> Iterator[str]:
@@ -165,27 +165,22 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
         cause = (effect["operation_id"], effect["parent_id"])
         place = counts[cause]
         counts[cause] += 1
-        operation, parent = facts.operation.get(effect["operation_id"]), facts.effect.get(effect["parent_id"])
         if effect["parent_id"] is not None:
-            parent_key, ordinals = (parent or {}).get("effect_key"), [place]
+            parent_key, ordinals = facts.effect.get(effect["parent_id"], {}).get("effect_key"), [place]
         else:
-            parent_key = (operation or {}).get("operation_key")
-            cycles = (operation or {}).get("cycle", 1)
+            operation = facts.operation.get(effect["operation_id"], {})
+            parent_key, cycles = operation.get("operation_key"), operation.get("cycle", 1)
             ordinals = [place, *(cycle * ANSWERS_PER_BURIAL + i for cycle in range(1, cycles + 1) for i in range(place + 1))]
             ordinals += [row["generation"] * CARDS_PER_GENERATION for row in facts.generations]
-            told = [TOLD_AT_A_RETRY + n for n in range(1, _retries(facts, parent_key) + 1)]
+            names = [event["event_type"] for event in facts.events_of_operation.get(parent_key, ())]
+            retries = names.count("operation.retry_scheduled")  # its quote's card shows each
+            told = [TOLD_AT_A_RETRY + n for n in range(1, retries + 1)]
             ordinals += [cycle * ANSWERS_PER_BURIAL + n for cycle in range(1, cycles + 1) for n in told]
             ordinals += range(place)  # after a replay that succeeded, the effects before it came from the dead letter
         if parent_key is None:
             yield f"effect {effect['id']} is owed by nothing that exists"
         elif not any(effect_key(parent_key, effect["class"], ordinal) == effect["effect_key"] for ordinal in ordinals):
             yield f"effect {effect['id']}: its key is not that of its cause"
-
-
-def _retries(facts: Facts, operation_key: str | None) -> int:
-    """Return how often a command was rescheduled; its quote's card shows each retry."""
-    events = facts.events_of_operation.get(operation_key or "", ())
-    return sum(event["event_type"] == "operation.retry_scheduled" for event in events)
 
 
 def _whole(facts: Facts, operation: Row, made: Mapping[str, str]) -> Iterator[str]:
@@ -207,8 +202,7 @@ def _whole(facts: Facts, operation: Row, made: Mapping[str, str]) -> Iterator[st
         if changes or key in made:
             yield f"operation {operation['id']} was refused, yet it left {sorted(changes)}"
         return
-    wanted = CHANGES.get(operation["action_kind"], ())
-    if any(not (changes & any_of) for any_of in wanted):
+    if any(not (changes & any_of) for any_of in CHANGES.get(operation["action_kind"], ())):
         yield f"operation {operation['id']} ({operation['action_kind']}) was applied; of its change there is {sorted(changes)}"
     if "quote.created" in changes and key not in made:
         yield f"operation {operation['id']} created a quote that does not exist"
@@ -226,9 +220,11 @@ def _enqueued_and_audited(facts: Facts) -> Iterator[str]:
             owner_is_there = event["effect_id"] in facts.effect or event["operation_key"] in facts.operation_by_key
             if key not in facts.effect_by_key and owner_is_there:
                 yield f"the effect {key[:8]} was audited as owed and does not exist"
-    for effect in facts.effects:
-        if effect["effect_key"] not in audited:
-            yield f"effect {effect['id']} ({effect['class']}) exists and was never audited as owed"
+    yield from (
+        f"effect {effect['id']} ({effect['class']}) exists and was never audited as owed"
+        for effect in facts.effects
+        if effect["effect_key"] not in audited
+    )
 
 
 def _decisions_stand(facts: Facts) -> Iterator[str]:
@@ -242,15 +238,16 @@ def _decisions_stand(facts: Facts) -> Iterator[str]:
                 last[event["aggregate_id"]] = after["state"]
             if event["event_type"].startswith("approval.") and event["event_type"] not in CHANGES_NOTHING:
                 approvals[after["approval_id"]] = _APPROVAL_STATES.get(event["event_type"], "")
-    for quote in facts.quotes:
-        if last.get(quote["quote_id"]) != quote["state"]:
-            yield f"{quote['quote_id']} is {quote['state']}; its audit ends with {last.get(quote['quote_id'])}"
+    yield from (
+        f"{quote['quote_id']} is {quote['state']}; its audit ends with {last.get(quote['quote_id'])}"
+        for quote in facts.quotes
+        if last.get(quote["quote_id"]) != quote["state"]
+    )
     for approval in facts.approvals:
-        if approvals.get(approval["approval_id"]) != approval["state"]:
-            audited = approvals.get(approval["approval_id"])
+        audited = approvals.pop(approval["approval_id"], None)
+        if audited != approval["state"]:
             yield f"approval {approval['approval_id']} is {approval['state']}; audited is {audited}"
-    for approval_id in approvals.keys() - {approval["approval_id"] for approval in facts.approvals}:
-        yield f"approval {approval_id} was audited and does not exist"
+    yield from (f"approval {approval_id} was audited and does not exist" for approval_id in approvals)
 
 
 _APPROVAL_STATES: Final = {
@@ -268,9 +265,5 @@ _APPROVAL_STATES: Final = {
 }
 
 
-def _key(named: list[str | int | None]) -> str:
-    return hashlib.sha256(orjson.dumps(named)).hexdigest()
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from faults.checks.evidence import is_domain, loaded, rows
+from faults.checks.evidence import grouped, is_domain, loaded, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,18 +78,15 @@ def _ends(facts: Facts) -> Iterator[str]:
             yield f"{quote['quote_id']} is {quote['state']}; it was ended as {closing['state']}"
         elif closing["closed_at"] >= quote["valid_until"]:
             yield f"{quote['quote_id']} was {quote['state']} after its last day"
-    for quote_id in closings:
-        yield f"{quote_id} was ended and does not exist"
+    yield from (f"{quote_id} was ended and does not exist" for quote_id in closings)
 
 
 def _superseded(facts: Facts) -> Iterator[str]:
     """Every version except the newest has a recorded end, and no other version has one."""
-    ended: dict[str, list[Any]] = {}
-    for row in rows(facts.ledger, "SELECT quote_id, version FROM superseded_versions ORDER BY quote_id, version"):
-        ended.setdefault(row["quote_id"], []).append(row["version"])
+    superseded = rows(facts.ledger, "SELECT quote_id, version FROM superseded_versions ORDER BY quote_id, version")
+    ended = grouped(superseded, "quote_id")
     for quote in facts.quotes:
-        found = ended.pop(quote["quote_id"], [])
+        found = [row["version"] for row in ended.pop(quote["quote_id"], ())]
         if found != list(range(1, quote["version"])):
             yield f"{quote['quote_id']} is at version {quote['version']}; superseded are {found}"
-    for quote_id in ended:
-        yield f"versions of {quote_id} are superseded; it does not exist"
+    yield from (f"versions of {quote_id} are superseded; it does not exist" for quote_id in ended)

@@ -21,15 +21,13 @@ UNANSWERED_KINDS: Final = frozenset({"scheduler", "effect"})  # sources without 
 
 def file_is_sound(facts: Facts) -> Iterator[str]:
     """I16: the file is sound: integrity, foreign keys, strict tables."""
-    for (problem,) in facts.ledger.execute("PRAGMA integrity_check"):
-        if problem != "ok":
-            yield str(problem)
-    for table, *_ in facts.ledger.execute("PRAGMA foreign_key_check"):
-        yield f"a row of {table} refers to one that does not exist"
-    for (name,) in facts.ledger.execute(
+    ask = facts.ledger.execute
+    yield from (str(problem) for (problem,) in ask("PRAGMA integrity_check") if problem != "ok")
+    yield from (f"a row of {table} refers to one that does not exist" for table, *_ in ask("PRAGMA foreign_key_check"))
+    loose = (
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND name NOT LIKE 'sqlite_%'"
-    ):
-        yield f"the table {name} is not STRICT"
+    )
+    yield from (f"the table {name} is not STRICT" for (name,) in ask(loose))
 
 
 def everything_ended(facts: Facts) -> Iterator[str]:
@@ -97,45 +95,39 @@ def everybody_is_answered(facts: Facts) -> Iterator[str]:
         if operation["state"] == "completed" and "code" not in loaded(operation["response"]):
             yield f"operation {operation['id']} is completed and has no answer to repeat"
         said_no = operation["outcome"] == "refused" or operation["state"] in ("failed_terminal", "discarded")
-        if not said_no or operation["source"] in UNANSWERED_KINDS:
-            continue
-        if not any(effect["class"] == "slack.reply" for effect in facts.effects_of.get(operation["id"], ())):
+        told = any(effect["class"] == "slack.reply" for effect in facts.effects_of.get(operation["id"], ()))
+        if said_no and not told and operation["source"] not in UNANSWERED_KINDS:
             end = operation["outcome"] or operation["state"]
             yield f"operation {operation['id']} came to {end}; {operation['actor']} was not told"
-    yield from _answers_given(facts)
-    yield from messages_answered(facts)
-    yield from _roots_posted(facts)
-    yield from card_shows_the_state(facts)
-
-
-def _answers_given(facts: Facts) -> Iterator[str]:
-    """An ephemeral reply is retried for `ANSWER_DAYS`, whatever its address is."""
+    # An ephemeral reply is retried for `ANSWER_DAYS`, whatever its address is.
     for effect in facts.effects:
         let_go = effect["class"] == "slack.reply" and effect["state"] == "superseded" and effect["category"] == "expired"
         if let_go and effect["updated_at"] < facts.operation[effect["operation_id"]]["received_at"] + ANSWER_DAYS * DAY_MS:
             yield f"effect {effect['id']}, an answer to one person, was let go before {ANSWER_DAYS} days had passed"
+    yield from messages_answered(facts)
+    # A quote has its card, unless the post failed; its requester is then notified.
+    posts = grouped((effect for effect in facts.effects if effect["class"] == "slack.post"), "aggregate_id")
+    yield from (
+        f"{quote['quote_id']} does not know its card"
+        for quote in facts.quotes
+        if quote["thread_ts"] is None and any(effect["state"] == "delivered" for effect in posts.get(quote["quote_id"], ()))
+    )
+    yield from card_shows_the_state(facts)
 
 
 def messages_answered(facts: Facts) -> Iterator[str]:
     """Every message meant for a model was answered, by the model or without it."""
     answers = answers_of(facts)
-    for operation in facts.operations:
-        was_read = operation["action_kind"] == "message.read" and operation["outcome"] == "applied"
-        if was_read and not answers[operation["operation_key"]]:
-            yield f"operation {operation['id']}: its message was never answered"
-
-
-def _roots_posted(facts: Facts) -> Iterator[str]:
-    """A quote has its card, unless the post failed; its requester is then notified."""
-    posts = grouped((effect for effect in facts.effects if effect["class"] == "slack.post"), "aggregate_id")
-    for quote in facts.quotes:
-        if quote["thread_ts"] is None and any(effect["state"] == "delivered" for effect in posts.get(quote["quote_id"], ())):
-            yield f"{quote['quote_id']} does not know its card"
+    yield from (
+        f"operation {operation['id']}: its message was never answered"
+        for operation in facts.operations
+        if (operation["action_kind"], operation["outcome"]) == ("message.read", "applied")
+        and not answers[operation["operation_key"]]
+    )
 
 
 def _is_held(facts: Facts, effect: Row, held: set[str], excused: set[int]) -> bool:
     if effect["class"] in held or effect["class"].partition(".")[0] in held:
         return True
-    parent = facts.effect.get(effect["after_id"])
-    waits = parent is not None and effect["next_attempt_at"] is None
-    return waits and parent is not None and (parent["state"] == "failed" or parent["id"] in excused)
+    parent = facts.effect.get(effect["after_id"]) if effect["next_attempt_at"] is None else None
+    return parent is not None and (parent["state"] == "failed" or parent["id"] in excused)

@@ -9,6 +9,7 @@ typed.)
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from faults.checks.evidence import NOBODY, ClientRecord, Outside
@@ -236,59 +237,43 @@ LIVES: Final[Mapping[str, str]] = {
     "a late result of a command was refused": "SELECT 1 FROM audit_events WHERE event_type = 'operation.late_result'",
 }
 
+UNAUTHORISED: Final = 401
 IN_THE_LEDGER: Final[Mapping[str, str]] = {**DOUBT, **REPETITION, **DELIVERIES, **PEOPLE, **GATES, **DEAD, **LIVES}
 
 
-def _uploads_made_anew(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del history
+def _uploads_made_anew(ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord]) -> bool:
     announced = sum(seen["method"] == "files.getUploadURLExternal" and seen["applied"] for seen in outside.sightings)
     (uploads,) = ledger.execute("SELECT count(*) FROM effects WHERE class = 'slack.file'").fetchone()
     return bool(announced > uploads)
 
 
-def _recorded_without_an_ack(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del outside
+def _unacknowledged(ledger: sqlite3.Connection, _outside: Outside, history: Sequence[ClientRecord], *, recorded: bool) -> bool:
     unheard = {told.request_id for told in history if told.kind and not told.acked}
-    return bool(unheard) and any(row[0] in unheard for row in ledger.execute("SELECT source_request_id FROM deliveries"))
+    known = {request_id for (request_id,) in ledger.execute("SELECT source_request_id FROM deliveries")}
+    return bool(unheard & known if recorded else unheard - known)
 
 
-def _never_recorded(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del outside
-    unheard = {told.request_id for told in history if told.kind and not told.acked}
-    return bool(unheard) and not unheard <= {row[0] for row in ledger.execute("SELECT source_request_id FROM deliveries")}
+def _unanswered(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord], *, applied: bool) -> bool:
+    return any(seen["applied"] == applied and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
 
 
-def _answer_lost(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del ledger, history
-    return any(seen["applied"] and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
-
-
-def _cut_before(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del ledger, history
-    return any(not seen["applied"] and seen["status"] is None and seen["system"] != "socket" for seen in outside.sightings)
-
-
-def _asked_twice(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del ledger, history
+def _asked_twice(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord]) -> bool:
     keys = [seen["key"] for seen in outside.sightings if seen["method"] == "composite/graph"]
     return len(set(keys)) < len(keys)
 
 
-def _session_renewed(ledger: sqlite3.Connection, outside: Outside, history: Sequence[ClientRecord]) -> bool:
-    del ledger, history
-    refused = [seen["seq"] for seen in outside.sightings if seen["method"] == "composite/graph" and seen["status"] == _UNAUTHORISED]
+def _session_renewed(_ledger: sqlite3.Connection, outside: Outside, _history: Sequence[ClientRecord]) -> bool:
+    refused = [seen["seq"] for seen in outside.sightings if seen["method"] == "composite/graph" and seen["status"] == UNAUTHORISED]
     written = [seen["seq"] for seen in outside.sightings if seen["method"] == "composite/graph" and seen["applied"]]
     return bool(refused) and bool(written) and min(refused) < max(written)
 
 
-_UNAUTHORISED: Final = 401
-
 OUTSIDE: Final[Mapping[str, Callable[[sqlite3.Connection, Outside, Sequence[ClientRecord]], bool]]] = {
     "an upload was started over": _uploads_made_anew,
-    "a command was recorded whose acknowledgement was lost": _recorded_without_an_ack,
-    "a delivery died with its process before it was recorded": _never_recorded,
-    "a deed was done and its answer lost": _answer_lost,
-    "a request was cut off before it arrived": _cut_before,
+    "a command was recorded whose acknowledgement was lost": partial(_unacknowledged, recorded=True),
+    "a delivery died with its process before it was recorded": partial(_unacknowledged, recorded=False),
+    "a deed was done and its answer lost": partial(_unanswered, applied=True),
+    "a request was cut off before it arrived": partial(_unanswered, applied=False),
     "Salesforce was asked twice under one key": _asked_twice,
     "an expired session was renewed": _session_renewed,
 }

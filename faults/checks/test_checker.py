@@ -67,31 +67,25 @@ class DoneDeal:
 async def do_the_deal(folder: Path) -> DoneDeal:
     """Run the deal that the comment above describes with the real bot in the local world."""
     async with World(folder / "world").serve() as world, bot_in(world, folder / "bot") as deal:
-        first = await deal.slash(GOLDEN)
-        await deal.settled()
+        first = await deal.complete(deal.slash(GOLDEN))
         await deal.redeliver(first["request_id"], "retry", 1)
         for action, user in (("quote.submit", "U0REP"), ("approval.approve", "U0MANAGER"), ("approval.approve", "U0VP")):
-            await deal.click(action, user=user, stale=True)
-            await deal.settled()
-        await deal.slash(GOLDEN)
-        await deal.settled()
+            await deal.complete(deal.click(action, user=user, stale=True))
+        await deal.complete(deal.slash(GOLDEN))
         await deal.arm("slack", "reset_after", method="chat.postMessage", times=1)
-        await deal.slash("new for Birch: 10 pro")
-        await deal.settled()
+        await deal.complete(deal.slash("new for Birch: 10 pro"))
         await deal.arm("slack", "429", method="chat.update", times=1, retry_after=1)
         await deal.arm("salesforce", "reset_after", method="composite/graph", times=1)
-        await deal.click("quote.submit", user="U0REP")
-        await deal.settled()
+        await deal.complete(deal.click("quote.submit", user="U0REP"))
         assert await deal.hits() == 3
         outside, told = await checker.outside_of(deal), await client_records_of(deal)
     return DoneDeal(folder / "bot", outside, told)
 
 
 async def client_records_of(deal: Deal) -> tuple[ClientRecord, ...]:
-    rows = await deal.rows("SELECT source_request_id, action_kind, actor, received_at FROM operations ORDER BY id")
     return tuple(
         ClientRecord(row["source_request_id"], row["action_kind"], row["actor"], acked=True, at_ms=row["received_at"])
-        for row in rows
+        for row in await deal.rows("SELECT source_request_id, action_kind, actor, received_at FROM operations ORDER BY id")
     )
 
 
@@ -355,15 +349,6 @@ def shared(outside: Outside) -> dict[str, Any]:
     return next(file for file in outside.files if file["shares"])
 
 
-def ask_differently(outside: Outside) -> None:
-    request(outside, "composite/graph", -1)["request_hash"] = "another"
-
-
-def share_twice(outside: Outside) -> None:
-    places = shared(outside)["shares"]["C0DEALS"]
-    places.append(places[0])
-
-
 # Damage to the records of the external services, and exactly the invariants that report it.
 DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "a message that nobody owes": (
@@ -402,8 +387,14 @@ DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "a message that is gone": (lambda outside: outside.messages.remove(keyed(outside)), "I5"),
     "a record written twice": (lambda outside: outside.crm["Quote"].append({**outside.crm["Quote"][0], "Id": "0Q1"}), "I5"),
     "a record that is gone": (lambda outside: outside.crm["Quote"].clear(), "I5"),
-    "another question under the same key": (ask_differently, "I5"),
-    "a file shared twice": (share_twice, "I5"),
+    "another question under the same key": (
+        lambda outside: request(outside, "composite/graph", -1).update(request_hash="another"),
+        "I5",
+    ),
+    "a file shared twice": (
+        lambda outside: shared(outside)["shares"]["C0DEALS"].append(shared(outside)["shares"]["C0DEALS"][0]),
+        "I5",
+    ),
     "a file that is not shared": (lambda outside: shared(outside)["shares"].clear(), "I5"),
     "another file than was rendered": (lambda outside: shared(outside).update(sha256="0" * 64), "I15"),
     "a line that Salesforce does not have": (lambda outside: outside.crm["QuoteLineItem"].pop(0), "I17"),

@@ -1,13 +1,17 @@
-"""`python -m faults.harness.bot`: the real bot with a kill plan at its choke points. Only its ports are replaced."""
+"""`python -m faults.harness.bot`: the real bot with a kill plan at its choke points. Only its ports are replaced.
+
+A kill plan is the crash of one process as data, small enough for one environment variable.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from faults.harness.plan import PLAN_VARIABLE, KillPlan
 from quotebot.app.bot import Ports, run_bot
 from quotebot.app.installation import open_database
 from quotebot.observability.logs import configure_logs
@@ -17,9 +21,26 @@ from quotebot.slack.receiver import send_ack
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ledger.database import Database, Health, Tx
+    from ledger.database import Database, Tx
 
 T = TypeVar("T")
+PLAN_VARIABLE: Final = "QUOTEBOT_FAULT_PLAN"
+
+
+@dataclass(frozen=True, slots=True)
+class KillPlan:
+    """Order to SIGKILL a process `moment` the n-th passage (`occurrence`, from 1) of `point`.
+
+    Points are the choke points: `write:<name>` (a ledger transaction), `ack` (an acknowledgement to Slack).
+    """
+
+    point: str
+    moment: Literal["before", "after"]
+    occurrence: int = 1
+
+    def to_text(self) -> str:
+        """Return the plan as the value of PLAN_VARIABLE."""
+        return json.dumps(asdict(self))
 
 
 class Reaper:
@@ -31,11 +52,10 @@ class Reaper:
 
     def passes(self, point: str, moment: str) -> None:
         """Count one passage; does not return when it is the planned one."""
-        if (point, moment) != (self._plan.point, self._plan.moment):
-            return
-        self._passages += 1
-        if self._passages == self._plan.occurrence:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if (point, moment) == (self._plan.point, self._plan.moment):
+            self._passages += 1
+            if self._passages == self._plan.occurrence:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 class MortalDatabase:
@@ -53,22 +73,9 @@ class MortalDatabase:
             self._reaper.passes(f"write:{name}", "after")
         return result
 
-    async def read(self, work: Callable[[Tx], T]) -> T:
-        """Read. Nothing changes, so this is no crash point."""
-        return await self._database.read(work)
-
-    @property
-    def health(self) -> Health:
-        """Health of the real database."""
-        return self._database.health
-
-    async def tend(self) -> None:
-        """Run the maintenance of the real database."""
-        await self._database.tend()
-
-    async def close(self) -> None:
-        """Close the real database."""
-        await self._database.close()
+    def __getattr__(self, name: str) -> Any:
+        """Leave everything else to the real database: it changes nothing in the ledger, so it is no crash point."""
+        return getattr(self._database, name)
 
 
 def _is_nothing(result: object) -> bool:
@@ -78,14 +85,14 @@ def _is_nothing(result: object) -> bool:
 
 def main() -> None:
     """Run the bot under the plan of the environment until it is killed or asked to stop."""
-    reaper = Reaper(KillPlan.from_text(os.environ[PLAN_VARIABLE]))
+    reaper = Reaper(KillPlan(**json.loads(os.environ[PLAN_VARIABLE])))
 
     async def mortal_ack(envelope_id: str, send: Callable[[], Awaitable[None]]) -> None:
         reaper.passes("ack", "before")
         await send_ack(envelope_id, send)
         reaper.passes("ack", "after")
 
-    async def mortal_database(*arguments: Any, **named: Any) -> MortalDatabase:
+    async def mortal_database(*arguments: Any, **named: Any) -> Any:
         return MortalDatabase(await open_database(*arguments, **named), reaper)
 
     async def run() -> Any:

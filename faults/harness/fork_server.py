@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Collection, Mapping
     from typing import IO
 
 QUOTEBOT: Final = "quotebot.__main__:main"
@@ -59,6 +59,7 @@ WARM: Final = (
 FOLDER_VARIABLE: Final = "QUOTEBOT_ZYGOTES"  # folder of the fork servers for the processes that this one starts
 SHORT: Final = "/tmp"  # noqa: S108 -- not TMPDIR: a socket name may have only about a hundred characters. mkdtemp is private
 _PR_SET_PDEATHSIG: Final = 1
+_OVER: Final = frozenset("ZX")  # dead, but not yet waited for
 _SECONDS_TO_FORK: Final = 30.0
 _LINE_BYTES_MAX: Final = 1 << 20
 
@@ -75,18 +76,13 @@ class Order:
 
 @dataclass(slots=True, eq=False)
 class Spawned:
-    """A process of the fork server. `started_at` is Unix seconds, at the fork; `status` is None until its end (-9: SIGKILL)."""
+    """A process of the fork server. `started_at` is Unix seconds, at the fork; `returncode` is None until its end (-9: SIGKILL)."""
 
     pid: int
     started_at: float
     log: Path
-    status: int | None = None
+    returncode: int | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def returncode(self) -> int | None:
-        """Exit status, under the name that an asyncio process uses."""
-        return self.status
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -98,19 +94,19 @@ class Spawned:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; does nothing if the process has ended."""
-        if self.status is None:
+        if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     async def wait(self) -> int:
         """Wait for the end of the process and return its exit status."""
         await self._ended.wait()
-        assert self.status is not None  # noqa: S101 -- set before the event
-        return self.status
+        assert self.returncode is not None  # noqa: S101 -- set before the event
+        return self.returncode
 
     def ended(self, status: int) -> None:
         """Record the end of the process."""
-        self.status = status
+        self.returncode = status
         self._ended.set()
 
 
@@ -181,11 +177,16 @@ async def shared_fork_server(warm: str = BOTS, hash_seed: str | None = None) -> 
 
 def leave_fork_servers(*kinds: tuple[str, str | None]) -> None:
     """Run, until this process ends, a fork server of each kind (`warm`, `hash_seed`) for the processes that it will start."""
+    os.environ[FOLDER_VARIABLE] = _keep(*kinds)
+
+
+def _keep(*kinds: tuple[str, str | None]) -> str:
+    """Run a fork server of each kind until this process ends, and return the folder of their sockets."""
     folder = tempfile.mkdtemp(prefix="zygotes-", dir=SHORT)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for warm, hash_seed in kinds:
         atexit.register(_Running(None, _place(folder, warm, hash_seed), warm, hash_seed).end)
-    os.environ[FOLDER_VARIABLE] = folder
+    return folder
 
 
 @asynccontextmanager
@@ -199,22 +200,13 @@ async def _caller(place: str) -> AsyncIterator[ForkServer]:
 
 def was_left(warm: str, hash_seed: str | None = None) -> bool:
     """Tell whether the parent left a fork server of this kind for this process."""
-    return Path(_left(warm, hash_seed)).is_socket()
-
-
-def _left(warm: str, hash_seed: str | None) -> str:
-    return _place(os.environ.get(FOLDER_VARIABLE, os.devnull), warm, hash_seed)
+    return Path(_place(os.environ.get(FOLDER_VARIABLE, os.devnull), warm, hash_seed)).is_socket()
 
 
 @functools.cache
 def _kept(warm: str, hash_seed: str | None) -> str:
-    if was_left(warm, hash_seed):
-        return _left(warm, hash_seed)
-    folder = tempfile.mkdtemp(prefix="zygote-", dir=SHORT)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    running = _Running(None, _place(folder, warm, hash_seed), warm, hash_seed)
-    atexit.register(running.end)
-    return running.place
+    folder = os.environ[FOLDER_VARIABLE] if was_left(warm, hash_seed) else _keep((warm, hash_seed))
+    return _place(folder, warm, hash_seed)
 
 
 def _place(folder: str, warm: str, hash_seed: str | None) -> str:
@@ -237,6 +229,31 @@ class _Running:
     def end(self) -> None:
         """End the fork server and all processes that it started."""
         self._process.communicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A process as Linux shows it: `session` is the pid of its session leader."""
+
+    pid: int
+    session: int
+    name: str
+
+
+def living(sessions: Collection[int]) -> list[Living]:
+    """Return every live process of these sessions (proc(5)); none on a system without /proc.
+
+    Every fork of a bot stays in the session of its start, even after a crash of the bot.
+    """
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            pid, _, rest = stat.read_text(errors="replace").partition(" (")
+            name, _, fields = rest.rpartition(") ")
+            state, _parent, _group, session = fields.split()[:4]
+            if int(session) in sessions and state not in _OVER:
+                found.append(Living(int(pid), int(session), name))
+    return found
 
 
 class _Mother:
@@ -305,7 +322,11 @@ class _Mother:
 
     def _fork(self, order: Order, caller: socket.socket) -> None:
         if self._cold is not None:
-            _get_warm(self._cold)
+            gc.disable()  # imported objects stay for good
+            _call(self._cold)
+            gc.collect()
+            gc.freeze()  # the forks share these pages instead of copying them at their first collection
+            gc.enable()
             self._cold = None
         at = time.time()
         pid = os.fork()
@@ -330,7 +351,20 @@ def _become(order: Order) -> NoReturn:
     """Turn this fork into the ordered process; never returns."""
     status = 1
     try:
-        _leave_the_family(order)
+        os.setsid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # no process outlives a killed fork server
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        log = os.open(order.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, end in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(descriptor, end)
+        os.close(log)
+        os.close(nothing)
+        os.environ.clear()
+        os.environ.update(order.environment)
+        sys.argv = ["quotebot", *order.arguments]
         _call(order.main)
         status = 0
     except SystemExit as leaving:
@@ -343,23 +377,6 @@ def _become(order: Order) -> NoReturn:
         os._exit(status)
 
 
-def _leave_the_family(order: Order) -> None:
-    os.setsid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # no process outlives a killed fork server
-    for number in (signal.SIGCHLD, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL if number is signal.SIGCHLD else signal.default_int_handler)
-    log = os.open(order.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, end in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(descriptor, end)
-    os.close(log)
-    os.close(nothing)
-    os.environ.clear()
-    os.environ.update(order.environment)
-    sys.argv = ["quotebot", *order.arguments]
-
-
 def _call(function: str) -> None:
     module, _, name = function.partition(":")
     getattr(import_module(module), name)()
@@ -367,20 +384,11 @@ def _call(function: str) -> None:
 
 def import_bots() -> None:
     """Import everything that a start of a bot imports, and read the one large file of Babel that it reads."""
-    commands = import_module("quotebot.cli.root").COMMANDS
-    for module in (*WARM, *dict.fromkeys(path.partition(":")[0] for path in commands)):
+    for module in (*WARM, *dict.fromkeys(path.partition(":")[0] for path in import_module("quotebot.cli.root").COMMANDS)):
         import_module(module)
     import_module("babel.core").get_global("all_currencies")
-    printers = import_module("faults.harness.printers")
-    import_module("adapters.pdf.renderer").start_worker = printers.start_worker  # type: ignore[attr-defined] # of the forks alone
-
-
-def _get_warm(function: str) -> None:
-    gc.disable()  # imported objects stay for good
-    _call(function)
-    gc.collect()
-    gc.freeze()  # the forks share these pages instead of copying them at their first collection
-    gc.enable()
+    start_worker = import_module("faults.harness.printers").start_worker
+    import_module("adapters.pdf.renderer").start_worker = start_worker  # type: ignore[attr-defined] # of the forks alone
 
 
 def main() -> None:

@@ -36,19 +36,9 @@ class Printer:
         self._mother = mother
         self.stdout, self.stdin = streams
 
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._spawned.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """Exit status, None until the process ends."""
-        return self._spawned.returncode
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self._spawned.kill()
+    def __getattr__(self, name: str) -> Any:
+        """Leave everything else to the process: its id, its exit status, its signals."""
+        return getattr(self._spawned, name)
 
     async def wait(self) -> int:
         """Wait for the end of the process and return its exit status."""

@@ -40,16 +40,15 @@ def run(
     """
     with TemporaryDirectory(prefix="quotebot-program-") as folder:
         printed, said = Path(folder, "stdout"), Path(folder, "stderr")
-        sees = os.environ if environment is None else environment
-        order = Order((program, str(printed), *arguments), dict(sees), str(said), "faults.harness.programs:main")
+        sees = dict(os.environ if environment is None else environment)
+        order = Order((program, str(printed), *arguments), sees, str(said), "faults.harness.programs:main")
         status = asyncio.run(_ended(order, hash_seed, seconds))
         return subprocess.CompletedProcess((program, *arguments), status, printed.read_text("utf-8"), said.read_text("utf-8"))
 
 
 async def _ended(order: Order, hash_seed: str | None, seconds: float) -> int:
     async with shared_fork_server(WARM, hash_seed) as mother:
-        spawned = await mother.spawn(order)
-        return await asyncio.wait_for(spawned.wait(), seconds)
+        return await asyncio.wait_for((await mother.spawn(order)).wait(), seconds)
 
 
 def get_warm() -> None:

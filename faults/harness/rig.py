@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import operator
 import os
 import signal
 import sqlite3
 import sys
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
 
+from faults.harness.bot import PLAN_VARIABLE, KillPlan
 from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_fork_server
-from faults.harness.plan import PLAN_VARIABLE, KillPlan
 from quotebot.app.bot import Ports, run_bot
 from quotebot.settings import Settings
 
@@ -32,8 +34,13 @@ GOLDEN = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 FIRST_QUOTE = f"Q-{datetime.now(UTC).year}-0001"
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.02
+UNFINISHED: Final = """
+SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')
+UNION ALL SELECT 1 FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain')
+"""
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class Deal:
@@ -45,10 +52,10 @@ class Deal:
         self._session = session
         self._golden_deals = 0
 
-    async def post(self, name: str, **body: Any) -> Any:
+    async def post(self, name: str, **body: Any) -> Json:
         """Call the control API; a status other than 200 fails the test."""
         async with self._session.post(f"{self.url}/_sandbox/{name}", json=body) as response:
-            answer = await response.json()
+            answer: Json = await response.json()
             assert response.status == 200, answer
             return answer
 
@@ -80,28 +87,22 @@ class Deal:
         if text is None:
             self._golden_deals += 1
             text = GOLDEN if self._golden_deals == 1 else GOLDEN.replace("Acme", f"Acme {self._golden_deals}")
-        answer: Json = await self.post("slash", user=user, channel=channel, command="/quote", text=text)
-        return answer
+        return await self.post("slash", user=user, channel=channel, command="/quote", text=text)
 
     async def click(self, action_id: str, *, user: str, **more: Any) -> Json:
         """Click a button on the newest quote card."""
         card = await self.card()
-        answer: Json = await self.post(
-            "action", user=user, channel=card["channel"], message_ts=card["ts"], action_id=action_id, **more
-        )
-        return answer
+        return await self.post("action", user=user, channel=card["channel"], message_ts=card["ts"], action_id=action_id, **more)
 
     async def click_ephemeral(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
         """Click a button on the newest ephemeral message of this person that has buttons."""
         seen = [m for m in await self.messages() if m["ephemeral_for"] == user and m["blocks"]]
         where = {"channel": seen[-1]["channel"], "message_ts": seen[-1]["ts"]}
-        answer: Json = await self.post("action", user=user, **where, action_id=action_id, **more)
-        return answer
+        return await self.post("action", user=user, **where, action_id=action_id, **more)
 
     async def redeliver(self, request_id: str, kind: str, times: int) -> list[Json]:
         """Deliver an earlier request again, `times` times concurrently; returns the acks."""
-        answer = await self.post("redeliver", request_id=request_id, kind=kind, times=times)
-        acks: list[Json] = answer["acks"]
+        acks: list[Json] = (await self.post("redeliver", request_id=request_id, kind=kind, times=times))["acks"]
         return acks
 
     async def messages(self) -> list[Json]:
@@ -147,46 +148,41 @@ class Deal:
 
     async def settled(self) -> None:
         """Wait until nothing is under way: every operation finished, every effect delivered, dead or superseded."""
-        await eventually(self._quiet, "everything to settle")
+        await eventually(lambda: self.rows(UNFINISHED), "everything to settle", holds=operator.not_)
 
-    async def _quiet(self) -> bool:
-        waiting = await self.rows(
-            "SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable') "
-            "UNION ALL SELECT 1 FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain')"
-        )
-        return not waiting
+    async def complete(self, action: Awaitable[T]) -> T:
+        """Await a person's action, then wait until nothing is under way; return its answer."""
+        answer = await action
+        await self.settled()
+        return answer
 
     async def submitted_deal(self) -> None:
         """Run the golden deal until its approval is pending."""
-        await self.slash()
-        await self.settled()
-        await self.click("quote.submit", user="U0REP")
-        await self.settled()
+        await self.complete(self.slash())
+        await self.complete(self.click("quote.submit", user="U0REP"))
 
     async def approved_deal(self) -> None:
         """Run the golden deal to its end."""
         await self.submitted_deal()
-        await self.click("approval.approve", user="U0MANAGER")
-        await self.settled()
+        await self.complete(self.click("approval.approve", user="U0MANAGER"))
 
 
 def read_ledger(path: Path, sql: str) -> list[Json]:
     """Run one read-only statement on a ledger file."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    try:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute(sql)]
-    finally:
-        connection.close()
 
 
-async def eventually(seen: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return as soon as `seen` is true; fail after `seconds`, naming `what`."""
+async def eventually(
+    seen: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS, *, holds: Callable[[Any], bool] = bool
+) -> None:
+    """Return as soon as `seen` is true, or what `holds` expects of it; fail after `seconds`, naming `what`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
         answer = seen()
-        if answer if isinstance(answer, bool) else await answer:
+        if holds(await answer if inspect.isawaitable(answer) else answer):
             return
         if loop.time() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what}")
@@ -196,9 +192,8 @@ async def eventually(seen: Callable[[], bool | Awaitable[bool]], what: str, seco
 def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
     """Return the settings that connect a bot to the world, as its environment would set them."""
     environment = world.environment()
-    own = ("SLACK_", "SALESFORCE_")
     values: Json = {
-        **{name: value for name, value in environment.items() if name.startswith(own)},
+        **{name: value for name, value in environment.items() if name.startswith(("SLACK_", "SALESFORCE_"))},
         "approvers": json.loads(environment["QUOTEBOT_APPROVERS"]),
         "data_dir": data_dir,
         "settle_delay_seconds": 0.5,
@@ -241,8 +236,7 @@ class BotProcess:
 
         With a `plan` it runs under that kill plan, without one as shipped. `under` is the command of a tracer.
         """
-        planned = {} if plan is None else {PLAN_VARIABLE: plan.to_text()}
-        environment = {**os.environ, **self.environment, **planned}
+        environment = {**os.environ, **self.environment, **({} if plan is None else {PLAN_VARIABLE: plan.to_text()})}
         module, *arguments = ["quotebot", "run"] if plan is None else ["faults.harness.bot"]
         if under or "PYTHONPATH" in self._environment:  # a fork server has imported the unmodified product
             with self._log.open("ab") as log:
@@ -253,7 +247,7 @@ class BotProcess:
             mother = await self._mothers.enter_async_context(shared_fork_server())
             main = QUOTEBOT if plan is None else "faults.harness.bot:main"
             self._process = await mother.spawn(Order(tuple(arguments), environment, str(self._log), main))
-        process = self._process
+        process = self.process
         await eventually(lambda: self._world.socket.connections > 0 or process.returncode is not None, "the bot to connect")
 
     @property
@@ -272,22 +266,25 @@ class BotProcess:
         return self._process is not None
 
     @property
+    def process(self) -> asyncio.subprocess.Process | Spawned:
+        """The process that was started last."""
+        assert self._process is not None
+        return self._process
+
+    @property
     def pid(self) -> int:
         """Process id."""
-        assert self._process is not None
-        return self._process.pid
+        return self.process.pid
 
     async def died(self) -> None:
         """Wait until its plan or `kill` has killed it."""
-        assert self._process is not None
-        status = await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        status = await self.ended()
         assert status == -signal.SIGKILL, f"the bot ended with status {status}: {self._log.read_text()[-2000:]}"
         await eventually(lambda: self._world.socket.connections == 0, "its connection to be gone")
 
     async def ended(self) -> int:
-        """Wait until it has ended by itself and return its exit status."""
-        assert self._process is not None
-        return await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        """Wait until it has ended and return its exit status."""
+        return await asyncio.wait_for(self.process.wait(), PATIENCE_SECONDS)
 
     def said(self) -> str:
         """Return its log so far."""
@@ -295,16 +292,14 @@ class BotProcess:
 
     async def kill(self) -> None:
         """Send SIGKILL and wait for the end."""
-        assert self._process is not None
-        self._process.kill()
+        self.process.kill()
         await self.died()
 
     async def stop(self) -> int:
         """Send SIGTERM, wait for the end and return the exit status."""
-        assert self._process is not None
-        if self._process.returncode is None:
-            self._process.terminate()
-        status = await asyncio.wait_for(self._process.wait(), PATIENCE_SECONDS)
+        if self.process.returncode is None:
+            self.process.terminate()
+        status = await self.ended()
         await self._mothers.aclose()
         return status
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from faults.mutants.patching import of, put, sql
+from faults.mutants.patching import both, of, patch, put, sql
 from ledger.audit import chain
 from ledger.audit import events as audit
 from ledger.audit.events import Audit
@@ -12,15 +13,11 @@ from ledger.ledger import Ledger
 from ledger.operator import actions, replay
 
 
-def delivery_not_audited() -> None:
+@patch(Audit, "of_effect")
+def delivery_not_audited(honest: Any, self: Any, tx: Any, at: int, event_type: str, effect: Any, **details: Any) -> None:
     """One kind of change leaves no event."""
-    honest = of(Audit, "of_effect")
-
-    def of_effect(self: Any, tx: Any, at: int, event_type: str, effect: Any, **details: Any) -> None:
-        if event_type != "effect.delivered":
-            honest(self, tx, at, event_type, effect, **details)
-
-    put(Audit, "of_effect", of_effect)
+    if event_type != "effect.delivered":
+        honest(self, tx, at, event_type, effect, **details)
 
 
 def audited_apart() -> None:
@@ -45,27 +42,21 @@ def audited_apart() -> None:
     put(Ledger, "reserve", reserve_first)
 
 
-def chain_not_linked() -> None:
+@patch(chain, "values_mac")
+def chain_not_linked(honest: Any, key: Any, _previous: Any, values: Any) -> Any:
     """Each event is signed as if it were the first of its chain."""
-    honest = of(chain, "values_mac")
-    put(chain, "values_mac", lambda key, _previous, values: honest(key, bytes(32), values))
+    return honest(key, bytes(32), values)
 
 
-def chain_begins_anew() -> None:
+@patch(audit, "_head")
+def chain_begins_anew(honest: Any, tx: Any, aggregate_id: str) -> Any:
     """Every commit starts the chain again: its events do not name their predecessors."""
-    honest = of(audit, "_head")
-
-    def head(tx: Any, aggregate_id: str) -> Any:
-        found = honest(tx, aggregate_id)
-        return found._replace(event_id=None) if aggregate_id.startswith("Q-") else found
-
-    put(audit, "_head", head)
+    found = honest(tx, aggregate_id)
+    return found._replace(event_id=None) if aggregate_id.startswith("Q-") else found
 
 
-def history_dropped() -> None:
-    """A replay drops the history of the closed cycle."""
-    for module in (replay, actions):
-        put(module, "closed_cycle", lambda _row, _build, _actor, _now: "[]")
-
-
+# A replay drops the history of the closed cycle.
+history_dropped = both(
+    *(partial(put, module, "closed_cycle", lambda _row, _build, _actor, _now: "[]") for module in (replay, actions))
+)
 no_tombstone = sql("insert_tombstone", ("VALUES (:operation_key", "SELECT :operation_key"), (":expires_at)", ":expires_at WHERE 0"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
 from adapters.policies import RetryDecision
-from faults.mutants import audit, clients, disk, dispatch, domain, equivalent, lifecycle, model, recovery, reservation, schedule
+from faults.mutants import audit, clients, disk, dispatch, domain, equivalent, model, reservation, schedule
 from faults.mutants.detection import Days, DiskErrors, Model, PowerCuts, Windows
 from faults.mutants.patching import both
 
@@ -40,12 +40,8 @@ FIRST_BLOCKS: Final = {
 BY_A_STORY: Final[dict[str, Hunt]] = {"doubt forgotten by a replay": Windows("replay of a doubt")}
 
 
-def _by_model(name: str) -> Bug:
-    hunt = BY_A_STORY.get(name, Model(first=FIRST_BLOCKS.get(name, 1)))
-    return Bug(name, "as in faults/mutants/model.py", model.BUGS[name], hunt)
-
-
-DESK: Final = (
+BUGS: Final = (
+    # reservation and acknowledgement
     Bug(
         "ack before reserve",
         "the acknowledgement leaves before anything is written down",
@@ -74,9 +70,7 @@ DESK: Final = (
         Windows("create, delivered again to another build", "ack"),
     ),
     Bug("duplicate executed", "each delivery has a key of its own", reservation.duplicate_executed, Windows("submit", "ack")),
-)
-
-DISPATCH: Final = (
+    # claim, attempt and settlement of effects
     Bug(
         "effects owed in a second transaction",
         "a death in between forgets them",
@@ -180,37 +174,33 @@ DISPATCH: Final = (
     ),
     Bug("dead letter not told", "what is given up leaves no alert", dispatch.dead_letter_not_announced, Windows("outage")),
     Bug("card never redrawn", "the card goes on saying pending", dispatch.card_never_redrawn, Windows("approve")),
-)
-
-RECOVERY: Final = (
+    # recovery at a start
     Bug(
         "recovery forgets commands",
         "a command that was being executed is never finished",
-        recovery.forgets_operations,
+        dispatch.forgets_operations,
         Windows("submit", "commit:execute:before"),
     ),
     Bug(
         "recovery forgets effects",
         "what was in flight stays so",
-        recovery.forgets_effects,
+        dispatch.forgets_effects,
         Windows("create", "out:slack:chat.postMessage:before"),
     ),
     Bug(
         "recovery sends appends again",
         "a death after a post makes two",
-        recovery.sends_appends_again,
+        dispatch.sends_appends_again,
         Windows("create", "out:slack:chat.postMessage:sent"),
     ),
     Bug(
         "recovery takes appends for done",
         "a death before a post makes none",
-        recovery.takes_it_for_delivered,
+        dispatch.takes_it_for_delivered,
         Windows("create", "out:slack:chat.postMessage:before"),
     ),
-    Bug("repeat_once without end", "one person is told again after every death", recovery.repeats_for_ever, Model(3)),
-)
-
-OUTSIDE: Final = (
+    Bug("repeat_once without end", "one person is told again after every death", dispatch.repeats_for_ever, Model(3)),
+    # calls to the external services
     Bug("key per attempt", "a post carries no key that could be looked for", clients.key_per_attempt, Windows("create")),
     Bug(
         "key per repetition",
@@ -238,9 +228,7 @@ OUTSIDE: Final = (
         Windows("approve"),
     ),
     Bug("another file shared", "the file in Slack is not the rendered one", clients.another_file_shared, Windows("approve")),
-)
-
-TRAIL: Final = (
+    # audit, replays and retention
     Bug("audit row missing", "a delivery leaves no event", audit.delivery_not_audited, Windows("create")),
     Bug(
         "audit row in another transaction",
@@ -253,9 +241,7 @@ TRAIL: Final = (
     Bug("failure history dropped", "a replay forgets what went before", audit.history_dropped, Windows("replay")),
     Bug("replay under a new key", "a replay is another deed", clients.new_key_at_a_replay, Windows("replay")),
     Bug("tombstone not written", "a purged command may come again", audit.no_tombstone, Windows("purge of a refused creation")),
-)
-
-DOMAIN: Final = (
+    # decisions of the domain
     Bug("authority not checked", "anybody may approve", domain.authority_not_checked, Windows("a stranger approves")),
     Bug("guests approve", "nobody looks at what Slack says of a person", domain.guests_approve, Windows("a guest approves")),
     Bug(
@@ -269,16 +255,16 @@ DOMAIN: Final = (
     Bug(
         "last day not looked at",
         "a quote is accepted after its end",
-        lifecycle.last_day_not_looked_at,
+        domain.last_day_not_looked_at,
         Windows("accepted too late"),
     ),
     Bug(
         "superseded version changed",
         "what was asked about an old version is done to the newest",
-        lifecycle.superseded_version_changed,
+        domain.superseded_version_changed,
         Windows("a superseded version is finalized"),
     ),
-    Bug("end not kept", "who ended a quote is forgotten", lifecycle.end_not_kept, Windows("lose")),
+    Bug("end not kept", "who ended a quote is forgotten", domain.end_not_kept, Windows("lose")),
     Bug(
         "superseded still asked",
         "approvers are asked about what was replaced",
@@ -293,9 +279,7 @@ DOMAIN: Final = (
         Windows("create again"),
     ),
     Bug("totals by hand", "a total is not the sum of its lines", domain.totals_by_hand, Windows("create")),
-)
-
-SCHEDULE: Final = (
+    # scheduled work
     Bug(
         "slot known by the moment",
         "what was fired before a death is fired again after it",
@@ -309,9 +293,7 @@ SCHEDULE: Final = (
         Windows("stale draft", "commit"),
     ),
     Bug("closed early", "a quote expires while it is valid", schedule.closed_a_week_early, Windows("nearly over")),
-)
-
-DISK: Final = (
+    # durability
     Bug("synchronous=NORMAL", "a power cut loses what was acknowledged", disk.synchronous_normal, PowerCuts()),
     Bug(
         "told before the flush", "a power cut loses what was just acknowledged", disk.answered_before_the_flush, PowerCuts(one_of=5)
@@ -354,19 +336,18 @@ DISK: Final = (
         PowerCuts(artefacts=True),
     ),
     Bug("half-written files kept", "a death leaves rubbish for ever", disk.artefact_left_half_written, PowerCuts(artefacts=True)),
-)
-
-LEDGER: Final = (
+    # the ledger itself
     Bug(
         "expired answer sent late",
         "an answer that is too old goes out",
         model.edit("insert_effect", ":expires_at,", "NULL + :expires_at,"),
         Model(),
     ),
-    *map(_by_model, model.BUGS),
+    *(
+        Bug(name, "as in faults/mutants/model.py", plant, BY_A_STORY.get(name, Model(first=FIRST_BLOCKS.get(name, 1))))
+        for name, plant in model.BUGS.items()
+    ),
 )
-
-BUGS: Final = (*DESK, *DISPATCH, *RECOVERY, *OUTSIDE, *TRAIL, *DOMAIN, *SCHEDULE, *DISK, *LEDGER)
 
 # Changes that are not bugs: they are hunted like the others, and nothing may be found.
 BENIGN: Final = (

@@ -9,7 +9,7 @@ from typing import Any
 from adapters.failures import AdapterError
 from adapters.salesforce.api import Salesforce
 from adapters.slack.api import SlackApi
-from faults.mutants.patching import of, put
+from faults.mutants.patching import of, patch, put
 from ledger import keys
 from quotebot.dispatch import crm_create
 from quotebot.dispatch.crm_create import CreateRecordHandler
@@ -17,25 +17,17 @@ from quotebot.dispatch.pdf_files import Documents
 from quotebot.dispatch.slack_post import PostHandler
 
 
-def key_per_attempt() -> None:
+@patch(PostHandler, "_post_in_thread")
+async def key_per_attempt(honest: Any, self: Any, effect: Any) -> Any:
     """Every attempt posts under its own key."""
-    honest = of(PostHandler, "_post_in_thread")
-
-    async def post(self: Any, effect: Any) -> Any:
-        return await honest(self, replace(effect, effect_key=keys.digest([effect.effect_key, effect.fence])))
-
-    put(PostHandler, "_post_in_thread", post)
+    return await honest(self, replace(effect, effect_key=keys.digest([effect.effect_key, effect.fence])))
 
 
-def key_per_repetition() -> None:
+@patch(PostHandler, "_post_in_thread")
+async def key_per_repetition(honest: Any, self: Any, effect: Any) -> Any:
     """Only a repetition posts under its own key: the bug is invisible until a fault occurs."""
-    honest = of(PostHandler, "_post_in_thread")
-
-    async def post(self: Any, effect: Any) -> Any:
-        again = effect.fence > 1
-        return await honest(self, replace(effect, effect_key=keys.digest([effect.effect_key, effect.fence])) if again else effect)
-
-    put(PostHandler, "_post_in_thread", post)
+    again = effect.fence > 1
+    return await honest(self, replace(effect, effect_key=keys.digest([effect.effect_key, effect.fence])) if again else effect)
 
 
 def crm_key_per_attempt() -> None:
@@ -52,67 +44,47 @@ def crm_key_per_attempt() -> None:
     put(Salesforce, "create_quote", create_quote)
 
 
-def new_key_at_a_replay() -> None:
+@patch(CreateRecordHandler, "perform")
+async def new_key_at_a_replay(honest: Any, self: Any, effect: Any) -> Any:
     """A replay writes its record under its own key."""
-    honest = of(CreateRecordHandler, "perform")
+    if effect.cycle > 1:
 
-    async def create(self: Any, effect: Any) -> Any:
-        if effect.cycle == 1:
-            return await honest(self, effect)
-        write = of(crm_create, "crm_quote")
-        put(crm_create, "crm_quote", lambda quote, ledger_id: _of_cycle(write(quote, ledger_id), effect.cycle))
-        return await honest(self, effect)
+        @patch(crm_create, "crm_quote")
+        def of_cycle(write: Any, quote: Any, ledger_id: str) -> Any:
+            written = write(quote, ledger_id)
+            return replace(written, key=f"{written.key}_{effect.cycle}")
 
-    put(CreateRecordHandler, "perform", create)
-
-
-def _of_cycle(quote: Any, cycle: int) -> Any:
-    return replace(quote, key=f"{quote.key}_{cycle}")
+        of_cycle()
+    return await honest(self, effect)
 
 
-def library_retries() -> None:
+@patch(SlackApi, "_call")
+async def library_retries(honest: Any, self: Any, method: str, **content: Any) -> Any:
     """A request whose answer is lost is silently sent once more."""
-    honest = of(SlackApi, "_call")
-
-    async def call(self: Any, method: str, **content: Any) -> Any:
-        try:
-            return await honest(self, method, **content)
-        except AdapterError as error:
-            if error.code != "network":
-                raise
-            return await honest(self, method, **content)
-
-    put(SlackApi, "_call", call)
+    try:
+        return await honest(self, method, **content)
+    except AdapterError as error:
+        if error.code != "network":
+            raise
+        return await honest(self, method, **content)
 
 
-def every_post_twice() -> None:
+@patch(SlackApi, "post")
+async def every_post_twice(honest: Any, self: Any, **content: Any) -> Any:
     """Each message is posted twice."""
-    honest = of(SlackApi, "post")
-
-    async def post(self: Any, **content: Any) -> Any:
-        await honest(self, **content)
-        return await honest(self, **content)
-
-    put(SlackApi, "post", post)
+    await honest(self, **content)
+    return await honest(self, **content)
 
 
-def line_left_out_of_the_crm() -> None:
+@patch(crm_create, "crm_quote")
+def line_left_out_of_the_crm(honest: Any, quote: Any, ledger_id: str) -> Any:
     """Salesforce gets all lines except the last."""
-    honest = of(crm_create, "crm_quote")
-
-    def crm_quote(quote: Any, ledger_id: str) -> Any:
-        whole = honest(quote, ledger_id)
-        return replace(whole, lines=whole.lines[:-1])
-
-    put(crm_create, "crm_quote", crm_quote)
+    whole = honest(quote, ledger_id)
+    return replace(whole, lines=whole.lines[:-1])
 
 
-def another_file_shared() -> None:
+@patch(Documents, "content")
+async def another_file_shared(honest: Any, self: Any, effect: Any, quote: Any) -> tuple[Any, bytes]:
     """The uploaded file differs from the rendered one."""
-    honest = of(Documents, "content")
-
-    async def content(self: Any, effect: Any, quote: Any) -> tuple[Any, bytes]:
-        effect, stored = await honest(self, effect, quote)
-        return effect, bytes(stored) + b"\n"
-
-    put(Documents, "content", content)
+    effect, stored = await honest(self, effect, quote)
+    return effect, bytes(stored) + b"\n"

@@ -1,10 +1,12 @@
-"""Seeded bugs in the decisions of the domain."""
+"""Seeded bugs in the decisions of the domain, and in the lifecycle of a quote."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from faults.mutants.patching import both, of, put, sql
+from faults.mutants.patching import both, patch, put, sql
 from quotebot.domain import money
 from quotebot.domain.access import Viewer
 from quotebot.domain.approvals import decisions
@@ -12,72 +14,72 @@ from quotebot.domain.quotes.quote import Slot
 from quotebot.domain.rules import Rules
 from quotebot.execution import transaction
 from quotebot.handlers import lifecycle
+from quotebot.handlers.decision import foreign
 from quotebot.slack import gate
 from quotebot.store import quotes as store
 from quotebot.store import versions
 
-
-def authority_not_checked() -> None:
-    """Every person holds every role."""
-    put(Rules, "roles_of", lambda self, _user: frozenset(self.approvers))
-
-
-def guests_approve() -> None:
-    """Slack's information on a person (guest, member) is ignored."""
-    put(decisions, "_not_a_member", lambda _quote, _person: None)
-    for module in (transaction, gate):
-        put(module, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id))
+if TYPE_CHECKING:
+    from ledger.database import Tx
+    from quotebot.domain.quotes.quote import Quote
 
 
-def own_request_approved() -> None:
-    """The requester may approve."""
-    put(decisions, "_own_request", lambda _approval, _quote, _actor: None)
+# Every person holds every role.
+authority_not_checked = partial(put, Rules, "roles_of", lambda self, _user: frozenset(self.approvers))
 
+# Slack's information on a person (guest, member) is ignored.
+guests_approve = both(
+    partial(put, decisions, "_not_a_member", lambda _quote, _person: None),
+    partial(put, transaction, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
+    partial(put, gate, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
+)
 
-def _decides_again() -> None:
-    put(decisions, "_decided", lambda _approval, _quote: None)
-    put(Slot, "is_open", property(lambda _slot: True))
-    put(store, "require", lambda _before, _after: None)
-
+# The requester may approve.
+own_request_approved = partial(put, decisions, "_own_request", lambda _approval, _quote, _actor: None)
 
 second_decision_stands = both(
-    _decides_again,
+    partial(put, decisions, "_decided", lambda _approval, _quote: None),
+    partial(put, Slot, "is_open", property(lambda _slot: True)),
+    partial(put, store, "require", lambda _before, _after: None),
     sql("decide_approval", ("AND state = 'pending'", "")),
 )
 
+# A quote may be approved long after it has expired.
+expiry_not_looked_at = both(
+    partial(put, decisions, "_expired", lambda _quote, _received_at: None),
+    partial(put, decisions, "_request_expired", lambda _approval, _quote, _received_at: None),
+)
 
-def expiry_not_looked_at() -> None:
-    """A quote may be approved long after it has expired."""
-    put(decisions, "_expired", lambda _quote, _received_at: None)
-    put(decisions, "_request_expired", lambda _approval, _quote, _received_at: None)
+# Approvals of a superseded version stay pending.
+superseded_still_asked = both(
+    partial(put, versions, "invalidated", lambda approval, _at: approval),
+    partial(put, lifecycle, "withdrawal_events", lambda _quote, _at: ()),
+)
+
+# The offer "Create another" makes a quote at each click.
+offer_works_twice = both(
+    partial(put, store, "find_token_use", lambda _tx, _token: None),
+    partial(put, store, "use_token", lambda _tx, _token, _quote_id, _now: None),
+)
+
+# The same request twice makes two quotes, without a question.
+resubmission_not_asked_about = partial(put, store, "find_twin", lambda _tx, **_asked: None)
+
+# A quote may be accepted long after its last day.
+last_day_not_looked_at = partial(put, lifecycle, "_lapsed", lambda _asked, _quote, _verb: None)
+
+# A command on a superseded version changes the newest one.
+superseded_version_changed = partial(put, lifecycle, "_not_about_head", foreign)
 
 
-def superseded_still_asked() -> None:
-    """Approvals of a superseded version stay pending."""
-    put(versions, "invalidated", lambda approval, _at: approval)
-    put(lifecycle, "withdrawal_events", lambda _quote, _at: ())
+@patch(versions, "save")
+def end_not_kept(honest: Any, tx: Tx, before: Quote, after: Quote, now: int) -> None:
+    """The person who ended a quote, and the reason, are not kept."""
+    honest(tx, before, replace(after, closing=None), now)
 
 
-def offer_works_twice() -> None:
-    """The offer "Create another" makes a quote at each click."""
-    put(store, "find_token_use", lambda _tx, _token: None)
-    put(store, "use_token", lambda _tx, _token, _quote_id, _now: None)
-
-
-def resubmission_not_asked_about() -> None:
-    """The same request twice makes two quotes, without a question."""
-    put(store, "find_twin", lambda _tx, **_asked: None)
-
-
-def totals_by_hand() -> None:
+@patch(money, "total")
+def totals_by_hand(honest: Any, amounts: Any, currency: str) -> Any:
     """A total differs by a cent from the sum of its lines."""
-    honest = of(money, "total")
-
-    def total(amounts: Any, currency: str) -> Any:
-        exact = honest(amounts, currency)
-        return exact + (exact - exact.next_minus() if len(amounts) > 1 else 0)
-
-    put(money, "total", total)
-
-
-numbers_given_twice = sql("next_quote_number", ("last = last + 1", "last = last + 0"))
+    exact = honest(amounts, currency)
+    return exact + (exact - exact.next_minus() if len(amounts) > 1 else 0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adapters.policies import Policy
 from faults.lab import bot
-from faults.mutants.patching import of, put
+from faults.mutants.patching import both, of, patch, put
 from quotebot import ack_priority
 from quotebot.dispatch.slack_file import FileHandler
 
@@ -15,35 +16,24 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 
-def another_jitter() -> None:
+@patch(Policy, "_jittered")
+def another_jitter(honest: Any, self: Policy, base: float, draw: Any) -> Any:
     """Delays are drawn from the lower half of their range."""
-    honest = of(Policy, "_jittered")
-    put(
-        Policy,
-        "_jittered",
-        lambda self, base, draw: honest(self, base, draw) / 2 if self.jitter == "full" else honest(self, base, draw),
-    )
+    return honest(self, base, draw) / (2 if self.jitter == "full" else 1)
 
 
-def another_latency() -> None:
-    """A PDF takes four times as long."""
-    put(bot, "RENDER_SECONDS", 4 * bot.RENDER_SECONDS)
+# A PDF takes four times as long.
+another_latency = partial(put, bot, "RENDER_SECONDS", 4 * bot.RENDER_SECONDS)
 
 
-def a_token_that_is_kept() -> None:
+@patch(FileHandler, "_upload")
+async def a_token_that_is_kept(honest: Any, self: Any, effect: Any, quote: Any) -> Any:
     """An upload gets a random token, which is recorded before it is used and reused by every later attempt."""
-    honest = of(FileHandler, "_upload")
-
-    async def upload(self: Any, effect: Any, quote: Any) -> Any:
-        if "token" not in effect.steps:
-            ledger: Ledger = of(self, "services").ledger
-            effect = await ledger.record_step(effect, "token", {"value": secrets.token_hex(8)})
-        return await honest(self, effect, quote)
-
-    put(FileHandler, "_upload", upload)
+    if "token" not in effect.steps:
+        ledger: Ledger = of(self, "services").ledger
+        effect = await ledger.record_step(effect, "token", {"value": secrets.token_hex(8)})
+    return await honest(self, effect, quote)
 
 
-def one_command_at_a_time() -> None:
-    """Commands do not share commits."""
-    put(ack_priority, "LATELY", 1)
-    put(ack_priority, "QUIET", 1)
+# Commands do not share commits.
+one_command_at_a_time = both(partial(put, ack_priority, "LATELY", 1), partial(put, ack_priority, "QUIET", 1))

@@ -8,7 +8,7 @@ import resource
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
@@ -20,7 +20,7 @@ from faults.suites import model
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from faults.lab.simulation import Cell
     from faults.scenarios.workflows import Story
@@ -84,30 +84,47 @@ class Ground:
             self.starts[name] = Start(story, cell, golden)
         return self.starts[name]
 
+    def with_bug(self, plant: Callable[[], None], work: Callable[[], T]) -> T:
+        """Seed the bug in a fork of this process and run `work` there."""
+
+        def seeded() -> T:
+            plant_bug(plant, self)
+            return work()
+
+        return forked(seeded)
+
     def agrees(self, block: int) -> bool:
         """Tell whether ledger and model agree on a block of the model without a bug."""
         if block not in self.honest:
-            self.honest[block] = in_a_fork(lambda: disagreement(block)) is None
+            self.honest[block] = in_a_fork(lambda: run_blocks([block]))[2] is None
         return self.honest[block]
 
 
-class Hunt(Protocol):
-    """One way to detect a bug."""
+class Hunt:
+    """One way to detect a bug. A hunt that needs a single fork defines `seeded`, another one `chase`."""
 
     def ready(self, ground: Ground) -> None:
         """Prepare, in the process that starts the hunts, without the bug."""
-        ...
 
     def chase(self, ground: Ground, plant: Callable[[], None]) -> Caught | None:
         """Seed the bug in forks of this process and run until something is wrong; None if nothing ever was."""
-        ...
+        return ground.with_bug(plant, lambda: self.seeded(ground))
+
+    def seeded(self, ground: Ground) -> Caught | None:
+        """Run with the bug, in the fork in which it was seeded."""
+        raise NotImplementedError
 
 
-def disagreement(block: int) -> str | None:
-    """Run one block of the model; return the disagreement of ledger and model, None if they agree."""
+def run_blocks(blocks: Sequence[int]) -> tuple[int, int, str | None]:
+    """Run blocks of the model until ledger and model disagree; return the numbers of blocks and steps, and the disagreement."""
+    steps = 0
     with model.empty_ledger() as template:
-        violations = model.run_block(block, template, shrink=False).violations
-    return violations[0] if violations else None
+        for ran, block in enumerate(blocks, start=1):
+            report = model.run_block(block, template, shrink=False)
+            steps += report.counts["steps"]
+            if report.violations:
+                return ran, steps, report.violations[0]
+    return len(blocks), steps, None
 
 
 def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
@@ -116,9 +133,13 @@ def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
     Production code survives errors of its parts, so errors of seeded code are written down: they are not a catch.
     """
 
-    def note(_logger: object, _method: str, _event: Any) -> Any:
+    def note(*_logged: object) -> Any:
         _note_unfit(ground.unfit, sys.exc_info()[1])
         raise structlog.DropEvent
+
+    def note_listener(_record: logging.LogRecord) -> bool:
+        _note_unfit(ground.unfit, sys.exc_info()[1])
+        return False
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     structlog.configure(
@@ -127,24 +148,13 @@ def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
         processors=[note],
         cache_logger_on_first_use=False,
     )
+    listeners = logging.Handler()
+    listeners.addFilter(note_listener)
     bolt = logging.getLogger("slack_bolt")
     bolt.setLevel(logging.ERROR)
     bolt.propagate = False
-    bolt.addHandler(_Noting(ground.unfit))
+    bolt.addHandler(listeners)
     plant()
-
-
-class _Noting(logging.Handler):
-    """Log handler for Bolt's messages about failed listeners."""
-
-    def __init__(self, unfit: Path) -> None:
-        super().__init__()
-        self._unfit = unfit
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write down the current error, if seeded code raised it."""
-        del record
-        _note_unfit(self._unfit, sys.exc_info()[1])
 
 
 def _note_unfit(unfit: Path, error: BaseException | None) -> None:

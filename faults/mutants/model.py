@@ -10,13 +10,17 @@ import functools
 import logging
 import sys
 from collections.abc import Callable  # noqa: TC003 -- BUGS is subscripted with it at import
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from faults.lab.processes import BrokenError, in_a_fork
-from faults.suites.model import BLOCKS, empty_ledger, run_block
+from faults.mutants.dispatch import sends_appends_again
+from faults.mutants.ground import last_line, run_blocks
+from faults.mutants.patching import patch, put, replaced
+from faults.suites.model import BLOCKS
 from ledger import recovery, settlement
 from ledger.audit import events
 from ledger.claims import Suspects
@@ -30,13 +34,6 @@ if TYPE_CHECKING:
     from ledger.records import Effect
 
 
-def put(owner: object, name: str, value: object) -> None:
-    """Replace the attribute `name` of `owner` by `value`. Raises LookupError if there is none."""
-    if not hasattr(owner, name):
-        raise LookupError(f"{owner!r} has no {name}: the planted bug has to follow")
-    setattr(owner, name, value)
-
-
 def edit(name: str, old: str, new: str) -> Callable[[], None]:
     """Return a bug that replaces `old` in the statement of that name, in every ledger opened from then on."""
 
@@ -44,74 +41,31 @@ def edit(name: str, old: str, new: str) -> Callable[[], None]:
         honest: Any = SqliteDatabase.open
 
         async def opened(cls: type[SqliteDatabase], /, path: Path, **options: Any) -> SqliteDatabase:
-            text = options["statements"][name]
-            if text.count(old) != 1:
-                raise LookupError(f"{old!r} is in {name} {text.count(old)} times, not once: the planted bug has to follow")
-            statements = {**options["statements"], name: text.replace(old, new)}
-            database: SqliteDatabase = await honest.__func__(cls, path, **{**options, "statements": statements})
-            return database
+            statements = replaced(options["statements"], name, (old, new))
+            return await honest.__func__(cls, path, **{**options, "statements": statements})  # type: ignore[no-any-return] # it is one
 
         put(SqliteDatabase, "open", classmethod(opened))
 
     return plant
 
 
-def append_sent_again_after_a_crash() -> None:
-    """An effect in flight at a crash is sent again without a check."""
-    honest = recovery._release_effect  # noqa: SLF001 -- a seeded bug
-
-    def release(ledger: Any, tx: Any, now: int, effect: Effect, why: Any) -> None:
-        honest(ledger, tx, now, replace(effect, semantics="keyed"), why)
-
-    put(recovery, "_release_effect", release)
-
-
-def poison_never_failed() -> None:
-    """A row that kills every process is retried for ever."""
-    put(recovery, "POISON_CLAIMS", 10**9)
-
-
-def suspects_not_looked_up() -> None:
-    """A row that was claimed at two crashes is never tried."""
-    put(Suspects, "look", lambda _self, _tx: None)
-
-
-def held_class_claimed() -> None:
-    """A pause has no effect."""
-    put(Gates, "flowing", lambda _self, _name: True)
-
-
-def login_not_tried_again_after_a_restart() -> None:
-    """A new secret has no effect until a person resumes the class."""
-    put(recovery, "_try_logins_again", lambda _ledger, _tx, _now: None)
-
-
-def half_open_by_itself() -> None:
+@patch(Gate, "lift")
+def half_open_by_itself(honest: Any, self: Gate, now: int, *, by_person: bool = False) -> Any:
     """The end of a wait releases all effects of an outage at once."""
-    honest = Gate.lift
-    put(Gate, "lift", lambda self, now, *, by_person=False: replace(honest(self, now, by_person=by_person), state="flowing"))
+    return replace(honest(self, now, by_person=by_person), state="flowing")
 
 
-def claim_not_audited() -> None:
+@patch(events.Audit, "of_effect")
+def claim_not_audited(honest: Any, self: Any, tx: Any, at: int, event_type: str, effect: Effect, **details: Any) -> None:
     """One change in the ledger leaves no event."""
-    honest = events.Audit.of_effect
-
-    def of_effect(self: Any, tx: Any, at: int, event_type: str, effect: Effect, **details: Any) -> None:
-        if event_type != "effect.claimed":
-            honest(self, tx, at, event_type, effect, **details)
-
-    put(events.Audit, "of_effect", of_effect)
+    if event_type != "effect.claimed":
+        honest(self, tx, at, event_type, effect, **details)
 
 
-def every_head_sealed_as_one_chain() -> None:
+@patch(events, "_sealed")
+def every_head_sealed_as_one_chain(honest: Any, key_id: Any, key: Any, name: str, head: Any) -> Any:
     """The end of a chain is sealed under another chain's name."""
-    honest = events._sealed  # noqa: SLF001 -- a seeded bug
-    put(events, "_sealed", lambda key_id, key, name, head: {**honest(key_id, key, "system", head), "aggregate_id": name})
-
-
-def settlement_not_weighed() -> None:
-    """A failed update is repeated over a newer one, and a login refused before the last resume pauses the class again."""
-    put(settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict)
+    return {**honest(key_id, key, "system", head), "aggregate_id": name}
 
 
 BUGS: Final[dict[str, Callable[[], None]]] = {
@@ -135,57 +89,43 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
     "tombstone not found": edit("tombstone", "operation_key = :operation_key", "operation_key = :operation_key AND expires_at < 0"),
     "purged while its quote is busy": edit("aggregate_is_busy", "LIMIT 1", "LIMIT 0"),
     "waits of a clock that was ahead": edit("wake_effects_of_the_future", "updated_at > :now\n", "updated_at > :now + 1e15\n"),
-    "append sent again after a crash": append_sent_again_after_a_crash,
-    "poison never buried": poison_never_failed,
-    "suspects not looked up": suspects_not_looked_up,
-    "held class claimed": held_class_claimed,
-    "login not tried again after a restart": login_not_tried_again_after_a_restart,
+    "append sent again after a crash": sends_appends_again,
+    # a row that kills every process is retried for ever
+    "poison never buried": partial(put, recovery, "POISON_CLAIMS", 10**9),
+    # a row that was claimed at two crashes is never tried
+    "suspects not looked up": partial(put, Suspects, "look", lambda _self, _tx: None),
+    # a pause has no effect
+    "held class claimed": partial(put, Gates, "flowing", lambda _self, _name: True),
+    # a new secret has no effect until a person resumes the class
+    "login not tried again after a restart": partial(put, recovery, "_try_logins_again", lambda _ledger, _tx, _now: None),
     "outage let through at once": half_open_by_itself,
     "claim not audited": claim_not_audited,
     "head sealed as another chain's": every_head_sealed_as_one_chain,
-    "settlement not weighed": settlement_not_weighed,
+    # a failed update is repeated over a newer one, and a login refused before the last resume pauses the class again
+    "settlement not weighed": partial(put, settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Hunted:
-    """Result of a hunt: the number of steps, and the block in which model and ledger disagreed; None if they never did."""
-
-    steps: int
-    block: int | None
-
-
-def hunt(plant: Callable[[], None]) -> Hunted:
-    """Seed a bug in this process and run blocks until one disagrees."""
-    plant()
-    steps = 0
-    with empty_ledger() as template:
-        for number in range(1, BLOCKS["change"] + 1):
-            report = run_block(number, template, shrink=False)
-            steps += report.counts["steps"]
-            if report.violations:
-                return Hunted(steps, number)
-    return Hunted(steps, None)
 
 
 @functools.cache
 def agrees(block: int) -> bool:
     """Tell whether model and ledger agree on this block without a bug; most bugs are found in the same few blocks."""
-    with empty_ledger() as template:
-        return not run_block(block, template, shrink=False).violations
+    return run_blocks([block])[2] is None
 
 
 def hunt_apart(name: str) -> str:
     """Hunt in a fork, so that the bug ends with it; return "found after ...", or another result as a sentence."""
+
+    def hunt() -> tuple[int, int, str | None]:
+        BUGS[name]()
+        return run_blocks(range(1, BLOCKS["change"] + 1))
+
     try:
-        hunted = in_a_fork(lambda: hunt(BUGS[name]))
+        block, steps, says = in_a_fork(hunt)
     except BrokenError as error:
-        return f"could not be planted, or broke the hunt: {str(error).strip().rpartition(chr(10))[2]}"
-    if hunted.block is None:
+        return f"could not be planted, or broke the hunt: {last_line(str(error))}"
+    if says is None:
         return "NOT FOUND"
-    if not agrees(hunted.block):
-        return f"block {hunted.block} disagrees without it, too"
-    return f"found after {hunted.steps:,} steps"
+    return f"found after {steps:,} steps" if agrees(block) else f"block {block} disagrees without it, too"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

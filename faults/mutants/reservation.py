@@ -8,7 +8,7 @@ from typing import Any
 
 from slack_sdk.socket_mode.response import SocketModeResponse
 
-from faults.mutants.patching import both, of, put, sql
+from faults.mutants.patching import both, of, patch, put, sql
 from ledger.ledger import Ledger
 from ledger.records import DedupeResult, Operation, Reservation
 from ledger.reservation import KeyedRequest
@@ -16,51 +16,36 @@ from quotebot.slack.receiver import Envelopes
 from quotebot.slack.reserve import Reserver
 
 
-def ack_before_reserve() -> None:
+@patch(Envelopes, "answer")
+async def ack_before_reserve(_honest: Any, self: Any, client: Any, request: Any) -> bool:
     """The acknowledgement is sent, then the envelope is read."""
-
-    async def answer(self: Any, client: Any, request: Any) -> bool:
-        response = SocketModeResponse(envelope_id=request.envelope_id, payload=None)
-        await self.ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
-        await of(self, "_bolt").answer(request.payload, {"envelope_id": request.envelope_id})
-        return True
-
-    put(Envelopes, "answer", answer)
+    response = SocketModeResponse(envelope_id=request.envelope_id, payload=None)
+    await self.ack(request.envelope_id, lambda: client.send_socket_mode_response(response))
+    await of(self, "_bolt").answer(request.payload, {"envelope_id": request.envelope_id})
+    return True
 
 
-def ack_before_the_commit() -> None:
+@patch(Ledger, "reserve")
+async def ack_before_the_commit(honest: Any, self: Ledger, request: Any, *, deadline: float | None = None) -> Reservation:
     """The acknowledgement is sent while the reservation is being written."""
-    honest = of(Ledger, "reserve")
-
-    async def reserve(self: Ledger, request: Any, *, deadline: float | None = None) -> Reservation:
-        writing = asyncio.create_task(honest(self, request, deadline=deadline))
-        self._noting.add(writing)  # keeps the task alive
-        await asyncio.sleep(0)
-        operation = Operation.reserved(0, KeyedRequest.of(request).key, request, None, self.clock.now_ms())
-        return Reservation(DedupeResult.NEW, operation)
-
-    put(Ledger, "reserve", reserve)
+    writing = asyncio.create_task(honest(self, request, deadline=deadline))
+    self._noting.add(writing)  # keeps the task alive
+    await asyncio.sleep(0)
+    operation = Operation.reserved(0, KeyedRequest.of(request).key, request, None, self.clock.now_ms())
+    return Reservation(DedupeResult.NEW, operation)
 
 
-def request_id_of_the_envelope() -> None:
+@patch(Reserver, "receive")
+async def request_id_of_the_envelope(honest: Any, self: Any, command: Any, *, envelope_id: str | None) -> Any:
     """A request is identified by its envelope, which differs at every delivery."""
-    honest = of(Reserver, "receive")
-
-    async def receive(self: Any, command: Any, *, envelope_id: str | None) -> Any:
-        return await honest(self, replace(command, source_request_id=str(envelope_id)), envelope_id=envelope_id)
-
-    put(Reserver, "receive", receive)
+    return await honest(self, replace(command, source_request_id=str(envelope_id)), envelope_id=envelope_id)
 
 
-def request_id_of_the_moment() -> None:
+@patch(Reserver, "receive")
+async def request_id_of_the_moment(honest: Any, self: Any, command: Any, *, envelope_id: str | None) -> Any:
     """A request is identified by its time of arrival."""
-    honest = of(Reserver, "receive")
-
-    async def receive(self: Any, command: Any, *, envelope_id: str | None) -> Any:
-        timed = replace(command, source_request_id=f"{command.source_request_id}:{command.received_at}")
-        return await honest(self, timed, envelope_id=envelope_id)
-
-    put(Reserver, "receive", receive)
+    timed = replace(command, source_request_id=f"{command.source_request_id}:{command.received_at}")
+    return await honest(self, timed, envelope_id=envelope_id)
 
 
 known_by_its_payload = both(  # and so by the payload schema of the build that reads it

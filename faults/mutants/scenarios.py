@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from faults.lab.steps import MANAGER, REP, ArmsFault, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits
 from faults.lab.wire import Wire
-from faults.scenarios.workflows import NEW, QUOTE, Story
+from faults.scenarios.workflows import NEW, QUOTE, Story, approved, created, submitted
 from quotebot.commands.registry import CreateQuote
 
 if TYPE_CHECKING:
@@ -33,8 +33,15 @@ class TypesOnce(Types):
             Types.again(self, cell)
 
 
+class Lasting:
+    """A step that a crash of the bot does not undo."""
+
+    def again(self, cell: Cell) -> None:
+        """Nothing to do: it was done."""
+
+
 @dataclass(slots=True)
-class Demotes:
+class Demotes(Lasting):
     """From now on a person is a guest of the workspace."""
 
     user: str
@@ -44,12 +51,9 @@ class Demotes:
         people = cell.world.slack.directory.people
         people[self.user] = replace(people[self.user], is_guest=True)
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the person is a guest."""
-
 
 @dataclass(slots=True)
-class Deploys:
+class Deploys(Lasting):
     """From now on another build is started, which writes one payload in another schema."""
 
     def do(self, cell: Cell) -> None:
@@ -64,12 +68,9 @@ class Deploys:
         CreateQuote.schema = DEPLOYED
         CreateQuote.upcasters = {**CreateQuote.upcasters, DEPLOYED - 1: lambda stored: {**stored, "v": DEPLOYED}}
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the build is installed."""
-
 
 @dataclass(slots=True)
-class Lingers:
+class Lingers(Lasting):
     """From now on a request arrives even if its sender has given it up."""
 
     def do(self, cell: Cell) -> None:
@@ -82,24 +83,18 @@ class Lingers:
 
         Wire.exchange = exchange  # type: ignore[method-assign] # in this process and the bots it starts
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: requests are shielded."""
-
 
 @dataclass(slots=True)
-class Slow:
+class Slow(Lasting):
     """Slack processes the next message only after the bot has given up the call."""
 
     def do(self, cell: Cell) -> None:
         """Delay the message."""
         cell.world.weather.arm("slack", "slow", method="chat.postMessage", times=1, delay=SLOW_SECONDS)
 
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the fault is armed."""
-
 
 @dataclass(slots=True)
-class Redelivers:
+class Redelivers(Lasting):
     """Slack delivers a person's request once more."""
 
     gesture: Gesture
@@ -108,22 +103,6 @@ class Redelivers:
         """Redeliver the request."""
         assert self.gesture.request_id is not None  # noqa: S101 -- it was done before
         cell.people(cell.world.courier.redeliver(self.gesture.request_id, "retry", 1))
-
-    def again(self, cell: Cell) -> None:
-        """Nothing to do: the request was redelivered."""
-
-
-def _created() -> list[Step]:
-    return [Starts(), Types(NEW), Settles()]
-
-
-def _submitted() -> list[Step]:
-    return [*_created(), Clicks("quote.submit", REP), Settles()]
-
-
-def _sent() -> list[Step]:
-    approved: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
-    return [*approved, Types(f"finalize {QUOTE}"), Settles(), Types(f"sent {QUOTE} to buyer"), Settles()]
 
 
 def _typed_before_a_deploy() -> list[Step]:
@@ -138,8 +117,8 @@ STORIES: Final = (
         _typed_before_a_deploy,
         lambda: [Starts()],
     ),
-    Story("a stranger approves", lambda: [Clicks("approval.approve", "U0OPERATOR"), Settles()], _submitted),
-    Story("a guest approves", lambda: [Clicks("approval.approve", MANAGER), Settles()], lambda: [*_submitted(), Demotes(MANAGER)]),
+    Story("a stranger approves", lambda: [Clicks("approval.approve", "U0OPERATOR"), Settles()], submitted),
+    Story("a guest approves", lambda: [Clicks("approval.approve", MANAGER), Settles()], lambda: [*submitted(), Demotes(MANAGER)]),
     Story(
         "two approve",
         lambda: [
@@ -147,23 +126,31 @@ STORIES: Final = (
             Clicks("approval.approve", "U0VP", stale=True),
             Settles(),
         ],
-        _submitted,
+        submitted,
     ),
     Story(
         "approved too late",  # by seconds: the expiry job has not closed it yet
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
+        lambda: [*submitted(), Stops(), Waits(THIRTY_DAYS + 20)],
     ),
-    Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*_submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
+    Story("nearly over", lambda: [Starts(), Settles(), Stops()], lambda: [*submitted(), Stops(), Waits(THIRTY_DAYS - 3 * 86_400)]),
     Story(
         "accepted too late",  # as above
         lambda: [Types(f"accept {QUOTE}"), Settles()],
-        lambda: [*_sent(), Stops(), Waits(THIRTY_DAYS + 20)],
+        lambda: [
+            *approved(),
+            Types(f"finalize {QUOTE}"),
+            Settles(),
+            Types(f"sent {QUOTE} to buyer"),
+            Settles(),
+            Stops(),
+            Waits(THIRTY_DAYS + 20),
+        ],
     ),
     Story(
         "a superseded version is finalized",
         lambda: [Types(f"finalize {QUOTE} v1"), Settles()],
-        lambda: [*_submitted(), Types(f"revise {QUOTE}: discount 5%"), Settles(), Types(f"submit {QUOTE}"), Settles()],
+        lambda: [*submitted(), Types(f"revise {QUOTE}: discount 5%"), Settles(), Types(f"submit {QUOTE}"), Settles()],
     ),
     Story(
         "another, clicked twice",
@@ -173,23 +160,23 @@ STORIES: Final = (
             Clicks("quote.create_another", REP, whispered=True, stale=True),
             Settles(),
         ],
-        lambda: [*_created(), Types(NEW), Settles()],
+        lambda: [*created(), Types(NEW), Settles()],
     ),
     Story(
         "purge of a refused creation",
         lambda: [Operates("prune"), Starts(), Settles()],
-        lambda: [*_created(), Types(NEW), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(SIXTY_DAYS)],
+        lambda: [*created(), Types(NEW), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(SIXTY_DAYS)],
     ),
     Story(
         "nine failures",
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*_submitted(), ArmsFault("salesforce", "5xx", "composite/graph", times=9)],
+        lambda: [*submitted(), ArmsFault("salesforce", "5xx", "composite/graph", times=9)],
     ),
     Story(
         "replay of a doubt",
         lambda: [Stops(), Operates("replay"), Starts(), Settles()],
         lambda: [
-            *_submitted(),
+            *submitted(),
             ArmsFault("slack", "reset_after", "chat.postMessage", times=1),
             ArmsFault("slack", "5xx", "conversations.replies"),
             Clicks("approval.approve", MANAGER),
@@ -212,7 +199,7 @@ STORIES: Final = (
     Story(
         "two posts wait",
         lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*_created(), ArmsFault("slack", "5xx", "chat.postMessage", times=1), Clicks("quote.submit", REP), Waits(1)],
+        lambda: [*created(), ArmsFault("slack", "5xx", "chat.postMessage", times=1), Clicks("quote.submit", REP), Waits(1)],
     ),
     Story(
         "a post arrives after its time-out",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from faults.report.publish import BEGUN, LONG_RUN, PublishError, publish, tree_hash
-from faults.report.reports import FOLDER_VARIABLE, Report, keep_in, merged, read_all
+from faults.report.reports import FOLDER_VARIABLE, Report, keep_as, keep_in, merged, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,8 +91,7 @@ class Work:
             first = Report.from_text(json.dumps(found["report"]))
             for part in found["parts"]:
                 place = self.progress(suite) / part
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text((first if part == found["parts"][0] else Report(first.suite)).to_text(), encoding="utf-8")
+                keep_as(place.parent, place.stem, first if part == found["parts"][0] else Report(first.suite))
         self._write(list(saved["finished"]))  # last: after an interruption, the file is restored once more
         return True
 
@@ -104,11 +103,6 @@ class Work:
     def finish(self, suite: str) -> None:
         """Record that a suite has finished."""
         self._write([*self.finished, suite])
-
-    def start_over(self, suite: str) -> Path:
-        """Empty and return the folder for the reports of a suite that starts now: no earlier partial report may count twice."""
-        shutil.rmtree(self.reports(suite), ignore_errors=True)
-        return self.reports(suite)
 
     def reports(self, suite: str) -> Path:
         """Return the folder with the reports of a suite."""
@@ -134,7 +128,8 @@ class Work:
 def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
     """Run one suite as its own process on this terminal; returns its exit status. On Ctrl-C, waits for its end."""
     asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
-    environment = {**os.environ, FOLDER_VARIABLE: str(work.start_over(suite))}
+    shutil.rmtree(work.reports(suite), ignore_errors=True)  # no earlier partial report may count twice
+    environment = {**os.environ, FOLDER_VARIABLE: str(work.reports(suite))}
     with subprocess.Popen([sys.executable, "-m", module, *asked], env=environment) as process:  # noqa: S603 -- our own modules
         try:
             return process.wait()
@@ -163,11 +158,6 @@ def run_all(work: Work, suites: Mapping[str, str], budget: str, console: Console
     return wrong
 
 
-def all_reports(work: Work, suites: Mapping[str, str]) -> list[Report]:
-    """Return the reports of the finished suites, in the order of the suites."""
-    return [report for suite in suites if suite in work.finished for report in read_all(work.reports(suite))]
-
-
 def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, suites: Mapping[str, str] = SUITES) -> int:
     """Run all suites and publish; returns 0 if nothing was violated, 1 otherwise, 130 if interrupted."""
     parser = argparse.ArgumentParser(prog="./run test --nightly", description="Run every suite of faults and write FAULTS.md.")
@@ -186,7 +176,7 @@ def main(argv: Sequence[str] | None = None, *, checkout: Path | None = None, sui
             )
             return 0
         wrong = run_all(work, suites, options.budget, console)
-        reports = all_reports(work, suites)
+        reports = [report for suite in suites if suite in work.finished for report in read_all(work.reports(suite))]
         wrong += [line for report in reports for line in report.violations]
         if tree_hash(checkout) != work.tree:
             wrong.append("The sources changed while the suites ran.")

@@ -12,8 +12,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -49,15 +47,6 @@ class PublishError(Exception):
     """The page cannot be published or checked; the message states why and what to do. Nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Origin of the numbers: the commit, the date, and the command that ran the suites."""
-
-    commit: str
-    date: str
-    command: str
-
-
 def tree_hash(checkout: Path) -> str:
     """Return the SHA-256 (hex) of all tracked files as they are on disk, without Markdown, docs/ and the progress file.
 
@@ -81,42 +70,24 @@ def publish(checkout: Path, reports: Sequence[Report], command: str) -> Path:
     if _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md").strip():
         commit += " with uncommitted changes"
     page = checkout / PAGE
-    page.write_text(render(reports, Origin(commit, f"{datetime.now(UTC):%Y-%m-%d}", command)), encoding="utf-8")
+    page.write_text("\n".join(_lines(reports, commit, command)) + "\n", encoding="utf-8")
     return page
 
 
 def headline(reports: Sequence[Report]) -> str:
     """Return the numbers as one sentence."""
     by_suite = {report.suite: report for report in reports}
-    parts = []
-    for suite, names, (one, many) in COUNTED:
-        number = _sum(by_suite.get(suite), names)
-        if number:
-            parts.append(f"{number:,} {one if number == 1 else many}")
+    found = [(_sum(by_suite[suite], names), words) for suite, names, words in COUNTED if suite in by_suite]
+    parts = [f"{number:,} {one if number == 1 else many}" for number, (one, many) in found if number]
     wrong = sum(len(report.violations) for report in reports)
     return f"Tried: {', '.join(parts)}. Found: {wrong:,} {'violation' if wrong == 1 else 'violations'}."
 
 
-def render(reports: Sequence[Report], origin: Origin) -> str:
-    """Return FAULTS.md."""
-    return "\n".join(_lines(reports, origin)) + "\n"
-
-
-def _lines(reports: Sequence[Report], origin: Origin) -> Iterator[str]:
-    yield "# What was tried to break it"
-    yield ""
-    yield headline(reports)
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| Command | `{origin.command}` |"
-    yield f"| Date | {origin.date} |"
-    yield f"| Commit | {origin.commit} |"
-    yield ""
-    yield "## By suite"
-    yield ""
-    yield "| Suite | What was done | Violations | Seconds | Seeds |"
-    yield "|---|---|--:|--:|---|"
+def _lines(reports: Sequence[Report], commit: str, command: str) -> Iterator[str]:
+    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    yield from ("# What was tried to break it", "", headline(reports), "")
+    yield from ("| | |", "|---|---|", f"| Command | `{command}` |", f"| Date | {date} |", f"| Commit | {commit} |", "")
+    yield from ("## By suite", "", "| Suite | What was done | Violations | Seconds | Seeds |", "|---|---|--:|--:|---|")
     for report in reports:
         counts = {name: number for name, number in report.counts.items() if not name.startswith(WINDOWS)}
         windows = _sum(report, (WINDOWS,))
@@ -125,37 +96,34 @@ def _lines(reports: Sequence[Report], origin: Origin) -> Iterator[str]:
             for name, number in {**({"windows": windows} if windows else {}), **counts}.items()
         )
         yield f"| {report.suite} | {done} | {len(report.violations):,} | {report.seconds:,.0f} | {_seeds(report.seeds)} |"
-    yield from _windows(reports)
-    yield from _samples(reports)
-    yield from _names(reports)
-    yield from _violations(reports)
-
-
-def _windows(reports: Sequence[Report]) -> Iterator[str]:
-    found = Counter({name: number for report in reports for name, number in report.counts.items() if name.startswith(WINDOWS)})
-    if not found:
-        return
-    yield from ("", "## Crash windows", "", "| Story | Windows |", "|---|--:|")
-    for name, number in sorted(found.items()):
-        yield f"| {name.removeprefix(WINDOWS)} | {number:,} |"
-
-
-def _samples(reports: Sequence[Report]) -> Iterator[str]:
-    rows = [
+    story_windows = sorted(
+        (name.removeprefix(WINDOWS), number)
+        for report in reports
+        for name, number in report.counts.items()
+        if name.startswith(WINDOWS)
+    )
+    if story_windows:
+        yield from ("", "## Crash windows", "", "| Story | Windows |", "|---|--:|")
+        yield from (f"| {story} | {number:,} |" for story, number in story_windows)
+    samples = [
         f"| {report.suite}: {name.replace('_', ' ')} | {len(values):,} | {median(values):,.0f} | {max(values):,.0f} |"
         for report in reports
         for name, values in report.samples.items()
         if values
     ]
-    if rows:
-        yield from ("", "## Measured", "", "| What | Times | Median | Largest |", "|---|--:|--:|--:|", *rows)
+    if samples:
+        yield from ("", "## Measured", "", "| What | Times | Median | Largest |", "|---|--:|--:|--:|", *samples)
+    yield from _names(reports)
+    violations = [line for report in reports for line in report.violations]
+    if violations:
+        yield from ("", f"## {len(violations)} violations", "", *(f"- {' '.join(line.split())}" for line in violations))
 
 
 def _names(reports: Sequence[Report]) -> Iterator[str]:
     """Yield the lines on invariants, reached interesting states and caught seeded bugs, each by name."""
     yield from ("", f"## The {len(checker.INVARIANTS)} invariants", "", "| | |", "|---|---|")
     yield from (f"| {name} | {words} |" for name, words in checker.INVARIANTS.items())
-    every = {*reachability.IN_THE_LEDGER, *reachability.OUTSIDE}
+    every = reachability.STATES
     reached = {name for report in reports if report.suite != BUGS for name in report.reached} & every
     if reached:
         yield from ("", f"## {len(reached)} of {len(every)} interesting states were reached", "")
@@ -167,16 +135,8 @@ def _names(reports: Sequence[Report]) -> Iterator[str]:
         yield from (f"- {name}" for name in caught)
 
 
-def _violations(reports: Sequence[Report]) -> Iterator[str]:
-    found = [line for report in reports for line in report.violations]
-    if found:
-        yield from ("", f"## {len(found)} violations", "", *(f"- {' '.join(line.split())}" for line in found))
-
-
-def _sum(report: Report | None, names: tuple[str, ...]) -> int:
+def _sum(report: Report, names: tuple[str, ...]) -> int:
     """Sum the counts of these names; a name that ends in a space is a prefix."""
-    if report is None:
-        return 0
     return sum(
         number
         for name, number in report.counts.items()
@@ -221,8 +181,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Publish; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m faults.report.publish", description="Write FAULTS.md.")
     kept = os.environ.get(FOLDER_VARIABLE)
-    help_text = f"the folder of the reports (else ${FOLDER_VARIABLE})"
-    parser.add_argument("--reports", type=Path, default=kept, required=kept is None, help=help_text)
+    parser.add_argument(
+        "--reports", type=Path, default=kept, required=kept is None, help=f"the folder of the reports (else ${FOLDER_VARIABLE})"
+    )
     folder = Path(parser.parse_args(argv).reports)
     made_by = f"{FOLDER_VARIABLE}={folder.name} ./run test && ./run python -m faults.report.publish --reports {folder.name}"
     try:

@@ -71,9 +71,7 @@ def finish(report: Report, file: Path | None, lines: Iterable[str]) -> int:
 
 def keep_in(folder: Path, report: Report) -> Path:
     """Write the report to `<suite>-<pid>-<n>.json` in this folder, without overwriting an older one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    whole = folder / f"{report.suite}-{os.getpid()}.part"  # a partly written report must not count
-    whole.write_text(report.to_text(), encoding="utf-8")
+    whole = _written(folder, f"{report.suite}-{os.getpid()}", report)
     try:
         for number in count(1):
             path = folder / f"{report.suite}-{os.getpid()}-{number}.json"
@@ -89,10 +87,15 @@ def keep_in(folder: Path, report: Report) -> Path:
 
 def keep_as(folder: Path, name: str, report: Report) -> None:
     """Write the report of one part of a suite atomically, for a later resume."""
+    _written(folder, name, report).replace(folder / f"{name}.json")
+
+
+def _written(folder: Path, name: str, report: Report) -> Path:
+    """Write the report to a file of which nothing counts until it is renamed."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = folder / f"{name}.part"
-    whole.write_text(report.to_text(), encoding="utf-8")
-    whole.replace(folder / f"{name}.json")
+    part = folder / f"{name}.part"
+    part.write_text(report.to_text(), encoding="utf-8")
+    return part
 
 
 def kept_as(folder: Path | None, name: str) -> Report | None:

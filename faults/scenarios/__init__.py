@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from faults.scenarios import crash, disk, lost, operator, pdf, salesforce, slack, text
+from faults.scenarios import crash, operations, pdf, salesforce, slack, text
 from faults.scenarios.stage import Scenario, perform
 
 __all__ = ["SCENARIOS", "Scenario", "perform"]
 
-_THEMES: Final = (slack, salesforce, pdf, crash, disk, text, operator, lost)
+_THEMES: Final = (slack, salesforce, pdf, crash, text, operations)
 
 
-def _by_name(scenario: Scenario) -> tuple[bool, str]:
-    return scenario.id.startswith("D-"), scenario.id
-
-
-SCENARIOS: Final = tuple(sorted((scenario for theme in _THEMES for scenario in theme.SCENARIOS), key=_by_name))
+SCENARIOS: Final = tuple(
+    sorted(
+        (scenario for theme in _THEMES for scenario in theme.SCENARIOS),
+        key=lambda scenario: (scenario.id.startswith("D-"), scenario.id),
+    )
+)

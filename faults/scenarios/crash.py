@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from faults.checks import checker
-from faults.harness.plan import KillPlan
+from faults.harness.bot import KillPlan
 from faults.scenarios.stage import Scenario
 
 if TYPE_CHECKING:
@@ -21,13 +21,10 @@ async def _killed_while_creating(stage: Stage, plan: KillPlan) -> None:
 
 async def _finish(stage: Stage) -> None:
     """Start the bot as shipped, take the deal to its end and check it."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.settled()
-    await deal.click("quote.submit", user="U0REP")
-    await deal.settled()
-    await deal.click("approval.approve", user="U0MANAGER")
-    await deal.settled()
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     await checker.golden_deal(deal)
 
 
@@ -63,8 +60,7 @@ async def after_part_of_an_effect(stage: Stage) -> str:
     await deal.settled()
     (root,) = await deal.rows("SELECT json_extract(result, '$.already_there') AS found FROM effects WHERE class = 'slack.post'")
     stage.equal("the card was found by its key, not posted again", (root["found"], len(await deal.cards())), (1, 1))
-    await deal.click("quote.submit", user="U0REP")
-    await deal.settled()
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
     await asyncio.gather(deal.click("approval.approve", user="U0MANAGER"), stage.bot.died())
     stage.equal("the bytes of the PDF were sent", len(await deal.witness("upload")), 1)
     stage.equal("and nobody sees them yet", await deal.files(), [])

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from faults.checks import checker
 from faults.harness.rig import eventually
-from faults.scenarios.installation import amended
-from faults.scenarios.stage import Scenario
+from faults.scenarios.stage import Scenario, amended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +48,7 @@ def processes() -> Iterator[tuple[int, int, str]]:
 
 async def renderer_killed(stage: Stage) -> str:
     """FI-013: the renderer is killed."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_ZYGOTES="")  # as shipped: the renderer is the bot's own child
+    deal = await stage.start(QUOTEBOT_ZYGOTES="")  # as shipped: the renderer is the bot's own child
     await deal.submitted_deal()
 
     async def killed() -> bool:
@@ -59,11 +57,11 @@ async def renderer_killed(stage: Stage) -> str:
             os.kill(renderer, signal.SIGKILL)  # it starts when first needed and takes longer to load than this takes to find it
         return renderer is not None
 
-    killing = eventually(killed, "the renderer to be started and killed")
-    await asyncio.gather(deal.click("approval.approve", user="U0MANAGER"), killing)
+    approving = deal.click("approval.approve", user="U0MANAGER")
+    await asyncio.gather(approving, eventually(killed, "the renderer to be started and killed"))
     await deal.settled()
-    attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("pdf.render")]
-    stage.equal("one try dies with its renderer, the next one renders", attempts, [("retry", "transient"), ("delivered", None)])
+    ends = await stage.ends("pdf.render")
+    stage.equal("one try dies with its renderer, the next one renders", ends, [("retry", "transient"), ("delivered", None)])
     await one_artefact(stage)
     await checker.golden_deal(deal)
     return "rendered at the second try, one artefact, one checksum, one file"
@@ -75,18 +73,15 @@ async def one_artefact(stage: Stage) -> None:
     stored = sorted((stage.folder / "bot" / "artefacts").iterdir())
     stage.equal("there is one artefact, named by its checksum", [path.name for path in stored], [f"{effect['sha256']}.pdf"])
     stage.equal("its content has that checksum", hashlib.sha256(stored[0].read_bytes()).hexdigest(), effect["sha256"])
-    shared = [file["sha256"] for file in await stage.deal.files()]
-    stage.equal("Slack has the same bytes, once", shared, [effect["sha256"]])
+    stage.equal("Slack has the same bytes, once", [file["sha256"] for file in await stage.deal.files()], [effect["sha256"]])
 
 
 async def template_broken(stage: Stage) -> str:
     """FI-014: the template is broken."""
-    deal = stage.deal
-    await stage.start(None, **amended(stage.folder, TEMPLATE, "</body>", "{{ document.no_such_thing }}</body>"))
+    deal = await stage.start(None, **amended(stage.folder, TEMPLATE, "</body>", "{{ document.no_such_thing }}</body>"))
     await deal.approved_deal()
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'pdf.render'")
-    verdict = (effect["state"], effect["attempts"], effect["category"])
-    stage.equal("it is given up at first sight", verdict, ("failed", 1, "render"))
+    stage.equal("it is given up at first sight", (effect["state"], effect["attempts"], effect["category"]), ("failed", 1, "render"))
     stage.fact("the error says what is wrong with the template", "no_such_thing" in effect["last_error"], effect["last_error"])
     stage.equal("nothing was stored", list((stage.folder / "bot").glob("artefacts/*")), [])
     stage.equal("nothing was uploaded, HTML least of all", (await deal.get("state"))["files"], [])
@@ -98,12 +93,10 @@ async def template_broken(stage: Stage) -> str:
 
 async def upload_fails(stage: Stage) -> str:
     """FI-015: the upload fails."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     await deal.arm("slack", "5xx", method="upload", times=2)
-    await deal.click("approval.approve", user="U0MANAGER")
-    await deal.settled()
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     stage.equal("it was rendered once", len(await stage.attempts("pdf.render")), 1)
     uploads = await deal.witness("upload")
     stage.equal("two uploads fail, the third is taken", [each["applied"] for each in uploads], [False, False, True])

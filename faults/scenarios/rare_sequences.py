@@ -73,35 +73,33 @@ async def _dies_at(office: Office, write: str, text: str | None = None) -> None:
     await asyncio.sleep(1)
 
 
+async def _dies_three_times_at(office: Office, write: str) -> None:
+    """Crash at the command's first execution or delivery and at the next two starts, then start a bot that lives."""
+    for text in ("new for Poison: 5 pro", None, None):
+        await _dies_at(office, write, text)
+    await office.start()
+
+
 async def poisonous_command(office: Office) -> None:
     """A command is in progress at three crashes in a row, becomes a dead letter, and is executed when it is replayed."""
-    await _dies_at(office, EXECUTING, "new for Poison: 5 pro")
-    await _dies_at(office, EXECUTING)
-    await _dies_at(office, EXECUTING)
-    await office.start()
+    await _dies_three_times_at(office, EXECUTING)
     await office.rest()
 
 
 async def discarded_command(office: Office) -> None:
     """A command is in progress at three crashes in a row, becomes a dead letter, and an operator discards it."""
-    await _dies_at(office, EXECUTING, "new for Poison: 5 pro")
-    await _dies_at(office, EXECUTING)
-    await _dies_at(office, EXECUTING)
-    await office.start()
+    await _dies_three_times_at(office, EXECUTING)
     assert office.bot is not None  # noqa: S101 -- just started
     ledger = office.bot.core.ledger
-    found = dead_letters(ledger)
-    for letter in await found.list():
-        await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=terminal.follow(ledger))
+    for letter in await dead_letters(ledger).list():
+        follow = terminal.follow(ledger)
+        await dead_letters(ledger).discard(letter.reference, actor=ACTOR, reason=REASON, follow=follow)
     await office.rest()
 
 
 async def poisonous_effect(office: Office) -> None:
     """An effect is in flight at three crashes in a row, becomes a dead letter, and is delivered when it is replayed."""
-    await _dies_at(office, DELIVERING, "new for Poison: 5 pro")
-    await _dies_at(office, DELIVERING)
-    await _dies_at(office, DELIVERING)
-    await office.start()
+    await _dies_three_times_at(office, DELIVERING)
     await office.rest()
 
 

@@ -10,8 +10,7 @@ import aiohttp
 
 from faults.checks import checker
 from faults.harness.rig import FIRST_QUOTE
-from faults.scenarios.installation import amended
-from faults.scenarios.stage import Scenario
+from faults.scenarios.stage import Scenario, amended
 from quotebot.sandbox.salesforce.login import CLIENT_ID, CLIENT_SECRET
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ IMPATIENT: Final = json.dumps(
 
 async def hanging(stage: Stage) -> str:
     """FI-009: Salesforce hangs."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.submitted_deal()
     await deal.arm("salesforce", "slow", method="composite/graph", seconds=600, delay=600.0)
     await deal.click("approval.approve", user="U0MANAGER")
@@ -55,12 +53,10 @@ async def hanging(stage: Stage) -> str:
 
 async def stopped(stage: Stage) -> str:
     """D-1: Salesforce is down."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.submitted_deal()
     await deal.arm("salesforce", "reset_before", seconds=600)
-    await deal.click("approval.approve", user="U0MANAGER")
-    await deal.settled()
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     ends = [row["outcome"] for row in await stage.attempts("crm.create")]
     stage.equal("it is retried, then given up", ends, [*["retry"] * RETRIES, "bury"])
     await _given_up_and_replayed(stage)
@@ -84,8 +80,7 @@ async def _given_up_and_replayed(stage: Stage) -> None:
 
 async def login_refused(stage: Stage) -> str:
     """FI-010: Salesforce refuses the login."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     await deal.arm("salesforce", "auth_expired", method="oauth2/token", seconds=600)
     await deal.click("approval.approve", user="U0MANAGER")
@@ -98,8 +93,7 @@ async def login_refused(stage: Stage) -> str:
     stage.equal("the log says it, once", len(told), 1)
     stage.equal("the quote is approved all the same", await deal.rows("SELECT state FROM quotes"), [{"state": "approved"}])
     await deal.clear_faults()
-    resumed = await stage.quotebot("resume", "crm")
-    stage.equal("it is resumed", resumed.status, 0)
+    stage.equal("it is resumed", (await stage.quotebot("resume", "crm")).status, 0)
     await deal.settled()
     stage.equal("nothing was ever given up", await stage.count("dead_letters"), 0)
     await checker.golden_deal(deal)
@@ -108,14 +102,14 @@ async def login_refused(stage: Stage) -> str:
 
 async def field_refused(stage: Stage) -> str:
     """FI-011: Salesforce refuses a field."""
-    deal = stage.deal
-    await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
+    deal = await stage.start(None, **amended(stage.folder, MAPPING, 'approved = "Approved"', 'approved = "USD"'))
     await deal.approved_deal()
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'crm.create'")
-    verdict = (effect["state"], effect["attempts"], effect["category"])
-    stage.equal("it is given up at the first refusal", verdict, ("failed", 1, "mapping"))
-    named = 'Quote.Status = "USD"' in effect["last_error"]
-    stage.fact("the error names the object, the field and the value", named, effect["last_error"])
+    stage.equal(
+        "it is given up at the first refusal", (effect["state"], effect["attempts"], effect["category"]), ("failed", 1, "mapping")
+    )
+    said = effect["last_error"]
+    stage.fact("the error names the object, the field and the value", 'Quote.Status = "USD"' in said, said)
     stage.equal("Salesforce holds nothing", await deal.crm(), [])
     stage.equal(
         "the quote is untouched", await deal.rows("SELECT state, version FROM quotes"), [{"state": "approved", "version": 1}]
@@ -126,8 +120,7 @@ async def field_refused(stage: Stage) -> str:
 
 async def half_a_quote(stage: Stage) -> str:
     """FI-012: Salesforce refuses a part of a quote."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     (ledger,) = await deal.rows("SELECT value AS id FROM meta WHERE name = 'ledger_id'")
     async with somebody_else(stage) as org:
         stray = await org("POST", "Quote", {"Name": "half an import"})
@@ -171,8 +164,7 @@ async def somebody_else(stage: Stage) -> AsyncIterator[Callable[..., Awaitable[s
 
 async def replayed_totals(stage: Stage) -> str:
     """D-4: several dead letters of Salesforce are replayed, and the totals match."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("salesforce", "5xx", seconds=600)
     await deal.approved_deal()
     await deal.approved_deal()

@@ -24,8 +24,7 @@ FIRST_BACKOFF_MS: Final = 250  # of Slack's classes in the retry matrix, before 
 
 async def creation_again(stage: Stage) -> str:
     """FI-001: a creation is delivered again."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     request_id = (await deal.slash())["request_id"]
     racing = await stage.again(request_id)  # the first one is very likely still being executed
     await deal.settled()
@@ -52,8 +51,7 @@ async def creation_again(stage: Stage) -> str:
 
 async def approval_again(stage: Stage) -> str:
     """FI-002: an approval is delivered again."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.submitted_deal()
     click = await deal.click("approval.approve", user="U0MANAGER")
     acks = await stage.again(click["request_id"])
@@ -62,8 +60,7 @@ async def approval_again(stage: Stage) -> str:
     await stage.bot.kill()
     await stage.start()
     acks += await stage.again(click["request_id"])
-    await deal.click("approval.approve", user="U0VP", stale=True)
-    await deal.settled()
+    await deal.complete(deal.click("approval.approve", user="U0VP", stale=True))
     stage.equal("a click's ack carries nothing, however often it comes", acks, [{}] * 12)
     events = await deal.rows("SELECT event_type FROM audit_events WHERE event_type LIKE 'approval.%' ORDER BY id")
     decided = [row["event_type"] for row in events if row["event_type"] != "approval.refused"]
@@ -76,8 +73,7 @@ async def approval_again(stage: Stage) -> str:
 
 async def slow_before_the_ack(stage: Stage) -> str:
     """FI-003: a slow service, and a slow write, before the acknowledgement."""
-    deal = stage.deal
-    await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS="0.5")
+    deal = await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS="0.5")
     await deal.arm("slack", "slow", times=2, delay=1.5)
     answer = await deal.slash()
     prompt = answer["ack"] is not None and answer["ack_ms"] < PROMPT_MS
@@ -102,11 +98,9 @@ async def slow_before_the_ack(stage: Stage) -> str:
 
 async def too_many_requests(stage: Stage) -> str:
     """FI-006: Slack answers 429."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.arm("slack", "429", method="chat.postMessage", times=3, retry_after=RETRY_AFTER_SECONDS)
-    await deal.slash()
-    await deal.settled()
+    await deal.complete(deal.slash())
     posts = await deal.witness("chat.postMessage")
     stage.equal("three are refused, the fourth is taken", [post["applied"] for post in posts], [False] * 3 + [True])
     gaps = [later["at"] - earlier["at"] for earlier, later in pairwise(posts)]
@@ -120,11 +114,9 @@ async def too_many_requests(stage: Stage) -> str:
 
 async def one_server_error(stage: Stage) -> str:
     """FI-007: Slack answers 5xx once."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     await deal.arm("slack", "5xx", method="chat.postMessage", times=1)
-    await deal.slash()
-    await deal.settled()
+    await deal.complete(deal.slash())
     attempts = await stage.attempts("slack.post")
     ends = [row["outcome"] for row in attempts]
     stage.equal(
@@ -134,8 +126,9 @@ async def one_server_error(stage: Stage) -> str:
     )
     drawn = attempts[0]["delay_ms"]
     stage.fact("the next try waits a drawn time within its backoff", 0 <= drawn <= FIRST_BACKOFF_MS, drawn)
-    posts = [post["applied"] for post in await deal.witness("chat.postMessage")]
-    stage.equal("two requests, one of them taken", posts, [False, True])
+    stage.equal(
+        "two requests, one of them taken", [each["applied"] for each in await deal.witness("chat.postMessage")], [False, True]
+    )
     stage.equal("there is one card", len(await deal.cards()), 1)
     return f"looked for after {drawn} ms, posted once more, one card"
 
@@ -146,24 +139,22 @@ async def channel_gone(stage: Stage) -> str:
     deals = channels["C0DEALS"]
     await stage.start()
     channels["C0DEALS"] = dataclasses.replace(deals, members=tuple(who for who in deals.members if who != BOT_USER_ID))
-    await deal.slash()
-    await deal.settled()
+    await deal.complete(deal.slash())
     letter = await stage.dead_letter()
     stage.equal("the post alone is given up, at the first refusal", (letter["class"], letter["attempts"]), ("slack.post", 1))
     told = " ".join(await deal.whispers("U0REP"))
     stage.fact("the requester is told what to do", "Invite the bot to this channel" in told and FIRST_QUOTE in told, told)
     stage.equal("the quote stands", await deal.rows("SELECT state FROM quotes"), [{"state": "priced"}])
     channels["C0DEALS"] = deals
-    replayed = await stage.quotebot("replay", letter["id"], "--wait")
-    stage.equal("invited back, a replay posts the card", (replayed.status, len(await deal.cards())), (0, 1))
+    status = (await stage.quotebot("replay", letter["id"], "--wait")).status
+    stage.equal("invited back, a replay posts the card", (status, len(await deal.cards())), (0, 1))
     await deal.settled()
     return "one dead letter with words that help, the quote untouched, one card after the replay"
 
 
 async def everything_again(stage: Stage) -> str:
     """D-2: every request is delivered again."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     requests: list[str] = []
 
     async def repeated(answer: Json) -> None:
@@ -180,8 +171,8 @@ async def everything_again(stage: Stage) -> str:
     await asyncio.gather(*(stage.again(request_id) for request_id in requests))
     await deal.settled()
     await stage.until_counted(36)
-    seen = [row["seen"] for row in await deal.rows("SELECT seen FROM deliveries")]
-    stage.equal("one row for each request, seen thirteen times", seen, [13] * 3)
+    seen = await deal.rows("SELECT seen FROM deliveries")
+    stage.equal("one row for each request, seen thirteen times", seen, [{"seen": 13}] * 3)
     stage.equal("one operation for each request", await stage.count("operations"), 3)
     await checker.golden_deal(deal)
     return "three requests delivered thirteen times each: three rows, one deal"

@@ -9,28 +9,30 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import aiohttp
 
+import quotebot
 from faults.checks import checker
 from faults.harness.rig import BotProcess, Deal, Json, eventually
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
-    from faults.harness.plan import KillPlan
+    from faults.harness.bot import KillPlan
 
 Priority = Literal["P0", "P1", "P2"]
 Mode = Literal["fail_once", "fail_n", "always_fail", "timeout", "crash_after", "duplicate_replay"]
 
 SCENARIO_SECONDS: Final = 100.0  # a busy machine takes ten times as long as an idle one
 SEEN_CHARACTERS_MAX: Final = 600
+PACKAGES: Final = ("quotebot", "ledger", "adapters")
 
 
 class DidNotHoldError(AssertionError):
@@ -89,11 +91,15 @@ class Stage:
         """The bot that was started last."""
         return self._bots[-1]
 
-    async def start(self, plan: KillPlan | None = None, **environment: str) -> None:
-        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings in addition to the world's."""
+    async def start(self, plan: KillPlan | None = None, **environment: str) -> Deal:
+        """Start a bot on the stage's ledger, as shipped or under a kill plan, with these settings in addition to the world's.
+
+        Returns the client that drives the deal.
+        """
         bot = BotProcess(self.world, self.folder / "bot", self.folder / "bot.log", **environment)
         self._bots.append(bot)
         await bot.start(plan)
+        return self.deal
 
     async def end(self) -> None:
         """Stop the bots that still run."""
@@ -112,19 +118,7 @@ class Stage:
 
     async def until_card_says(self, words: str) -> None:
         """Wait until the newest card contains these words."""
-
-        async def says() -> bool:
-            return words in await self.deal.card_text()
-
-        await eventually(says, f'the card to say "{words}"')
-
-    async def until_struck(self, times: int = 1) -> None:
-        """Wait until the armed faults have taken effect `times` times."""
-
-        async def struck() -> bool:
-            return await self.deal.hits() >= times
-
-        await eventually(struck, f"the armed faults to strike {times} times")
+        await eventually(self.deal.card_text, f'the card to say "{words}"', holds=lambda text: words in text)
 
     async def again(self, request_id: str, times: int = 3) -> list[Json | None]:
         """Redeliver a request, `times` times byte-identical and `times` times as Slack's retry, all at once; return the acks."""
@@ -133,17 +127,16 @@ class Stage:
 
     async def until_counted(self, duplicates: int) -> None:
         """Wait until the audit has this number of duplicates: each is answered first and counted later."""
-
-        async def counted() -> bool:
-            return await self.count("audit_events WHERE event_type = 'delivery.duplicate'") == duplicates
-
-        await eventually(counted, f"{duplicates} duplicates to be counted")
+        await eventually(
+            lambda: self.count("audit_events WHERE event_type = 'delivery.duplicate'"),
+            f"{duplicates} duplicates to be counted",
+            holds=lambda counted: counted == duplicates,
+        )
 
     async def count(self, what: str) -> int:
         """Count rows of the ledger; `what` is SQL of a scenario, from the table's name on."""
         (row,) = await self.deal.rows(f"SELECT count(*) AS n FROM {what}")  # noqa: S608 -- a scenario's own text
-        number: int = row["n"]
-        return number
+        return int(row["n"])
 
     async def attempts(self, effect_class: str) -> list[Json]:
         """Return the ended attempts of a class, oldest first."""
@@ -152,6 +145,10 @@ class Stage:
             "JOIN effects AS e ON e.id = a.effect_id ORDER BY a.id"
         )
         return [row for row in every if row["class"] == effect_class]
+
+    async def ends(self, effect_class: str) -> list[tuple[str, str | None]]:
+        """Return the outcome and the category of each of these attempts."""
+        return [(row["outcome"], row["category"]) for row in await self.attempts(effect_class)]
 
     async def quotebot(self, *arguments: str) -> CommandResult:
         """Run the command line as an operator would while the bot runs."""
@@ -175,25 +172,40 @@ class Stage:
         return {**letters[0], "id": str(letters[0]["id"])}
 
 
-@asynccontextmanager
-async def stage_in(folder: Path) -> AsyncIterator[Stage]:
-    """Yield a stage whose files are in this folder; end its processes and its world afterwards."""
-    async with World(folder / "world").serve() as world, aiohttp.ClientSession() as session:
-        stage = Stage(world, folder, session)
-        try:
-            yield stage
-        finally:
-            await stage.end()
-
-
 async def perform(scenario: Scenario, folder: Path) -> str:
     """Play one scenario in this folder, then check every invariant; return what held. Raises AssertionError and TimeoutError."""
     if scenario.play is None:
         raise ValueError(f"{scenario.id} waits for {scenario.waits_for}")
-    async with asyncio.timeout(SCENARIO_SECONDS), stage_in(folder) as stage:
-        held = await scenario.play(stage)
-        await checker.nothing_under_way(stage.deal)
-        outside = await checker.outside_of(stage.deal)
-        stage.equal("every invariant holds", await asyncio.to_thread(checker.violations_in, stage.deal.data_dir, outside), [])
-        stage.equal("the bot stops cleanly when asked to", await stage.bot.stop(), 0)
-        return held
+    async with (
+        asyncio.timeout(SCENARIO_SECONDS),
+        World(folder / "world").serve() as world,
+        aiohttp.ClientSession() as session,
+    ):
+        stage = Stage(world, folder, session)
+        try:
+            held = await scenario.play(stage)
+            await checker.nothing_under_way(stage.deal)
+            stage.equal("every invariant holds", await checker.violations_of(stage.deal), [])
+            stage.equal("the bot stops cleanly when asked to", await stage.bot.stop(), 0)
+            return held
+        finally:
+            await stage.end()
+
+
+def amended(folder: Path, file: str, old: str, new: str) -> dict[str, str]:
+    """Make another build of the product under `folder`, with `old` replaced in `file`; return the environment that starts its bot.
+
+    So a broken template or a wrong mapping is the same as in production, an error in the installed code, and production needs no
+    switch for it.
+
+    Raises ValueError if the text is not in the file exactly once: the scenario no longer fits the product then.
+    """
+    installed, copy = Path(quotebot.__file__).resolve().parent.parent, folder / "installation"
+    for package in PACKAGES:
+        shutil.copytree(installed / package, copy / package)  # compiled files too: the bot starts as fast as before
+    path = copy / file
+    text = path.read_text("utf-8")
+    if text.count(old) != 1:
+        raise ValueError(f"{file} does not hold {old!r} exactly once: amend the scenario")
+    path.write_text(text.replace(old, new), "utf-8")
+    return {"PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1"}

@@ -34,30 +34,25 @@ IMPATIENT: Final = json.dumps({"llm.extract": {"timeout_seconds": 1, "retries": 
 
 async def unknown_verbs(stage: Stage) -> str:
     """FI-004: unknown verbs."""
-    deal = stage.deal
-    await stage.start()
+    deal = await stage.start()
     before = await stage.count("audit_events")
     answers: list[Json] = []
     for first in range(0, STORM, AT_ONCE):
         answers += await asyncio.gather(*(deal.slash(f"frobnicate {number}") for number in range(first, first + AT_ONCE)))
-    unhelpful = [answer for answer in answers if "`/quote help`" not in str(answer["ack"])]
-    stage.equal("every one is answered with help", unhelpful, [])
+    stage.equal("every one is answered with help", [each for each in answers if "`/quote help`" not in str(each["ack"])], [])
     slowest = max(answer["ack_ms"] for answer in answers)
     stage.fact("every one is answered at once", slowest < PROMPT_MS, f"{slowest} ms")
     written = [await stage.count("deliveries"), await stage.count("operations"), await stage.count("audit_events") - before]
     stage.equal("nothing is written for them", written, [0, 0, 0])
-    await deal.slash()
-    await deal.settled()
+    await deal.complete(deal.slash())
     stage.equal("a real command works as ever", len(await deal.cards()), 1)
     return f"{STORM} times help, slowest ack {slowest:.0f} ms, nothing written"
 
 
 async def talk(stage: Stage) -> str:
     """FI-005: messages that are not for the bot."""
-    deal = stage.deal
-    await stage.start()
-    await deal.slash()
-    await deal.settled()
+    deal = await stage.start()
+    await deal.complete(deal.slash())
     card = await deal.card()
     before = await _said_and_done(stage)
     for text in TALK:
@@ -80,20 +75,16 @@ async def _said_and_done(stage: Stage) -> Json:
 
 async def hostile(stage: Stage) -> str:
     """FI-022: text that tries to give commands."""
-    deal = stage.deal
-    await stage.start(None, **stage.world.model_environment())
+    deal = await stage.start(None, **stage.world.model_environment())
     await deal.slash(HOSTILE_COMMAND)
     stage.equal("a command that is none is no command", await stage.count("operations"), 0)
-    await deal.slash(GOLDEN.replace("Acme", HOSTILE_CUSTOMER))
-    await deal.settled()
+    await deal.complete(deal.slash(GOLDEN.replace("Acme", HOSTILE_CUSTOMER)))
     card = await deal.card_text()
     stage.fact("the price is that of the catalogue", "17,340.00" in card, card)
     stage.fact("nobody is called by a customer's name", "<!channel>" not in card and "<@U0CFO" not in card, card)
-    await deal.click("quote.submit", user="U0REP")
-    await deal.settled()
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
     (approval,) = await deal.rows("SELECT state, required_roles FROM approvals")
-    asked = (approval["state"], json.loads(approval["required_roles"]))
-    stage.equal("the policy asks whom it always asks", asked, ("pending", ["sales_manager"]))
+    stage.equal("the policy asks whom it always asks", approval, {"state": "pending", "required_roles": '["sales_manager"]'})
     root = await deal.card()
     await deal.post("message", user="U0REP", channel=root["channel"], text=HOSTILE_TALK, thread_ts=root["ts"])
     await deal.settled()
@@ -103,8 +94,7 @@ async def hostile(stage: Stage) -> str:
     stage.equal("it makes no quote", await stage.count("quotes"), 1)
     distrusted = await stage.count("audit_events WHERE event_type = 'reading.distrusted'")
     stage.equal("what the model says beyond the message is a security event", distrusted, 1)
-    submitted = await _reject(stage, HOSTILE_REASON)
-    await stage.again(submitted["request_id"], times=1)
+    await stage.again((await _reject(stage, HOSTILE_REASON))["request_id"], times=1)
     await deal.settled()
     (decided,) = await deal.rows("SELECT state, decided_by FROM approvals")
     stage.equal("a rejection stays one, whatever its reason says", tuple(decided.values()), ("rejected", "U0MANAGER"))
@@ -122,15 +112,9 @@ async def _reject(stage: Stage, reason: str) -> Json:
     """Reject the newest quote with this reason, through the form."""
     deal = stage.deal
     await deal.click("approval.reject", user="U0MANAGER")
-
-    async def opened() -> bool:
-        return bool((await deal.get("state"))["views"])
-
-    await eventually(opened, "the form to open")
+    await eventually(lambda: deal.get("state"), "the form to open", holds=lambda state: bool(state["views"]))
     (form,) = (await deal.get("state"))["views"]
-    values = {"reason": {"reason": reason}}
-    answer: Json = await deal.post("submit", user="U0MANAGER", view_id=form["view"]["id"], values=values)
-    return answer
+    return await deal.post("submit", user="U0MANAGER", view_id=form["view"]["id"], values={"reason": {"reason": reason}})
 
 
 async def _written(stage: Stage, text: str) -> str:
@@ -156,34 +140,29 @@ async def _asked_and_nothing_done(stage: Stage, question: str, why: str) -> None
 
 async def model_times_out(stage: Stage) -> str:
     """FI-020: the model times out."""
-    deal = stage.deal
-    await stage.start(None, **stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
+    deal = await stage.start(None, **stage.world.model_environment(), QUOTEBOT_RETRY=IMPATIENT)
     await deal.arm("llm", "slow", times=10, delay=30)
     question = await _written(stage, DOUBTFUL)
-    attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("llm.extract")]
-    stage.equal("it is tried again, then given up", attempts, [("retry", "transient"), ("bury", "transient")])
+    ends = await stage.ends("llm.extract")
+    stage.equal("it is tried again, then given up", ends, [("retry", "transient"), ("bury", "transient")])
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     proposal = await _written(stage, UNREAD)
     stage.fact("what fixed rules read is proposed, not created", "*Acme*, 24 months" in proposal, proposal)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     await deal.clear_faults()
-    await deal.click_ephemeral("quote.create_another")
-    await deal.settled()
+    await deal.complete(deal.click_ephemeral("quote.create_another"))
     stage.equal("the confirmed one is created", await stage.count("quotes"), 1)
     return "two tries each, then fixed rules: one proposal, one question, one quote by a click"
 
 
 async def model_talks_nonsense(stage: Stage) -> str:
     """FI-021: the model returns nonsense."""
-    deal = stage.deal
-    await stage.start(None, **stage.world.model_environment())
+    deal = await stage.start(None, **stage.world.model_environment())
     await deal.arm("llm", "malformed", times=10)
     question = await _written(stage, DOUBTFUL)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["unusable"])
-    again = await _written(stage, DOUBTFUL)
-    stage.equal("it is refused the same way every time", again, question)
-    attempts = [(row["outcome"], row["category"]) for row in await stage.attempts("llm.extract")]
-    stage.equal("and never asked a second time", attempts, [("bury", "llm_schema")] * 2)
+    stage.equal("it is refused the same way every time", await _written(stage, DOUBTFUL), question)
+    stage.equal("and never asked a second time", await stage.ends("llm.extract"), [("bury", "llm_schema")] * 2)
     stage.equal("nothing was changed", [await stage.count("quotes"), await stage.count("approvals")], [0, 0])
     return "one request each, the same precise question each time, nothing changed"
 

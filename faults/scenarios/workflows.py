@@ -77,7 +77,8 @@ class Story:
     apart: bool = False  # whether its order of events needs a bot that is idle while people act: a process of its own
 
 
-def _created() -> list[Step]:
+def created() -> list[Step]:
+    """A new quote."""
     return [Starts(), Types(NEW), Settles()]
 
 
@@ -85,13 +86,14 @@ def _day() -> list[Step]:
     return [Starts(), Settles(), Stops()]
 
 
-def _submitted() -> list[Step]:
-    return [*_created(), Clicks("quote.submit", REP), Settles()]
+def submitted() -> list[Step]:
+    """A quote that waits for approval."""
+    return [*created(), Clicks("quote.submit", REP), Settles()]
 
 
 def _dead_crm() -> list[Step]:
     return [
-        *_submitted(),
+        *submitted(),
         ArmsFault("salesforce", "5xx", "composite/graph"),
         Clicks("approval.approve", MANAGER),
         Waits(7200),
@@ -102,7 +104,7 @@ def _dead_crm() -> list[Step]:
 
 def _held_for_crm() -> list[Step]:
     """An approved quote whose only pending effect is the write to Salesforce, which is paused."""
-    return [*_submitted(), Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
+    return [*submitted(), Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
 
 
 def _pending_for_crm() -> list[Step]:
@@ -122,13 +124,16 @@ def _for_a_deal() -> list[Step]:
 
 def _under_a_deal() -> list[Step]:
     """An approved quote for a chosen opportunity, whose only pending effect is the write to Salesforce."""
-    asked: list[Step] = [*_for_a_deal(), Fills(REP, UNDER_A_DEAL), Settles(), Clicks("quote.submit", REP), Settles()]
-    held: list[Step] = [Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()]
-    return [*asked, *held, Stops(), Operates("resume")]
+    return [
+        *(*_for_a_deal(), Fills(REP, UNDER_A_DEAL), Settles(), Clicks("quote.submit", REP), Settles()),
+        *(Stops(), Operates("pause"), Starts(), Clicks("approval.approve", MANAGER), Settles()),
+        *(Stops(), Operates("resume")),
+    ]
 
 
-def _approved() -> list[Step]:
-    return [*_submitted(), Clicks("approval.approve", MANAGER), Settles()]
+def approved() -> list[Step]:
+    """An approved quote with everything that follows from the approval."""
+    return [*submitted(), Clicks("approval.approve", MANAGER), Settles()]
 
 
 def _to_sent() -> list[Step]:
@@ -136,35 +141,39 @@ def _to_sent() -> list[Step]:
 
 
 def _sent() -> list[Step]:
-    return [*_approved(), *_to_sent()]
+    return [*approved(), *_to_sent()]
+
+
+def _killed() -> list[Step]:
+    """An approved quote whose PDF, record and thread reply are pending when the bot is killed."""
+    return [*submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()]
 
 
 def _lost() -> list[Step]:
     """A backup with a pending PDF, record and thread reply, all of which were delivered after it."""
-    died: list[Step] = [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()]
-    return [*died, Operates("backup"), Starts(), Settles(), Stops()]
+    return [*_killed(), Operates("backup"), Starts(), Settles(), Stops()]
 
 
 def _unanswered(hours: float) -> Steps:
-    return lambda: [*_submitted(), Stops(), Waits(hours * 3600)]
+    return lambda: [*submitted(), Stops(), Waits(hours * 3600)]
 
 
 STORIES: Final = (
     Story("first start", lambda: [Starts(), Stops()]),
     Story("create", lambda: [Types(NEW), Settles()], lambda: [Starts()]),
     Story("create, stopped at once", lambda: [Types(NEW), Stops(), Starts(), Settles()], lambda: [Starts()], apart=True),
-    Story("delivered again", lambda: [Repeated(2), Settles()], _created, apart=True),
+    Story("delivered again", lambda: [Repeated(2), Settles()], created, apart=True),
     Story("create in a shared channel", lambda: [Types(NEW, channel=SHARED), Settles()], lambda: [Starts()]),
     Story(
         "the channel becomes shared",
         lambda: [Clicks(MENU, REP, value=REFRESH), Settles()],
-        lambda: [*_created(), Shares(), Waits(120)],
+        lambda: [*created(), Shares(), Waits(120)],
     ),
-    Story("create again", lambda: [Types(NEW), Settles()], _created),
+    Story("create again", lambda: [Types(NEW), Settles()], created),
     Story(
         "create another",
         lambda: [Clicks("quote.create_another", REP, whispered=True), Settles()],
-        lambda: [*_created(), Types(NEW), Settles()],
+        lambda: [*created(), Types(NEW), Settles()],
     ),
     Story(
         "create by a form, refresh the card",
@@ -172,7 +181,7 @@ STORIES: Final = (
         _for_a_deal,
     ),
     Story("write under a chosen opportunity, then its amount", lambda: [Starts(), Settles()], _under_a_deal),
-    Story("open the Home tab", lambda: [OpensHome(MANAGER), Settles()], _submitted),
+    Story("open the Home tab", lambda: [OpensHome(MANAGER), Settles()], submitted),
     Story(
         "propose, confirm",
         lambda: [
@@ -188,42 +197,40 @@ STORIES: Final = (
         lambda: [Writes(UNCLEAR), Settles(), Clicks("quote.create_another", REP, whispered=True), Settles()],
         lambda: [Configures(MODEL), Starts()],
     ),
-    Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], _submitted),
+    Story("refused command", lambda: [Clicks("approval.approve", REP), Settles()], submitted),
     Story(
         "answer an hour late",
         lambda: [Starts(), Settles()],
-        lambda: [*_submitted(), Clicks("approval.approve", REP), Stops(), Waits(HOUR)],
+        lambda: [*submitted(), Clicks("approval.approve", REP), Stops(), Waits(HOUR)],
         apart=True,
     ),
-    Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], _created),
+    Story("submit", lambda: [Clicks("quote.submit", REP), Settles()], created),
     Story(
-        "submit, summed up by the model", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Configures(MODEL), *_created()]
+        "submit, summed up by the model", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Configures(MODEL), *created()]
     ),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
-    Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], _submitted),
-    Story(
-        "reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*_submitted(), Clicks("approval.reject", MANAGER)]
-    ),
-    Story("revise", lambda: [Types(f"revise {QUOTE}: 200 pro, remove support; discount 8%"), Settles()], _created),
+    Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], submitted),
+    Story("reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*submitted(), Clicks("approval.reject", MANAGER)]),
+    Story("revise", lambda: [Types(f"revise {QUOTE}: 200 pro, remove support; discount 8%"), Settles()], created),
     Story("revise what is sent", lambda: [Types(f"revise {QUOTE}: discount 8%"), Settles()], _sent),
     Story(
         "revise while its PDF is due",
         lambda: [Clicks("approval.approve", MANAGER), Types(f"revise {QUOTE}: discount 12%"), Settles()],
-        _submitted,
+        submitted,
     ),
-    Story("clone", lambda: [Types(f"clone {QUOTE} for Bolt Ltd"), Settles()], _created),
-    Story("cancel what waits for approval", lambda: [Types(f"cancel {QUOTE}: not wanted"), Settles()], _submitted),
-    Story("finalize", lambda: [Types(f"finalize {QUOTE}"), Settles()], _approved),
+    Story("clone", lambda: [Types(f"clone {QUOTE} for Bolt Ltd"), Settles()], created),
+    Story("cancel what waits for approval", lambda: [Types(f"cancel {QUOTE}: not wanted"), Settles()], submitted),
+    Story("finalize", lambda: [Types(f"finalize {QUOTE}"), Settles()], approved),
     Story(
         "mark sent",
         lambda: [Types(f"sent {QUOTE} to buyer@acme.example"), Settles()],
-        lambda: [*_approved(), Types(f"finalize {QUOTE}"), Settles()],
+        lambda: [*approved(), Types(f"finalize {QUOTE}"), Settles()],
     ),
     Story("accept", lambda: [Types(f"accept {QUOTE}"), Settles()], _sent),
     Story("lose", lambda: [Types(f"lost {QUOTE}: too expensive"), Settles()], _sent),
-    Story("from the terminal", lambda: [Operates("cancel_quote"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
+    Story("from the terminal", lambda: [Operates("cancel_quote"), Starts(), Settles()], lambda: [*submitted(), Stops()]),
     Story("change the ruleset", lambda: [Operates("change_ruleset"), Starts(), Types(SMALL), Settles()], _day),
-    Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], _created),
+    Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], created),
     Story("remind", _day, _unanswered(2)),
     Story("escalate", _day, _unanswered(4)),
     Story(
@@ -235,23 +242,23 @@ STORIES: Final = (
     Story(
         "request changes",
         lambda: [Rejects(MANAGER, "leave the support out"), Settles()],
-        lambda: [*_submitted(), Clicks("approval.request_changes", MANAGER)],
+        lambda: [*submitted(), Clicks("approval.request_changes", MANAGER)],
     ),
-    Story("revise what waits for approval", lambda: [Types(f"revise {QUOTE}: discount 12%"), Settles()], _submitted),
+    Story("revise what waits for approval", lambda: [Types(f"revise {QUOTE}: discount 12%"), Settles()], submitted),
     Story(
         "submit what got no worse",
         lambda: [Types(f"submit {QUOTE}"), Settles()],
-        lambda: [*_approved(), Types(f"revise {QUOTE}: discount 12%, remove sso"), Settles()],
+        lambda: [*approved(), Types(f"revise {QUOTE}: discount 12%, remove sso"), Settles()],
     ),
     Story(
         "out of office, the delegate approves",
         lambda: [Types("delegate <@U0DEALDESK>", MANAGER), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
-        _submitted,
+        submitted,
     ),
     Story(
         "recovery",
-        lambda: [Starts(), Settles(), Stops()],
-        lambda: [*_submitted(), Clicks("approval.approve", MANAGER), Waits(0.16), Dies()],
+        _day,
+        _killed,
     ),
     Story(
         "outage",
@@ -286,24 +293,24 @@ STORIES: Final = (
     Story(
         "settle a difference with Salesforce",
         lambda: [Stops(), Operates("reconcile"), Starts(), Settles()],
-        lambda: [*_approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
+        lambda: [*approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
     ),
-    Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*_submitted(), Stops()]),
+    Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*submitted(), Stops()]),
     Story("cancel", lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()], _pending_for_crm),
     Story(
         "purge",
         lambda: [Operates("prune"), Starts(), Settles()],
-        lambda: [*_created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
+        lambda: [*created(), Types(NEW), Settles(), Types(SMALL), Settles(), Stops(), Waits(DAYS_60)],
     ),
     Story("back up", lambda: [Operates("backup")], _day),
     Story("put back", lambda: [Operates("restore"), Starts(), Settles()], _lost),
-    Story("expire", _day, lambda: [*_submitted(), Stops(), Waits(DAYS_60)]),
+    Story("expire", _day, lambda: [*submitted(), Stops(), Waits(DAYS_60)]),
     Story(
         "expire several",
         _day,
-        lambda: [*_created(), Types(SMALL), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(DAYS_60)],
+        lambda: [*created(), Types(SMALL), Settles(), Clicks("quote.submit", REP), Settles(), Stops(), Waits(DAYS_60)],
     ),
-    Story("stale draft", _day, lambda: [*_created(), Stops(), Waits(DAYS_20)]),
+    Story("stale draft", _day, lambda: [*created(), Stops(), Waits(DAYS_20)]),
     Story(
         "stale draft, the clock put back and forward",
         lambda: [
@@ -315,6 +322,6 @@ STORIES: Final = (
             PutsClock(HOUR),
             *_day(),
         ],
-        lambda: [*_created(), Stops(), Waits(DAYS_20)],
+        lambda: [*created(), Stops(), Waits(DAYS_20)],
     ),
 )

@@ -34,12 +34,12 @@ from faults.harness.fork_server import (
     Order,
     Spawned,
     leave_fork_servers,
+    living,
     shared_fork_server,
     was_left,
 )
 from faults.harness.progress import bar
 from faults.harness.rig import BotProcess, Deal, eventually
-from faults.harness.sessions import living
 from faults.lab.processes import no_traceback_of_ctrl_c
 from faults.lab.setting import ram
 from faults.report.reports import FOLDER_VARIABLE, Report, finish, keep_in, merged, read_all
@@ -166,7 +166,9 @@ class Storm:
             await asyncio.sleep(self.plan.random() * START_SECONDS)
             return
         with suppress(AssertionError):  # a fault keeps it from connecting
-            await eventually(lambda: self._is_connected() or self._bot.status is not None, "the bot to connect", CONNECT_SECONDS)
+            await eventually(
+                lambda: self._is_connected() or self._bot.returncode is not None, "the bot to connect", CONNECT_SECONDS
+            )
         await asyncio.sleep(self.plan.random() * LIFE_SECONDS)
 
     def _is_connected(self) -> bool:
@@ -201,7 +203,7 @@ class Storm:
         stranger = await self._spawn("stranger", "lapse", main=STRANGER)
         with suppress(TimeoutError):  # it waits at the write gate if the bot was stopped inside it
             await asyncio.wait_for(stranger.wait(), KEPT_OUT_SECONDS)
-        self.counts["strangers_kept_out"] += stranger.status is None
+        self.counts["strangers_kept_out"] += stranger.returncode is None
         self._bot.signal(signal.SIGCONT)
         status = await _end_of(stranger, "the second process beside a bot that goes on")
         if status != 0:
@@ -253,8 +255,8 @@ class Storm:
         return started
 
     async def _quiet(self) -> bool:
-        if self._bot.status is not None:
-            raise AssertionError(f"the bot ended with status {self._bot.status}: {_tail(self._bot.log)}")
+        if self._bot.returncode is not None:
+            raise AssertionError(f"the bot ended with status {self._bot.returncode}: {_tail(self._bot.log)}")
         return not await self.deal.rows(storm_facts.UNFINISHED)
 
 

@@ -9,8 +9,7 @@ import pytest
 from faults.drill import Outcome, UnknownDrillError, chosen, play, play_all, summary
 from faults.report.reports import Report, keep
 from faults.scenarios import SCENARIOS, Scenario
-from faults.scenarios.installation import amended
-from faults.scenarios.stage import Mode, Stage
+from faults.scenarios.stage import Mode, Stage, amended
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from faults.checks import checker
-from faults.harness.plan import KillPlan
+from faults.harness.bot import KillPlan
 from faults.harness.rig import BotProcess, Deal, eventually
 
 RECOVERY_SECONDS = 15.0

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from faults.harness.fork_server import Order, fork_server
+from faults.harness.fork_server import Order, fork_server, living
 from faults.harness.rig import Deal, eventually
-from faults.harness.sessions import living
 from faults.report.reports import FOLDER_VARIABLE, Report, keep, keep_in
 from faults.suites import storm_facts
 from faults.suites.storm import KILLS, STOPS, STORMS, ended_with_their_bots, main, one_storm

@@ -1,0 +1,167 @@
+"""Failures of the installation: another process locks the ledger's file, credentials break, the disk is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from faults.checks import checker
+from faults.harness.rig import eventually
+from faults.scenarios.stage import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from faults.harness.rig import Deal
+    from faults.scenarios.stage import Stage
+
+BUDGET_SECONDS: Final = 1.0
+SOON_SECONDS: Final = 0.4
+LOCK_WORDS: Final = ("lock", "busy", "sqlite", "database")
+ACKED: Final = 4  # quotes requested and acknowledged before the backup begins
+MEANWHILE: Final = 4  # and while it is being made
+LATER: Final = 2  # and after it: these are lost
+
+
+@contextmanager
+def taken(ledger: Path) -> Iterator[None]:
+    """Hold SQLite's exclusive lock on the ledger, as a backup tool or a person could."""
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as somebody:
+        somebody.execute("BEGIN EXCLUSIVE")
+        yield
+        somebody.execute("ROLLBACK")
+
+
+async def locked(stage: Stage) -> str:
+    """FI-019: the ledger is locked, briefly and for longer than the acknowledgement's budget."""
+    deal = await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS=str(BUDGET_SECONDS))
+    with taken(stage.ledger_path):
+        asked = asyncio.create_task(deal.slash())
+        await asyncio.sleep(SOON_SECONDS)
+    waited = await asked
+    stage.fact("a lock that ends within the budget is waited for", "On it" in str(waited["ack"]), waited)
+    await deal.settled()
+    before = {table: await stage.count(table) for table in ("deliveries", "operations", "effects", "audit_events", "quotes")}
+    with taken(stage.ledger_path):
+        refused = await deal.slash("new for Brook: 10 pro")
+    text = str(refused["ack"] and refused["ack"]["text"])
+    stage.equal("a lock that lasts is a clean refusal", text, "Nothing was recorded and nothing was done. Try again.")
+    await deal.settled()
+    stage.equal("the refused command left nothing at all", {table: await stage.count(table) for table in before}, before)
+    shown = " ".join(message["text"] for message in await deal.messages()).casefold()
+    stage.fact("no lock error is shown to anybody", not any(word in shown for word in LOCK_WORDS), shown)
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
+    await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
+    await checker.golden_deal(deal)
+    return "a short lock waited for, a long one refused cleanly, no partial write"
+
+
+async def token_broken(stage: Stage) -> str:
+    """D-3: the Slack token and the Salesforce session break."""
+    deal = await stage.start()
+    await deal.submitted_deal()
+    # a session that expires after the record is written
+    await deal.arm("salesforce", "auth_expired", method="sobjects/ContentVersion", times=1)
+    await deal.arm("slack", "auth_expired", method="files.completeUploadExternal", seconds=600)
+    await deal.click("approval.approve", user="U0MANAGER")
+    held = "gates WHERE name = 'slack' AND state = 'held' AND cause = 'auth'"
+    await eventually(lambda: stage.count(held), "Slack's classes to be held", holds=lambda count: count == 1)
+    (upload,) = await deal.rows(
+        "SELECT state, attempts, json_type(steps, '$.uploaded') AS uploaded FROM effects WHERE class = 'slack.file'"
+    )
+    expected = {"state": "pending", "attempts": 0, "uploaded": "object"}
+    stage.equal("the upload waits half done, its steps recorded, no attempt burnt", upload, expected)
+    stage.equal("nobody sees half a file", await deal.files(), [])
+    told = (await stage.quotebot("gates")).out
+    stage.fact("the operator is told what waits and what to do", "quotebot resume slack" in told, told)
+    stage.equal("nothing was given up", await stage.count("dead_letters"), 0)
+    await deal.clear_faults()
+    stage.equal("the token restored, Slack is resumed", (await stage.quotebot("resume", "slack")).status, 0)
+    await deal.settled()
+    stage.equal("the bytes went out once", len(await deal.witness("upload")), 1)
+    stage.equal("the session that ended was renewed once", len(await deal.witness("oauth2/token")), 2)
+    await checker.golden_deal(deal)
+    return "held half done with every step recorded, resumed, one file, one record"
+
+
+async def twice(deal: Deal) -> list[str]:
+    """Return the keys and names that exist more than once in the external services."""
+    keys = Counter(message["metadata"]["event_payload"]["key"] for message in await deal.messages() if message.get("metadata"))
+    names = Counter(file["name"] for file in await deal.files())
+    records = Counter(record["Quotebot_Key__c"] for record in await deal.crm())
+    return [name for counted in (keys, names, records) for name, times in counted.items() if times > 1]
+
+
+async def restored(stage: Stage) -> str:
+    """D-5: the disk is lost and the ledger restored from a backup."""
+    deal = await stage.start()
+    await deal.submitted_deal()
+    await deal.arm("slack", "slow", method="chat.postMessage", delay=2, times=6)
+    await deal.arm("salesforce", "slow", delay=2, times=1)
+    await deal.click("approval.approve", user="U0MANAGER")
+    told = [await deal.slash(f"new for Early {number}: 5 pro") for number in range(ACKED)]
+    stage.fact("what came before the backup was acknowledged", all(answer["ack"] for answer in told), told)
+    backing = asyncio.create_task(stage.quotebot("backup", "--to", str(stage.folder / "kept"), "--json"))
+    await asyncio.gather(*(deal.slash(f"new for Meanwhile {number}: 5 pro") for number in range(MEANWHILE)))
+    made = await backing
+    stage.equal("it was backed up while it worked", made.status, 0)
+    await deal.clear_faults()
+    for number in range(LATER):
+        await deal.slash(f"new for Later {number}: 5 pro")
+    await deal.settled()
+    cards = len(await deal.cards())
+    stage.equal("everything asked for was done before the disk is lost", cards, 1 + ACKED + MEANWHILE + LATER)
+    await stage.bot.kill()
+    for file in stage.ledger_path.parent.glob("ledger.db*"):
+        file.unlink()
+    done = await stage.quotebot("restore", made.data["path"], "--yes", "--json")
+    stage.equal("the backup is put back", (done.status, done.status or done.data["generation"]), (0, 2))
+    await stage.start()
+    await deal.settled()
+    early = "quotes WHERE account LIKE 'Early%'"
+    stage.equal("no command that was acknowledged before the backup is lost", await stage.count(early), ACKED)
+    stage.equal("nothing outside is there twice", await twice(deal), [])
+    stage.equal("and no card was posted again", len(await deal.cards()), cards)
+    stage.equal("nothing had to be given up", await stage.count("dead_letters"), 0)
+    await deal.complete(deal.slash("new for After: 5 pro"))
+    (row,) = await deal.rows("SELECT quote_id FROM quotes WHERE account = 'After'")
+    shown = json.dumps([message["text"] for message in await deal.cards()][:-1])
+    stage.fact("a new quote has a number that nobody saw before", row["quote_id"] not in shown, row)
+    return f"{made.data['tables']['operations']} commands back, each deed outside once, new numbers above all that were seen"
+
+
+SCENARIOS: Final = (
+    Scenario(
+        "FI-019",
+        "P1",
+        ("timeout",),
+        "somebody else locks the ledger",
+        "Another program holds SQLite's exclusive lock, first for a moment, then for longer than an ack may take.",
+        "The moment is waited for, the long lock is a clean refusal: no partial write, and nobody reads of a lock.",
+        locked,
+    ),
+    Scenario(
+        "D-3",
+        "P1",
+        ("fail_once",),
+        "a token breaks during a deal",
+        "Slack's token is revoked between two calls of an upload and Salesforce ends the session; an operator restores the token.",
+        "What is half done is recorded and held, nothing is given up, and after the resume everything is there once.",
+        token_broken,
+    ),
+    Scenario(
+        "D-5",
+        "P1",
+        ("crash_after",),
+        "the disk is lost, a backup is put back",
+        "A backup is made while quotes are asked for and owed deeds are under way; all of it is done, then the bot dies and its "
+        "ledger is gone. The backup is put back.",
+        "No command acknowledged before the backup is lost, nothing outside is done twice, no quote number is given out again.",
+        restored,
+    ),
+)
