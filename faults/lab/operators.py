@@ -64,7 +64,7 @@ async def operate(name: str, settings: Settings, clock: LabClock, trap: Trap) ->
             await COMMANDS[name](Terminal(ledger, settings, clock, trap))
 
 
-async def _each_letter(action: str, at: Terminal, statuses: Sequence[Status] = ("pending",), **details: Any) -> None:
+async def _each_dead_letter(action: str, at: Terminal, statuses: Sequence[Status] = ("pending",), **details: Any) -> None:
     """Replay, discard or resolve every dead letter, or the rows of these statuses."""
     found = dead_letters(at.ledger)
     letters = [letter for status in statuses for letter in await found.list(Filters(status=status))]
@@ -129,12 +129,16 @@ def dearer_pro(ruleset: Ruleset, version: str, price: str) -> Ruleset:
 
 EVERY: Final = ("pending", "uncertain")  # the dead letters, and the uncertain effects
 COMMANDS: Final[Mapping[str, Callable[[Terminal], Awaitable[object]]]] = {
-    "replay": partial(_each_letter, "replay"),  # quotebot replay --yes
-    "replay_uncertain": partial(_each_letter, "replay", statuses=("uncertain",), look_now=True),  # ... --status uncertain: at once
-    "discard": partial(_each_letter, "discard"),  # quotebot dead discard
-    "resolve_send_again": partial(_each_letter, "resolve", statuses=EVERY, delivered=False),  # quotebot dead resolve --send-again
+    "replay": partial(_each_dead_letter, "replay"),  # quotebot replay --yes
+    "replay_uncertain": partial(
+        _each_dead_letter, "replay", statuses=("uncertain",), look_now=True
+    ),  # ... --status uncertain: at once
+    "discard": partial(_each_dead_letter, "discard"),  # quotebot dead discard
+    "resolve_send_again": partial(
+        _each_dead_letter, "resolve", statuses=EVERY, delivered=False
+    ),  # quotebot dead resolve --send-again
     "resolve_delivered": partial(  # quotebot dead resolve --delivered
-        _each_letter, "resolve", statuses=EVERY, delivered=True, external_ref="1800000000.000100"
+        _each_dead_letter, "resolve", statuses=EVERY, delivered=True, external_ref="1800000000.000100"
     ),
     "pause": lambda at: at.ledger.pause("crm", ACTOR, REASON),  # quotebot pause crm
     "resume": lambda at: at.ledger.resume("crm", ACTOR),  # quotebot resume crm
