@@ -190,7 +190,7 @@ BUGS: Final = (
     Bug(
         "recovery sends appends again",
         "a death after a post makes two",
-        dispatch.sends_appends_again,
+        model.sends_appends_again,
         Windows("create", "out:slack:chat.postMessage:sent"),
     ),
     Bug(

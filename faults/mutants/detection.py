@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from faults.lab.outcome import difference
 from faults.lab.player import Window, play
 from faults.lab.processes import BrokenError, in_a_fork
-from faults.mutants.ground import NOWHERE, Caught, DoesNotFitError, Ground, Hunt, Start, last_line, run_blocks
+from faults.mutants.ground import NOWHERE, Caught, DoesNotFitError, Ground, Hunt, Start, last_line
+from faults.mutants.model import run_blocks
 from faults.suites import io_errors, model, power
 from faults.suites.crash_points import windows_of
 from faults.suites.power_artefacts import cut_artefacts

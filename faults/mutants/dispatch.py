@@ -203,12 +203,6 @@ forgets_effects = sql("effects_in_flight", ("state = 'in_flight'", "state = 'in_
 
 
 @patch(recovery, "_release_effect")
-def sends_appends_again(honest: Any, ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
-    """An effect in flight at a crash is sent again without a check."""
-    honest(ledger, tx, now, replace(effect, semantics="keyed"), why)
-
-
-@patch(recovery, "_release_effect")
 def repeats_for_ever(honest: Any, ledger: Any, tx: Any, now: int, effect: Any, why: Any) -> None:
     """An effect that cannot be read back is repeated after every crash, not once."""
     honest(ledger, tx, now, replace(effect, maybe_sent=False), why)

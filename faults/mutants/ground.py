@@ -15,12 +15,12 @@ import structlog
 from faults.lab.player import Window, play, prepared
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.mutants import scenarios as more_stories
+from faults.mutants.model import run_blocks
 from faults.scenarios import workflows
-from faults.suites import model
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from faults.lab.simulation import Cell
     from faults.scenarios.workflows import Story
@@ -113,18 +113,6 @@ class Hunt:
     def seeded(self, ground: Ground) -> Caught | None:
         """Run with the bug, in the fork in which it was seeded."""
         raise NotImplementedError
-
-
-def run_blocks(blocks: Sequence[int]) -> tuple[int, int, str | None]:
-    """Run blocks of the model until ledger and model disagree; return the numbers of blocks and steps, and the disagreement."""
-    steps = 0
-    with model.empty_ledger() as template:
-        for ran, block in enumerate(blocks, start=1):
-            report = model.run_block(block, template, shrink=False)
-            steps += report.counts["steps"]
-            if report.violations:
-                return ran, steps, report.violations[0]
-    return len(blocks), steps, None
 
 
 def plant_bug(plant: Callable[[], None], ground: Ground) -> None:

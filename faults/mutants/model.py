@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from faults.lab.processes import BrokenError, in_a_fork
-from faults.mutants.dispatch import sends_appends_again
-from faults.mutants.ground import last_line, run_blocks
 from faults.mutants.patching import patch, put, replaced
-from faults.suites.model import BLOCKS
+from faults.suites.model import BLOCKS, empty_ledger, run_block
 from ledger import recovery, settlement
 from ledger.audit import events
 from ledger.claims import Suspects
@@ -47,6 +45,12 @@ def edit(name: str, old: str, new: str) -> Callable[[], None]:
         put(SqliteDatabase, "open", classmethod(opened))
 
     return plant
+
+
+@patch(recovery, "_release_effect")
+def sends_appends_again(honest: Any, ledger: Any, tx: Any, now: int, effect: Effect, why: Any) -> None:
+    """An effect in flight at a crash is sent again without a check."""
+    honest(ledger, tx, now, replace(effect, semantics="keyed"), why)
 
 
 @patch(Gate, "lift")
@@ -106,6 +110,18 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
 }
 
 
+def run_blocks(blocks: Sequence[int]) -> tuple[int, int, str | None]:
+    """Run blocks of the model until ledger and model disagree; return the numbers of blocks and steps, and the disagreement."""
+    steps = 0
+    with empty_ledger() as template:
+        for ran, block in enumerate(blocks, start=1):
+            report = run_block(block, template, shrink=False)
+            steps += report.counts["steps"]
+            if report.violations:
+                return ran, steps, report.violations[0]
+    return len(blocks), steps, None
+
+
 @functools.cache
 def agrees(block: int) -> bool:
     """Tell whether model and ledger agree on this block without a bug; most bugs are found in the same few blocks."""
@@ -122,7 +138,7 @@ def hunt_apart(name: str) -> str:
     try:
         block, steps, says = in_a_fork(hunt)
     except BrokenError as error:
-        return f"could not be planted, or broke the hunt: {last_line(str(error))}"
+        return f"could not be planted, or broke the hunt: {str(error).strip().rpartition(chr(10))[2]}"
     if says is None:
         return "NOT FOUND"
     return f"found after {steps:,} steps" if agrees(block) else f"block {block} disagrees without it, too"
