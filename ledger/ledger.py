@@ -352,25 +352,24 @@ class Ledger:
 
     async def record_step(self, effect: Effect, step: str, value: Mapping[str, Any]) -> Effect:
         """Make the result of one step of a multi-call effect durable. Raises StaleFenceError when the claim was lost."""
-        return await self._write_steps("record_step", effect, steps=dumps({**effect.steps, step: value}))
+        now, steps = self.clock.now_ms(), dumps({**effect.steps, step: value})
+
+        def work(tx: Tx) -> Effect:
+            return _stepped(effect, tx.one("record_step", id=effect.id, fence=effect.fence, steps=steps, now=now))
+
+        return await self.database.write("record_step", work)
 
     async def forget_steps(self, effect: Effect) -> Effect:
         """Restart a multi-call effect: the objects that its steps created no longer exist in the external service.
 
         Raises StaleFenceError when the claim was lost.
         """
-        return await self._write_steps("forget_steps", effect)
-
-    async def _write_steps(self, name: str, effect: Effect, **values: str) -> Effect:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> Effect:
-            row = tx.one(name, id=effect.id, fence=effect.fence, now=now, **values)
-            if row is None:
-                raise StaleFenceError(effect.correlation_id)
-            return Effect.of(row, reconciling=effect.reconciling)
+            return _stepped(effect, tx.one("forget_steps", id=effect.id, fence=effect.fence, now=now))
 
-        return await self.database.write(name, work)
+        return await self.database.write("forget_steps", work)
 
     async def settle(self, effect: Effect, settlement: Settlement, decide: FollowUpDecision = no_follow_ups) -> Effect | None:
         """Record the end of an attempt and its follow-ups in one transaction.
@@ -514,3 +513,10 @@ class Ledger:
 
 def _earliest(*rows: Row | None) -> int | None:
     return min((row["due"] for row in rows if row is not None and row["due"] is not None), default=None)
+
+
+def _stepped(effect: Effect, row: Row | None) -> Effect:
+    """Return the effect after a change of its steps. Raises StaleFenceError when the claim was lost."""
+    if row is None:
+        raise StaleFenceError(effect.correlation_id)
+    return Effect.of(row, reconciling=effect.reconciling)

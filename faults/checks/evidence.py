@@ -255,7 +255,7 @@ def grouped(found: Iterable[Row], by: str | Callable[[Row], Any]) -> dict[Any, l
 
 
 def loaded(text: str | None) -> Row:
-    """Parse a JSON object of the ledger; empty text gives an empty object."""
+    """Parse a JSON object of the ledger; None, empty text or any other JSON value gives an empty object."""
     value = orjson.loads(text) if text else None
     return value if isinstance(value, dict) else {}
 

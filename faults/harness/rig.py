@@ -151,7 +151,7 @@ class Deal:
         await eventually(lambda: self.rows(UNFINISHED), "everything to settle", holds=operator.not_)
 
     async def complete(self, action: Awaitable[T]) -> T:
-        """Await a person's action, then wait until nothing is under way; return its answer."""
+        """Await `action`, then wait until nothing is under way; return the result of `action`."""
         answer = await action
         await self.settled()
         return answer

@@ -58,7 +58,7 @@ _INSIDE: ContextVar[Any] = ContextVar("the bot a task belongs to", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Dependencies of a bot: its clock, the far end of its wire, its trap and its randomness. `draw(low, high)` is jitter."""
+    """Dependencies of a bot: clock, far end of its wire, trap, jitter (`draw(low, high)`) and network latency."""
 
     clock: LabClock
     far_end: FarEnd

@@ -109,7 +109,7 @@ def not_replayed(cell: Cell, ledger: sqlite3.Connection) -> list[str]:
 
 
 def outside_of(world: World) -> Outside:
-    """Return what the external services hold, as the invariants read it."""
+    """Return the messages, files, Salesforce records and request log of `world`, for the invariants."""
     seen = world.seen()
     return Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
 

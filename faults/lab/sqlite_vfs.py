@@ -318,7 +318,7 @@ class WatchedFolder:
         return OK if self._fault is None or call not in self._failing else self._fault(call, name)
 
     def _wal(self, path: Path) -> Wal:
-        """Open a WAL as production does; a WAL in the observed folder is observed."""
+        """Open a WAL as production does; one in the observed folder also reports its calls and can be made to fail."""
         return _WatchedWal(path, self._refused, self._tell) if os.path.realpath(path.parent) == self._folder else Wal(path)
 
     # ------------------------------------------------------------------------------------------- called by SQLite

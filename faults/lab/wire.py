@@ -162,7 +162,7 @@ class _Response:
 
 
 class _SalesforceAdapter(BaseAdapter):
-    """Transport adapter of requests, over the wire."""
+    """requests adapter that sends Salesforce calls through the lab's `Wire`."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__()

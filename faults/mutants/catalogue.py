@@ -296,7 +296,7 @@ BUGS: Final = (
     # durability
     Bug("synchronous=NORMAL", "a power cut loses what was acknowledged", disk.synchronous_normal, PowerCuts()),
     Bug(
-        "told before the flush", "a power cut loses what was just acknowledged", disk.answered_before_the_flush, PowerCuts(one_of=5)
+        "told before the flush", "a power cut loses what was just acknowledged", disk.answered_before_the_flush, PowerCuts(one_of=2)
     ),
     Bug(
         "failed flush taken for a good one",

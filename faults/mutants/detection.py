@@ -67,7 +67,7 @@ class Windows(Hunt):
         return found
 
     def seeded(self, ground: Ground) -> Caught | None:
-        """Play the scenario without faults, then its crash points."""
+        """Play the scenario with the bug seeded: without faults, then at its crash points, up to the first finding."""
         start = ground.start(self.name)
         wrong, passages = _play(ground, start, Window(NOWHERE, "?", "lose"))
         if wrong is not None:

@@ -28,7 +28,7 @@ another_latency = partial(put, bot, "RENDER_SECONDS", 4 * bot.RENDER_SECONDS)
 
 @patch(FileHandler, "_upload")
 async def a_token_that_is_kept(honest: Any, self: Any, effect: Any, quote: Any) -> Any:
-    """An upload gets a random token, which is recorded before it is used and reused by every later attempt."""
+    """An upload gets a random token, which is recorded at the first attempt and kept for later ones."""
     if "token" not in effect.steps:
         ledger: Ledger = of(self, "services").ledger
         effect = await ledger.record_step(effect, "token", {"value": secrets.token_hex(8)})

@@ -62,7 +62,7 @@ async def locked(stage: Stage) -> str:
 
 
 async def token_broken(stage: Stage) -> str:
-    """D-3: the Slack token and the Salesforce session break."""
+    """D-3: during an upload, Slack's token is revoked and the Salesforce session ends."""
     deal = await stage.start()
     await deal.submitted_deal()
     # a session that expires after the record is written

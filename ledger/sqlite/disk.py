@@ -22,7 +22,7 @@ class Disk:
         os.close(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
 
     def copy(self, path: Path, to: Path) -> None:
-        """Copy a file's content into `to`, for the owner alone."""
+        """Copy a file's content into `to`; a new `to` is readable and writable by its owner only."""
         self.create(to)
         shutil.copyfile(path, to)
 

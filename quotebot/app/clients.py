@@ -74,7 +74,7 @@ def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSessio
 def build_adapters(
     stack: contextlib.AsyncExitStack, client: AsyncWebClient, session: aiohttp.ClientSession, settings: Settings
 ) -> Adapters:
-    """Return the adapters, each with the timeout of its effect class; `stack` closes those that need it."""
+    """Return the adapters, with the timeouts of their effect classes; `stack` closes those that need it."""
     from adapters.slack.api import SlackApi  # noqa: PLC0415 -- as above
 
     lines = matrix(settings)
@@ -164,7 +164,7 @@ def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_cli
 
 
 class AllowanceWatch:
-    """Log warning for a nearly used-up allowance of API calls: once, and again only after the allowance has recovered."""
+    """Log writer that warns when the org's allowance of API calls runs short, and again only after it has recovered."""
 
     def __init__(self) -> None:
         self._warned = False

@@ -86,7 +86,7 @@ def _amount(tx: Tx, quote_id: str, version: int) -> tuple[EffectIntent, ...]:
 
 
 def newest_recorded(tx: Tx, quote_id: str) -> int:
-    """Return the newest version that has a record. Raises LookupError if none has."""
+    """Return the newest version that has a Salesforce record. Raises LookupError if there is none."""
     made = [each for each in effects_of(tx, quote_id) if each.effect_class == effects.CRM and each.state == "delivered"]
     if not made:
         raise LookupError(f"{quote_id} has no record")

@@ -70,7 +70,7 @@ def _judged(objective: Objective, samples: Sequence[Sample]) -> Judged:
 
 
 def _acks(samples: Sequence[Sample]) -> Judged:
-    """Return the share of the running bot's acknowledgements in time; it is unknown without a bot or before its first ack."""
+    """Judge the share of the running bot's acks that were in time; unknown without a bot or before its first ack."""
     total = sum(sample.value for sample in samples if sample.name == f"{ACKS}_count")
     in_time = sum(
         sample.value for sample in samples if sample.name == f"{ACKS}_bucket" and float(sample.labels["le"]) == ACK_SECONDS

@@ -40,7 +40,7 @@ _CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Staff:
-    """Managers of the bot's process and ledger, in a sandbox that runs its own bot."""
+    """The bot's process manager, command runner and ledger feed, in a sandbox that runs its own bot."""
 
     keeper: BotProcess
     console: Console

@@ -372,7 +372,7 @@ def terminal(reason: str, ref: str, quote_id: str | None) -> str:
 
 
 def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
-    """Ask the approvers, in the thread. It omits the requesters of the approval and of the quote."""
+    """Ask the approvers, in the thread, except the requesters of the approval and of the quote."""
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     who = mentions(asked) if asked else "No approver is known yet"
     return (

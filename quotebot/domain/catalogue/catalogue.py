@@ -93,7 +93,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All products, and all their names."""
+    """All products by sku, and the sku for each name: sku, product name or alias."""
 
     products: Mapping[str, Product]  # by sku
     aliases: Mapping[str, str]  # folded sku, name or alias -> sku

@@ -44,7 +44,7 @@ class LineRequest:
 
 @dataclass(frozen=True, slots=True)
 class PriceRequest:
-    """All requested inputs of a price. None means the ruleset's default, or not applicable.
+    """All requested inputs of a price. None: the ruleset's currency, no segment, no region, no day, no limit.
 
     `discount_percent` is requested on the whole quote, in addition to the lines' own; `discount_limit_percent` is its authorised
     maximum. `priced_on` selects dated prices, taxes and rates; without it only undated prices and taxes apply.

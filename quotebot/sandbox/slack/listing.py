@@ -64,6 +64,6 @@ SCOPES = frozenset(
 
 
 def listing() -> dict[str, Any]:
-    """Return the page's completions, message menu entries and app tabs."""
+    """Return the app's entries for the page: commands, completions, message shortcuts, and if it has a Messages tab."""
     verbs = [{"text": f"{COMMAND['command']} {verb}", "hint": hint, "about": about} for verb, hint, about in VERBS]
     return {"commands": [COMMAND], "verbs": verbs, "shortcuts": list(SHORTCUTS), "messages_tab": MESSAGES_TAB}
