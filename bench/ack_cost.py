@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -69,25 +70,33 @@ PARTS: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
 REST: Final = "the rest: tasks, futures, answers"
 
 
+class Inner(threading.local):
+    """Seconds spent in nested parts, by depth. The loop and the ledger's writer measure at the same time, each in its thread."""
+
+    def __init__(self) -> None:
+        self.seconds = [0.0]
+
+
 class Meter:
     """Sums of the processor time by part; time spent in a nested part counts for the nested part only."""
 
     def __init__(self) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)
-        self._inner = [0.0]
+        self._inner = Inner()
 
     def watched(self, part: str, work: Callable[..., Any]) -> Callable[..., Any]:
         """Return `work` wrapped so that its time counts for `part`."""
 
         def run(*arguments: Any, **named: Any) -> Any:
-            self._inner.append(0.0)
+            inner = self._inner.seconds
+            inner.append(0.0)
             began = time.thread_time()
             try:
                 return work(*arguments, **named)
             finally:
                 seconds = time.thread_time() - began
-                self.spent[part] += seconds - self._inner.pop()
-                self._inner[-1] += seconds
+                self.spent[part] += seconds - inner.pop()
+                inner[-1] += seconds
 
         return run
 
