@@ -63,7 +63,15 @@ class Stopwatch:
         self.worked_ms: dict[str, list[float]] = {}  # without the commit, in which the WAL may be copied into the file
         self.waited_ms: dict[str, list[float]] = {}  # from the call to the return
 
-    async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+    async def write(
+        self,
+        name: str,
+        work: Callable[[Tx], T],
+        *,
+        urgent: bool = False,
+        brief: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         """Write, and record the duration."""
         worked = 0.0
 
@@ -76,7 +84,7 @@ class Stopwatch:
                 worked = time.perf_counter() - began
 
         asked = time.perf_counter()
-        result = await self._database.write(name, timed, urgent=urgent, deadline=deadline)
+        result = await self._database.write(name, timed, urgent=urgent, brief=brief, deadline=deadline)
         self.waited_ms.setdefault(name, []).append((time.perf_counter() - asked) * 1000)
         commit = self._database.health.last_commit_seconds
         self.held_ms.setdefault(name, []).append((worked + commit) * 1000)

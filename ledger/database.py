@@ -60,8 +60,11 @@ class Tx(Protocol):
         """Run the named statement and return its first row. Raises MissingRow if there is none."""
         ...
 
-    def many(self, name: str, rows: Sequence[Mapping[str, object]], /) -> None:
-        """Run the named statement once for each row of parameters. It may not return rows."""
+    def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
+        """Run the named statement once for each row of parameters. It may not return rows.
+
+        A tuple holds the values in the order in which the statement first names its parameters.
+        """
         ...
 
     def emit(self, event: object, /) -> None:
@@ -87,10 +90,19 @@ class Health:
 class Database(Protocol):
     """Asynchronous transactions. `work` is synchronous and may run twice: it takes time, ids and random values as arguments."""
 
-    async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+    async def write(
+        self,
+        name: str,
+        work: Callable[[Tx], T],
+        *,
+        urgent: bool = False,
+        brief: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         """Run `work` in one durable transaction and return its result after the commit reached the disk.
 
-        `name` labels the transaction for logs, metrics and crash points. `urgent` work goes first. `deadline` is monotonic seconds:
+        `name` labels the transaction for logs, metrics and crash points. `urgent` work goes first. `brief` work takes
+        less than a millisecond, so an engine may run it where it would hold up other callers. `deadline` is monotonic seconds:
         expired work is dropped before it starts. Raises NotRecorded when provably nothing was written, OutcomeUnknown when the
         commit had begun, or any exception of `work` (its changes are rolled back).
         """

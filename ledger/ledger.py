@@ -103,7 +103,7 @@ class Ledger:
         sighted = KeyedRequest.of(request)
         now = self.clock.now_ms()
         reservation = await self.database.write(
-            "reserve", lambda tx: reserve(tx, self.audit, self._pin, now, sighted), urgent=True, deadline=deadline
+            "reserve", lambda tx: reserve(tx, self.audit, self._pin, now, sighted), urgent=True, brief=True, deadline=deadline
         )
         if reservation.sighting is DedupeResult.NEW:
             self.operations_changed.set()
@@ -135,7 +135,7 @@ class Ledger:
                 self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
             return claimed
 
-        return await self.database.write("claim_operations", work)
+        return await self.database.write("claim_operations", work, brief=True)
 
     async def claim_operation(self) -> Operation | None:
         """Claim the next due operation, if there is one."""
@@ -173,7 +173,7 @@ class Ledger:
             return outcome, tx.one("due_operation", now=now) is not None
 
         try:
-            done, others_due = await self.database.write("execute", work)
+            done, others_due = await self.database.write("execute", work, brief=True)
         except StaleFenceError:
             late = "operation.late_result"
             await self.database.write("late_result", lambda tx: self.audit.of_operation(tx, now, late, operation, actor=QUOTEBOT))
@@ -343,7 +343,7 @@ class Ledger:
                 self.settle_follow_ups(tx, now, effect, follow)
             return claimed, len(expired) + dropped, [DeadNotice.of_effect(tx, effect) for effect in expired]
 
-        claimed, ended, dead = await self.database.write("claim_effects", work)
+        claimed, ended, dead = await self.database.write("claim_effects", work, brief=True)
         self.announce(dead)
         if ended:  # the next in their lanes are due now, and follow-ups may include a command
             self.effects_changed.set()
@@ -395,7 +395,7 @@ class Ledger:
             dead = [DeadNotice.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
             return settled, dead, bool(follow_ups.commands), stirred
 
-        ended = await self.database.write("settle", work)
+        ended = await self.database.write("settle", work, brief=True)
         # A lookup that ended does not clear a suspect, nor does a late result.
         if ended is not None and ended[0].claims < SUSPECT_CLAIMS:
             self.suspects.clear(effect)

@@ -71,7 +71,10 @@ UPDATE operations
 SET state = 'in_progress', epoch = :epoch, lease_until = :lease_until, fence = fence + 1, claims = claims + 1,
   claimed_at = :now, next_attempt_at = NULL, updated_at = :now
 WHERE id = :id AND state IN ('reserved', 'failed_retryable') AND fence = :fence
-RETURNING *;
+RETURNING
+  id, operation_key, source, source_request_id, action_kind, aggregate_id, aggregate_version, pinned_version, payload,
+  correlation_id, actor, actor_type, team_id, received_at, state, outcome, response, next_attempt_at, claims, attempts, fence,
+  epoch, claimed_at, cycle, category, last_error;
 
 -- name: complete_operation
 -- in_progress -> completed
@@ -176,12 +179,11 @@ SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;
 INSERT INTO effects (
   effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, correlation_id, after_id, supersede_key, payload,
   next_attempt_at, not_before, expires_at, aged_from, created_at, updated_at, lost_from, look_first)
-SELECT
+VALUES (
   :effect_key, :operation_id, :parent_id, :class, :semantics, :target, :aggregate_id, :correlation_id, :after_id, :supersede_key,
   :payload, :next_attempt_at, :not_before, :expires_at, :aged_from, :now, :now,
-  lost.since, lost.since IS NOT NULL AND :semantics = 'append'
-FROM (
-  SELECT min(backup_made_at) AS since FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now) AS lost;
+  (SELECT min(backup_made_at) FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now),
+  :semantics = 'append' AND EXISTS (SELECT 1 FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now));
 
 -- name: effect_by_key
 SELECT * FROM effects WHERE effect_key = :effect_key;
@@ -270,7 +272,10 @@ SET state = 'in_flight', epoch = :epoch, lease_until = :lease_until, fence = fen
   uncertain_since = CASE -- nothing was sent in a lost part after the generation that ended it had begun
     WHEN look_first = 1 THEN coalesce(uncertain_since, (SELECT max(started_at) FROM generations)) ELSE uncertain_since END
 WHERE id = :id AND state IN ('pending', 'uncertain') AND fence = :fence
-RETURNING *;
+RETURNING
+  id, effect_key, operation_id, class, semantics, target, aggregate_id, correlation_id, after_id, supersede_key, payload, steps,
+  state, next_attempt_at, expires_at, aged_from, claims, attempts, fence, epoch, claimed_at, uncertain_since, maybe_sent, cycle,
+  category, last_error, external_ref, result, first_failed_at, last_attempt_at, created_at, lost_from;
 
 -- name: expire_effect
 -- pending -> failed
@@ -318,7 +323,10 @@ UPDATE effects
 SET state = 'delivered', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + 1, uncertain_since = NULL,
   external_ref = :external_ref, result = :result, last_attempt_at = :now, finished_at = :now, updated_at = :now
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
-RETURNING *;
+RETURNING
+  id, effect_key, operation_id, class, semantics, target, aggregate_id, correlation_id, after_id, supersede_key, payload, steps,
+  state, next_attempt_at, expires_at, aged_from, claims, attempts, fence, epoch, claimed_at, uncertain_since, maybe_sent, cycle,
+  category, last_error, external_ref, result, first_failed_at, last_attempt_at, created_at, lost_from;
 
 -- name: retry_effect
 -- in_flight -> pending

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.jsontext import loads
 from ledger.keys import correlation_id
@@ -71,11 +71,11 @@ class Operation:
     @classmethod
     def of(cls, row: Row) -> Operation:
         """Read one row of `operations`."""
-        values = dict(zip(row.keys(), row, strict=True))  # a row scans its columns for each name, so read it once
-        values["payload"] = loads(values["payload"])
-        values["response"] = None if values["response"] is None else loads(values["response"])
-        values["state"] = OperationState(values["state"])
-        return cls(*[values[name] for name in _OPERATION_FIELDS])
+        values = _values(row, OPERATION_COLUMNS)
+        values[_PAYLOAD] = loads(values[_PAYLOAD])
+        values[_RESPONSE] = None if values[_RESPONSE] is None else loads(values[_RESPONSE])
+        values[_OPERATION_STATE] = _OPERATION_STATES[values[_OPERATION_STATE]]
+        return cls(*values)
 
     @classmethod
     def reserved(cls, row_id: int, key: str, request: Request, pinned_version: int | None, now: int) -> Operation:
@@ -206,25 +206,37 @@ class Effect:
     first_failed_at: int | None
     last_attempt_at: int | None
     created_at: int
-    reconciling: bool = False
     lost_from: int | None = None  # since when (ms) a lost part of the ledger may have performed it
+    reconciling: bool = False
 
     @classmethod
     def of(cls, row: Row, *, reconciling: bool = False) -> Effect:
         """Read one row of `effects`."""
-        values = dict(zip(row.keys(), row, strict=True))  # as in Operation.of
-        values["effect_class"] = values["class"]
-        values["payload"] = loads(values["payload"])
-        values["steps"] = loads(values["steps"])
-        values["state"] = EffectState(values["state"])
-        values["maybe_sent"] = bool(values["maybe_sent"])
-        values["result"] = None if values["result"] is None else loads(values["result"])
-        values["reconciling"] = reconciling
-        return cls(*[values[name] for name in _EFFECT_FIELDS])
+        values = _values(row, EFFECT_COLUMNS)
+        for place in _EFFECT_JSON:
+            values[place] = None if values[place] is None else loads(values[place])
+        values[_EFFECT_STATE] = _EFFECT_STATES[values[_EFFECT_STATE]]
+        values[_MAYBE_SENT] = bool(values[_MAYBE_SENT])
+        values.append(reconciling)
+        return cls(*values)
 
 
-_OPERATION_FIELDS = tuple(item.name for item in fields(Operation))
-_EFFECT_FIELDS = tuple(item.name for item in fields(Effect))
+OPERATION_COLUMNS: Final = tuple(item.name for item in fields(Operation))
+_PAYLOAD, _RESPONSE, _OPERATION_STATE = (OPERATION_COLUMNS.index(name) for name in ("payload", "response", "state"))
+_OPERATION_STATES: Final = {state.value: state for state in OperationState}
+EFFECT_COLUMNS: Final = tuple({"effect_class": "class"}.get(item.name, item.name) for item in fields(Effect))[:-1]
+_EFFECT_JSON: Final = tuple(EFFECT_COLUMNS.index(name) for name in ("payload", "steps", "result"))
+_EFFECT_STATE, _MAYBE_SENT = (EFFECT_COLUMNS.index(name) for name in ("state", "maybe_sent"))
+_EFFECT_STATES: Final = {state.value: state for state in EffectState}
+
+
+def _values(row: Row, names: tuple[str, ...]) -> list[Any]:
+    """Return the named columns of a row. Frequent statements return just these, in this order (queries.sql)."""
+    values = list(row)
+    if len(values) == len(names):
+        return values
+    found = dict(zip(row.keys(), values, strict=True))  # a row scans its columns for each name, so read it once
+    return [found[name] for name in names]
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,10 +65,18 @@ class MortalDatabase:
         self._database = database
         self._reaper = reaper
 
-    async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+    async def write(
+        self,
+        name: str,
+        work: Callable[[Tx], T],
+        *,
+        urgent: bool = False,
+        brief: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         """Write, with a crash point before and after."""
         self._reaper.passes(f"write:{name}", "before")
-        result = await self._database.write(name, work, urgent=urgent, deadline=deadline)
+        result = await self._database.write(name, work, urgent=urgent, brief=brief, deadline=deadline)
         if not _is_nothing(result):  # a poll that found nothing to claim is no crash point
             self._reaper.passes(f"write:{name}", "after")
         return result

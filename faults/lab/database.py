@@ -60,14 +60,22 @@ class InlineDatabase(SqliteDatabase):
         )
         return InlineConnection(connection)
 
-    async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+    async def write(
+        self,
+        name: str,
+        work: Callable[[SqliteTx], T],
+        *,
+        urgent: bool = False,
+        brief: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         """Write; the transaction's name becomes part of the names of its crash points."""
 
         def named(tx: SqliteTx) -> T:
             _WRITING.append(name)
             return work(tx)
 
-        return await super().write(name, named, urgent=urgent, deadline=deadline)
+        return await super().write(name, named, urgent=urgent, brief=brief, deadline=deadline)
 
     @property
     def looking(self) -> sqlite3.Connection:

@@ -85,7 +85,6 @@ class Entry(NamedTuple):
 
 
 _AFTER_AGGREGATE: Final = Entry._fields.index("aggregate_id") + 1
-_SIGNED_COLUMNS: Final = (*chain.EVENT_COLUMNS, "mac")
 
 
 class Audit:
@@ -193,7 +192,7 @@ class Audit:
                 key_id,
             )
             mac = chain.values_mac(key, head.mac, values)
-            rows.append(dict(zip(_SIGNED_COLUMNS, (*values, mac), strict=True)))
+            rows.append((*values, mac))
             heads[entry.aggregate_id] = chain.ChainHead(event_id, head.seq + 1, mac)
         tx.many("insert_audit", rows)
         tx.many("put_audit_head", [_sealed(key_id, key, aggregate_id, head) for aggregate_id, head in heads.items()])
@@ -204,15 +203,8 @@ def _head(tx: Tx, aggregate_id: str) -> chain.ChainHead:
     return chain.EMPTY if row is None else chain.ChainHead(row["event_id"], row["seq"], row["mac"])
 
 
-def _sealed(key_id: str, key: bytes, aggregate_id: str, head: chain.ChainHead) -> dict[str, Any]:
-    return {
-        "aggregate_id": aggregate_id,
-        "event_id": head.event_id,
-        "seq": head.seq,
-        "mac": head.mac,
-        "key_id": key_id,
-        "seal": chain.head_seal(key, aggregate_id, head),
-    }
+def _sealed(key_id: str, key: bytes, aggregate_id: str, head: chain.ChainHead) -> tuple[object, ...]:
+    return aggregate_id, *head, key_id, chain.head_seal(key, aggregate_id, head)
 
 
 def _actor_type(actor: str) -> str:

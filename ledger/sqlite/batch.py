@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Rows changed by this process. The first write after a complete checkpoint flushes twice, because SQLite restarts the WAL.
 COPY_AFTER: Final = 256
+COPY_OVERDUE: Final = 4 * COPY_AFTER  # changed rows after which a checkpoint no longer waits for an idle pause
 # Pause between checkpoints under contention, as a multiple of the last one's duration: they take at most a fiftieth of the time.
 COPY_EVERY: Final = 50
 BATCH_SECONDS: Final = 0.020  # then the batch commits: its members do not wait longer for later ones
@@ -102,11 +103,11 @@ class BatchRunner:
 
         Where COMMIT does not flush, callers get their results only after a `flush` that begins after this returned.
         """
+        if not self._connection.in_transaction:  # a begun transaction already holds the gate
+            if not batch[0].urgent:
+                self.let_by()
+            self._gate.take()
         try:
-            if not self._connection.in_transaction:  # a begun transaction already holds the gate
-                if not batch[0].urgent:
-                    self.let_by()
-                self._gate.take()
             if self._gate.leads_elsewhere():
                 self._roll_back()
                 self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."
@@ -139,6 +140,11 @@ class BatchRunner:
     def worth_copying(self) -> bool:
         """True if enough rows changed since the last checkpoint to justify the cost that a checkpoint adds to the next write."""
         return self._connection.total_changes - self._copied_changes >= self._copy_after
+
+    @property
+    def copy_overdue(self) -> bool:
+        """True if so many rows changed since the last checkpoint that soon a commit itself would copy the WAL."""
+        return self._connection.total_changes - self._copied_changes >= COPY_OVERDUE
 
     def checkpoint(self, mode: str) -> None:
         """Copy the WAL into the file. `mode`: PASSIVE between batches, TRUNCATE at close. Ignores a full disk."""

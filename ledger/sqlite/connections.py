@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ledger.database import DamagedError, DatabaseError, MissingRow, Row
 
@@ -30,6 +32,28 @@ TROUBLE: Final = FATAL | {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
+
+
+_PARAMETER: Final = re.compile(r":([a-z_0-9]+)")
+
+
+@functools.cache
+def numbered(text: str) -> tuple[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
+    """Return a statement with `?1` in place of its first `:name`, and a function that orders parameters by name accordingly.
+
+    For each name the driver would release and take back the interpreter's lock once per execution.
+    """
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in names:
+            names.append(found[1])
+        return f"?{names.index(found[1]) + 1}"
+
+    sql = _PARAMETER.sub(number, "\n".join(line.partition("--")[0] for line in text.split("\n")))
+    if len(names) > 1:
+        return sql, itemgetter(*names)
+    return sql, lambda given: tuple([given[name] for name in names])
 
 
 def primary_code(error: BaseException | None) -> int:
@@ -56,7 +80,8 @@ class SqliteTx:
         if not self._connection.in_transaction:
             raise self._gone(name)
         try:
-            return self._cursor.execute(self._statements[name], parameters).fetchall()
+            sql, ordered = numbered(self._statements[name])
+            return self._cursor.execute(sql, ordered(parameters)).fetchall()
         except sqlite3.Error as error:
             self._note(error)
             raise
@@ -66,7 +91,8 @@ class SqliteTx:
         if not self._connection.in_transaction:
             raise self._gone(name)
         try:  # fetched completely: a half-read RETURNING statement would keep the transaction open
-            rows = self._cursor.execute(self._statements[name], parameters).fetchall()
+            sql, ordered = numbered(self._statements[name])
+            rows = self._cursor.execute(sql, ordered(parameters)).fetchall()
         except sqlite3.Error as error:
             self._note(error)
             raise
@@ -79,12 +105,13 @@ class SqliteTx:
             raise MissingRow(name)
         return row
 
-    def many(self, name: str, rows: Sequence[Mapping[str, object]], /) -> None:
-        """Run the named statement once for each row of parameters. It may not return rows."""
+    def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
+        """Run the named statement once for each row of parameters (see Tx.many). It may not return rows."""
         if not self._connection.in_transaction:
             raise self._gone(name)
         try:
-            self._cursor.executemany(self._statements[name], rows)
+            sql, ordered = numbered(self._statements[name])
+            self._cursor.executemany(sql, [row if isinstance(row, tuple) else ordered(row) for row in rows])
         except sqlite3.Error as error:
             self._note(error)
             raise
@@ -113,6 +140,9 @@ _JSON_CHECK: Final = "CREATE TABLE t (a CHECK (json_valid(a)))"  # the ledger's 
 
 def harden(connection: sqlite3.Connection) -> None:
     """Set the options that protect a connection from a hostile file. Call it before anything is read."""
+    # For the whole process. Without them the driver searches each NULL and each bytes parameter for a method and drops the error.
+    sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type] # a function in C that returns None for None
+    sqlite3.register_adapter(bytes, bytes)
     if _can_distrust():
         connection.execute("PRAGMA trusted_schema = OFF")  # triggers, views and indexes may call only harmless functions
     connection.execute("PRAGMA cell_size_check = ON")  # a page whose cells overlap is reported, not followed

@@ -31,7 +31,7 @@ from ledger.sqlite.file import (
     prepare_reader,
     prepare_writer,
 )
-from ledger.sqlite.flushing import Flushing
+from ledger.sqlite.flushing import QUICK_SECONDS, Flushing
 from ledger.sqlite.locks import WriteGate
 from ledger.sqlite.members import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, tell
 
@@ -55,9 +55,9 @@ class SqliteDatabase:
     """One ledger file. Open it with `await SqliteDatabase.open(...)`, close it with `close()`.
 
     The loop queues writes and passes one batch at a time to the writer's thread, which runs it and returns all results together.
-    The loop owns every attribute here; the runner holds the thread's state. With `at_once` the loop runs batches itself, because
-    two Python threads wait for each other at every statement; threads then only wait for the gate, for another program's lock and
-    for slow flushes. Writes that arrive in the meantime form the next batch.
+    The loop owns every attribute here; the runner holds the thread's state. A single brief write runs on the loop, because two
+    Python threads wait for each other at every statement. With `at_once` the loop runs all batches itself; threads then only wait
+    for the gate, for another program's lock and for slow flushes. Writes that arrive in the meantime form the next batch.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class SqliteDatabase:
         self._kicked = False
         self._stood_still_at = float("-inf")  # monotonic seconds: end of the last batch committed on the loop
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
+        self._contended = contended
         runner.contended = lambda: bool(self._urgent) or contended()  # members of the running batch have left the queue
         runner.let_by = let_by
 
@@ -204,7 +205,15 @@ class SqliteDatabase:
             ballast=runner.ballast.is_there(),
         )
 
-    async def write(self, name: str, work: Callable[[SqliteTx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+    async def write(
+        self,
+        name: str,
+        work: Callable[[SqliteTx], T],
+        *,
+        urgent: bool = False,
+        brief: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         """Run `work` in one durable transaction (see Database.write). Cancelling the caller does not cancel the write."""
         if self._runner.broken is not None:
             raise self._runner.refusal(name)
@@ -215,7 +224,7 @@ class SqliteDatabase:
         # Awaited without a shield: cancelling the caller cancels only this future; the member still runs, and its result is
         # dropped.
         future: asyncio.Future[T] = self._loop.create_future()
-        member = Member(name, work, future, urgent=urgent, deadline=deadline)
+        member = Member(name, work, future, urgent=urgent, brief=brief, deadline=deadline)
         (self._urgent if urgent else self._waiting).append(member)
         if not self._under_way:
             self._kick_soon()
@@ -292,16 +301,25 @@ class SqliteDatabase:
             self._urgent.clear()
             self._waiting.clear()
         if self._urgent or self._waiting:
-            if not self._at_once:
-                self._under_way = self._next_batch()
-                self._hand_over(self._under_way)
-            elif self._runner.begin_at_once():
+            if (self._at_once or self._alone_and_brief()) and self._runner.begin_at_once():
                 self._run_at_once()
-            else:
+            elif self._at_once:
                 self._beginning = True
                 self._hand_over(QueuedCall.BEGIN)
+            else:
+                self._under_way = self._next_batch()
+                self._hand_over(self._under_way)
         elif self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def _alone_and_brief(self) -> bool:
+        """Tell whether a single brief write waits: on the loop it takes less time than its way to the thread and back.
+
+        The loop then blocks for one commit. The thread runs the writes that come together, and those after a slow commit.
+        """
+        if len(self._urgent) + len(self._waiting) > 1 or self._runner.last_commit_seconds >= QUICK_SECONDS:
+            return False
+        return (self._urgent or self._waiting)[0].brief and not self._contended()
 
     def _hand_over(self, errand: list[Member] | QueuedCall) -> None:
         self._inbox.put(errand)
@@ -317,10 +335,12 @@ class SqliteDatabase:
             self._hand_over(self._under_way)
 
     def _run_at_once(self) -> None:
-        """Run the begun batch on the loop; slow flushes run on another thread."""
+        """Run the begun batch on the loop; with `at_once`, slow flushes run on another thread."""
         ran = self._runner.run(self._next_batch())
         self._stood_still_at = self._clock.monotonic()
         self._notified(ran)
+        if self._opening.checkpoints and self._runner.worth_copying:
+            self._serve_if_needed()
 
     def _next_batch(self) -> list[Member]:
         batch: list[Member] = []
@@ -339,7 +359,8 @@ class SqliteDatabase:
         else:
             for member in ran.done:
                 _deliver(member)
-        self._kick_soon()
+        if self._urgent or self._waiting or self._drained is not None:
+            self._kick_soon()
 
     # -------------------------------------------------------------------------------------------- on the writer's thread
 
@@ -368,28 +389,31 @@ class SqliteDatabase:
         """Run batches until the inbox is idle: one call to the thread per burst, not per batch.
 
         Every idle pause allows a checkpoint, if enough rows changed or other processes keep writing. Small checkpoints separate
-        from this process's batches block those processes for less time than a large one at the end of a batch.
+        from this process's batches block those processes for less time than a large one at the end of a batch. A pause in which the
+        loop ran a batch is not idle.
         """
         del connection
-        unchecked = False
+        runner, commits = self._runner, self._runner.commits
         while True:
             try:
                 errand = self._inbox.get(timeout=IDLE_SECONDS)
             except queue.Empty:
-                if not unchecked or not self._opening.checkpoints:
+                idle, commits = runner.commits == commits, runner.commits
+                if not self._opening.checkpoints:
                     return
-                if not self._runner.contended():
-                    if self._runner.worth_copying:
-                        self._runner.checkpoint("PASSIVE")
+                if runner.contended():
+                    if self._clock.monotonic() >= runner.copy_due_at:
+                        runner.let_by()
+                        runner.checkpoint("PASSIVE")
+                elif runner.copy_overdue or (idle and runner.worth_copying):
+                    runner.checkpoint("PASSIVE")
+                elif idle:
                     return
-                if self._clock.monotonic() >= self._runner.copy_due_at:
-                    self._runner.let_by()
-                    self._runner.checkpoint("PASSIVE")
                 continue
             if errand is QueuedCall.LEAVE:
                 return
             told = self._do(errand)
-            unchecked = True
+            commits = runner.commits
             with contextlib.suppress(RuntimeError):  # the loop was closed: no caller is left
                 self._loop.call_soon_threadsafe(told)
 

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,16 +22,17 @@ _NAME_BYTES: Final = 64
 
 
 class WriteGate:
-    """Lock held around every write transaction and checkpoint.
+    """Lock held around every write transaction and checkpoint. It also excludes the threads of this process from each other.
 
     The kernel wakes the next waiter when the lock is released, and the waiter wakes before the next batch of the former holder
     requests the lock: two busy processes measured 50 : 50 (SQLite's busy handler, which sleeps and polls, starved one of them).
     """
 
-    __slots__ = ("_file", "_gate", "_name", "_path")
+    __slots__ = ("_file", "_gate", "_name", "_path", "_thread")
 
     def __init__(self, path: Path, role: str) -> None:
         """Open the gate of the ledger at `path`. `role` ("bot", "cli") describes its holder to other processes."""
+        self._thread = threading.Lock()  # the loop may release what the writer's thread has taken
         self._gate = os.open(_gate_path(path), os.O_CREAT | os.O_RDWR, 0o600)
         self._name = f"{os.getpid()} {role}\n".encode().ljust(_NAME_BYTES)
         self._path = os.fspath(path)  # as str: it is checked in every transaction
@@ -45,15 +47,19 @@ class WriteGate:
         self.let_go()
 
     def take_if_free(self) -> bool:
-        """Take the gate without waiting; false when another process holds it. A following `take` does not wait."""
+        """Take the gate without waiting; false when another process or thread holds it."""
+        if not self._thread.acquire(blocking=False):
+            return False
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self._thread.release()
             return False
         return True
 
     def take(self) -> None:
         """Wait for the gate, take it and write the holder's name into it."""
+        self._thread.acquire()
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):  # a full disk: the name is for people, the lock decides
             os.pwrite(self._gate, self._name, 0)
@@ -61,6 +67,7 @@ class WriteGate:
     def let_go(self) -> None:
         """Release the gate. The name stays in the file: `gate_holder` checks the lock first."""
         fcntl.flock(self._gate, fcntl.LOCK_UN)
+        self._thread.release()
 
     def leads_elsewhere(self) -> bool:
         """Tell, inside the gate, whether another file replaced the ledger: the file this process has open is then outdated."""

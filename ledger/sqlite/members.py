@@ -23,15 +23,23 @@ MAX_BATCH: Final = 256  # members per commit, and members that wait for a flush 
 class Member:
     """One waiting write. Its start and its abandonment exclude each other, so "not recorded" is never a guess."""
 
-    __slots__ = ("_taken", "deadline", "error", "future", "name", "result", "urgent", "work")
+    __slots__ = ("_taken", "brief", "deadline", "error", "future", "name", "result", "urgent", "work")
 
     def __init__(
-        self, name: str, work: Callable[[SqliteTx], Any], future: asyncio.Future[Any], *, urgent: bool, deadline: float | None
+        self,
+        name: str,
+        work: Callable[[SqliteTx], Any],
+        future: asyncio.Future[Any],
+        *,
+        urgent: bool,
+        brief: bool,
+        deadline: float | None,
     ) -> None:
         self.name = name
         self.work = work
         self.future = future
         self.urgent = urgent
+        self.brief = brief
         self.deadline = deadline
         self.result: Any = None
         self.error: BaseException | None = None

@@ -15,8 +15,9 @@ import pytest
 
 from bench.lifecycle.machine import disk_folder
 from ledger.database import NotRecorded, WritesRefused
-from ledger.sqlite.batch import BatchRunner
+from ledger.sqlite.batch import COPY_AFTER, COPY_OVERDUE, BatchRunner
 from ledger.sqlite.engine import GATHERING_TURNS, SOON_SECONDS
+from ledger.sqlite.flushing import QUICK_SECONDS
 from ledger.sqlite.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
@@ -219,3 +220,90 @@ async def test_two_hot_processes_get_their_fair_share_of_the_commits(checkout: P
         await all_ready(*writers)
         commits = [int(out) for out in await ended(*writers, said=b"go\n")]
     assert min(commits) >= 0.4 * sum(commits), commits
+
+
+async def briefly_written_by(book: SqliteDatabase, *, urgent: bool = False) -> int:
+    """Write something as brief work; return the id of the thread that did it."""
+    return await book.write("note", lambda tx: (note("written")(tx), threading.get_ident())[1], urgent=urgent, brief=True)
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+async def test_single_brief_write_runs_on_the_event_loop_thread(path: Path, clock: ManualClock, *, urgent: bool) -> None:
+    book = await open_book(path, clock)
+    assert await briefly_written_by(book, urgent=urgent) == threading.get_ident()
+    assert gate_holder(path) is None
+    await book.close()
+
+
+async def test_brief_writes_that_come_together_share_a_commit_on_the_thread(path: Path, clock: ManualClock) -> None:
+    book = await open_book(path, clock)
+    before = book.commits
+    writers = await asyncio.gather(briefly_written_by(book), briefly_written_by(book))
+    assert threading.get_ident() not in writers
+    assert book.commits == before + 1
+    await book.close()
+
+
+async def test_after_a_slow_commit_a_brief_write_runs_on_the_thread(path: Path, clock: ManualClock) -> None:
+    book = await open_book(path, clock)
+    book._runner.last_commit_seconds = QUICK_SECONDS
+    assert await briefly_written_by(book) != threading.get_ident()
+    assert await briefly_written_by(book) == threading.get_ident()  # the clock did not advance in that commit
+    await book.close()
+
+
+async def test_while_acknowledgements_wait_a_brief_write_runs_on_the_thread(path: Path, clock: ManualClock) -> None:
+    contended = [True]
+    book = await open_book(path, clock, contended=lambda: contended[0])
+    assert await briefly_written_by(book) != threading.get_ident()
+    contended[0] = False
+    assert await briefly_written_by(book) == threading.get_ident()
+    await book.close()
+
+
+async def test_brief_write_does_not_wait_on_the_loop_for_another_writer(path: Path, clock: ManualClock) -> None:
+    book = await open_book(path, clock)
+    gate = WriteGate(path, "cli")
+    with gate:
+        writing = asyncio.create_task(briefly_written_by(book))
+        done, _ = await asyncio.wait([writing], timeout=0.05)
+        assert not done
+    assert await writing != threading.get_ident()
+    gate.close()
+    await book.close()
+
+
+async def test_brief_write_never_uses_the_connection_while_the_thread_does(path: Path, clock: ManualClock) -> None:
+    book = await open_book(path, clock)
+    with book._runner._gate:  # as during a checkpoint on the thread
+        writing = asyncio.create_task(briefly_written_by(book))
+        done, _ = await asyncio.wait([writing], timeout=0.05)
+        assert not done
+    assert await writing != threading.get_ident()
+    await book.close()
+
+
+@pytest.mark.parametrize("overdue", [False, True], ids=["in an idle pause", "without a pause"])
+async def test_thread_copies_the_log_after_many_brief_writes_on_the_loop(path: Path, clock: ManualClock, *, overdue: bool) -> None:
+    book = await open_book(path, clock)
+    copied_by: list[int] = []
+    checkpoint = book._runner.checkpoint
+
+    def noting(mode: str) -> None:
+        copied_by.append(threading.get_ident())
+        checkpoint(mode)
+
+    book._runner.checkpoint = noting  # type: ignore[method-assign] # noted
+    writers = {await briefly_written_by(book) for _ in range(COPY_AFTER - 1)}
+    assert writers == {threading.get_ident()}
+    assert not copied_by
+    await briefly_written_by(book)
+    if overdue:
+        for _ in range(COPY_OVERDUE * 20):
+            await briefly_written_by(book)
+            if copied_by:
+                break
+    await eventually(lambda: bool(copied_by), "the copy")
+    assert threading.get_ident() not in copied_by
+    await eventually(lambda: book._serving is None, "the thread to rest")
+    await book.close()

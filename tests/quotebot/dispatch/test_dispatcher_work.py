@@ -136,11 +136,19 @@ class Busy:
         self.refusals = refusals
         self.read, self.tend, self.close, self.health = database.read, database.tend, database.close, database.health
 
-    async def write(self, name: str, work: Callable[[Tx], T], *, urgent: bool = False, deadline: float | None = None) -> T:
+    async def write(
+        self,
+        name: str,
+        work: Callable[[Tx], T],
+        *,
+        urgent: bool = False,
+        brief: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         if name == self._name and self.refusals:
             self.refusals -= 1
             raise NotRecorded("the disk is full; nothing was recorded.")
-        return await self._database.write(name, work, urgent=urgent, deadline=deadline)
+        return await self._database.write(name, work, urgent=urgent, brief=brief, deadline=deadline)
 
 
 async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) -> None:
