@@ -10,6 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from faults.lab.traps import Trap
+from ledger.sqlite.connections import numbered
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import CACHED_STATEMENTS
 
@@ -45,7 +46,7 @@ class InlineDatabase(SqliteDatabase):
     @classmethod
     async def open(cls, path: Path, **options: Any) -> InlineDatabase:
         """Open as SqliteDatabase does; the names of its statements become part of the crash points' names."""
-        cls.names = {text: name for name, text in options["statements"].items()}
+        cls.names = {numbered(text)[0]: name for name, text in options["statements"].items()}
         _WRITING.clear()
         options["ballast_bytes"] = 0  # tests/ledger/engine covers the ballast, which is slow to create thousands of times
         return cast("InlineDatabase", await super().open(path, **options))
@@ -89,7 +90,13 @@ class InlineDatabase(SqliteDatabase):
                 connection.close()
         self._runner._gate.close()  # noqa: SLF001 -- as above
 
+    def _run_at_once(self) -> None:
+        _WRITING.clear()
+        super()._run_at_once()
+
     def _serve_if_needed(self) -> None:
+        if self._inbox.empty():  # nothing to run; the thread would only copy the WAL
+            return
         _WRITING.clear()
         self._loop.call_soon(self._do(self._inbox.get_nowait()))
 
