@@ -21,10 +21,9 @@ import requests
 import urllib3
 
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import asked_wait_seconds
+from adapters.http import asked_wait_seconds
 from adapters.salesforce.errors import SalesforceRefusal, Target, login_refused, lost, refused
-from adapters.salesforce.login import Credentials, KeyUnusableError
-from adapters.salesforce.transport import CallCutError, LiveCall, ResponseTooLargeError
+from adapters.salesforce.transport import CallCutError, Credentials, KeyUnusableError, LiveCall, ResponseTooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -12,9 +12,8 @@ import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from adapters.egress import AnswerTooLargeError
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import asked_wait_seconds
+from adapters.http import AnswerTooLargeError, asked_wait_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,9 +10,8 @@ import aiohttp
 import structlog
 
 from adapters.artefacts import Artefacts
-from adapters.egress import closed_session
-from adapters.pdf.document import LOGO_BYTES_MAX, check_logo
-from adapters.pdf.renderer import PdfRenderer
+from adapters.http import closed_session
+from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.pacing import Pace, Pacer
 from quotebot.dispatch.registry import EffectHandlers
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
     from adapters.salesforce.api import Salesforce
     from adapters.salesforce.calls import ApiUsage
-    from adapters.salesforce.login import Credentials
     from adapters.salesforce.mapping import CrmMapping
+    from adapters.salesforce.transport import Credentials
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
@@ -61,7 +60,7 @@ async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) 
 
 def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:
     """Return Slack's client without its own retries and redirects."""
-    from adapters.slack.client import BoundedWebClient  # noqa: PLC0415 -- the start imports Slack only when it needs it
+    from adapters.slack.api import BoundedWebClient  # noqa: PLC0415 -- the start imports Slack only when it needs it
 
     return BoundedWebClient(
         token=bot_token,
@@ -187,7 +186,7 @@ def crm_mapping(settings: Settings) -> CrmMapping:
 
 def salesforce_credentials(settings: Settings) -> Credentials | None:
     """Return the Salesforce credentials of this installation, or None if they are not configured."""
-    from adapters.salesforce.login import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
+    from adapters.salesforce.transport import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
 
     client_id, secret = settings.salesforce_client_id, settings.salesforce_client_secret
     username, key = settings.salesforce_username, settings.salesforce_private_key

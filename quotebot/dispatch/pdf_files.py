@@ -16,8 +16,7 @@ from quotebot.views.document import quote_document
 
 if TYPE_CHECKING:
     from adapters.artefacts import Artefacts
-    from adapters.pdf.document import QuoteDocument
-    from adapters.pdf.renderer import PdfRenderer
+    from adapters.pdf.renderer import PdfRenderer, QuoteDocument
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from adapters.pdf.document import DETAILED, DocumentLine, QuoteDocument
+from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
 from quotebot.domain import money
 from quotebot.domain.pricing.priced import ZERO
 from quotebot.views import price_rows

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adapters.artefacts import Artefacts
+from adapters.artefacts import Artefacts, Files
 from adapters.failures import AdapterError, Failure
-from adapters.files import Files
 from adapters.pdf.renderer import PdfRenderer
 from adapters.pdf.worker import INSTALL_NATIVE_LIBRARIES, missing_glyphs
 from adapters.slack.api import ChannelFacts, PostedMessage, SharedFile, UploadTicket
