@@ -25,6 +25,7 @@ from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.installation import load_rules, matrix, open_audit, open_database
 from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.pdf_render import Documents
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.actors import Directory
 from quotebot.execution.executor import Executor
@@ -128,7 +129,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # a stopped bot leaves no outdated page
     directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
-    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.services.documents.restore)
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, Documents(performer.services).restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.policies import POLICIES, Matrix
 from adapters.slack.api import ChannelFacts, PostedMessage
-from quotebot.dispatch import pacing
+from quotebot.dispatch import services
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.pacing import Pace, Pacer
 from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.services import Adapters, Pace, Pacer
 from quotebot.execution.executor import Executor
 from quotebot.views.document import Seller
 from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, handlers_of, request_for
@@ -68,10 +67,10 @@ def test_one_persons_burst_keeps_nobody_else_waiting() -> None:
 
 def test_what_is_remembered_is_limited() -> None:
     pacer = Pacer(ManualClock(), Pace(at_once=1))
-    for channel in range(pacing.REMEMBERED_MAX + 5):
+    for channel in range(services.REMEMBERED_MAX + 5):
         pacer.wait_seconds(f"C{channel}", channel)
     assert pacer.wait_seconds("C0", -1) == 0  # evicted, the oldest first
-    assert pacer.wait_seconds(f"C{pacing.REMEMBERED_MAX}", -2) == 1
+    assert pacer.wait_seconds(f"C{services.REMEMBERED_MAX}", -2) == 1
 
 
 class Posts:

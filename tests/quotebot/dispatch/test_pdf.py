@@ -27,6 +27,7 @@ from adapters.slack.errors import ADDRESS_STATUSES, refusal
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.pdf_render import Documents
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters
 from quotebot.domain.quotes.quote import QuoteState
@@ -206,7 +207,7 @@ async def test_a_render_leaves_one_file_and_one_row_with_both_checksums(desk: De
 
 async def test_the_same_document_asked_for_again_is_not_rendered_again(desk: Desk) -> None:
     await desk.tried(effects.RENDER)
-    again = await desk.performer.services.documents.render(await desk.quote())
+    again = await Documents(desk.performer.services).render(await desk.quote())
     assert (desk.child.renders, again.already_there, again.external_ref) == (1, True, desk.effect(effects.RENDER)["external_ref"])
 
 
@@ -253,7 +254,7 @@ def test_a_file_is_called_by_its_version_within_slacks_length() -> None:
 
 
 def sweep_of(desk: Desk) -> ArtefactSweep:
-    return ArtefactSweep(desk.bench.ledger.database, desk.store, desk.performer.services.documents.restore)
+    return ArtefactSweep(desk.bench.ledger.database, desk.store, Documents(desk.performer.services).restore)
 
 
 async def test_orphaned_file_is_removed_by_the_second_sweep(desk: Desk) -> None:

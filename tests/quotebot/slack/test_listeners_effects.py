@@ -15,7 +15,7 @@ from ledger.machine import EffectState
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
 from quotebot.commands.operations import ActOnEffect, Deed
-from quotebot.dispatch.cards import effect_lines
+from quotebot.dispatch.slack_card import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.operator_actions import REASON, standing
