@@ -35,8 +35,7 @@ from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.rules import Rules
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import failure_answer
+from quotebot.execution.executor import Executor, failure_answer
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
 

@@ -15,7 +15,7 @@ from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters, CallLog, Model, Pace, Pacer
-from quotebot.execution.channels import Channels
+from quotebot.execution.membership import Channels
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.views.document import TERMS, Seller
 

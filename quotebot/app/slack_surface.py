@@ -12,8 +12,7 @@ import structlog
 
 from adapters.failures import AdapterError, Failure
 from quotebot.dispatch.crm_mirror import MirrorLookup
-from quotebot.execution.actors import Directory
-from quotebot.execution.visibility import Visibility
+from quotebot.execution.membership import Directory, Visibility
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.connections import Links
 from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup

@@ -27,10 +27,8 @@ from quotebot.app.installation import load_rules, matrix, open_audit, open_datab
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.pdf_render import Documents
 from quotebot.dispatch.registry import follow_ups
-from quotebot.execution.actors import Directory
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import failure_answer
-from quotebot.execution.visibility import Visibility
+from quotebot.execution.executor import Executor, failure_answer
+from quotebot.execution.membership import Directory, Visibility
 from quotebot.jobs.artefacts import ArtefactSweep
 from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job, announce_dead_letters
 from quotebot.jobs.retention import RetentionPeriods, forget, let_go

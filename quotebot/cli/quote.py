@@ -21,7 +21,7 @@ from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command, read_delegation
 from quotebot.store import approvals
-from quotebot.store.versions import only_team
+from quotebot.store.quotes import only_team
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
-from quotebot.store import rulesets, versions
-from quotebot.store.versions import Filter
+from quotebot.store import rulesets
+from quotebot.store.quotes import Filter
 from quotebot.views import price_rows
 from quotebot.views.messages import pricing_problem
 
@@ -112,11 +112,11 @@ async def list_quotes(
             )
         states |= OPEN if folded == "open" else {QuoteState(folded)}
     async with terminal.existing_ledger() as ledger:
-        team_id = team or await ledger.database.read(versions.only_team)
+        team_id = team or await ledger.database.read(store.only_team)
         if team_id is None:
             return exits.complain("No quotes, or of several workspaces: say which with --team T....", exits.NOTHING_MATCHED)
         chosen = Filter(team_id, owner, states, account)
-        found = await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))
+        found = await ledger.database.read(lambda tx: store.list_quotes(tx, chosen, page=page, rows=limit))
     if json_output:
         quotes = [asdict(quote) for quote in found.quotes]
         tables.print_json({"quotes": quotes, "page": found.number, "more": found.more})

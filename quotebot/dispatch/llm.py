@@ -105,7 +105,7 @@ def _summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
     summary = None if answer is None else shown(str(answer), facts_of(quote))
     if summary is None or quote.state is not QuoteState.PENDING_APPROVAL:
         return False
-    return store.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)
+    return quotes.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)
 
 
 def _connected(services: Services) -> Model:

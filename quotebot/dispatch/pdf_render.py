@@ -16,8 +16,8 @@ from ledger.records import Delivered, FollowUps
 from quotebot import effects
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.execution import crm_effects
-from quotebot.store import artefacts, quotes
-from quotebot.store.artefacts import Artefact
+from quotebot.store import quotes
+from quotebot.store.quotes import Artefact
 from quotebot.views import messages, operator_messages
 from quotebot.views.document import quote_document
 
@@ -43,7 +43,7 @@ class Documents:
         """Return the document of a quote version as a stored file. An existing file is not rendered again."""
         document = self._document(quote)
         key = render_key(document)
-        known = await self.services.ledger.database.read(lambda tx: artefacts.of_key(tx, key))
+        known = await self.services.ledger.database.read(lambda tx: quotes.artefact_of_key(tx, key))
         if known is not None and await self._stored(known.sha256) is not None:
             return _delivered(known.sha256, known.pages, key, already_there=True)
         rendered = await self.services.adapters.pdf.render(document)
@@ -93,7 +93,7 @@ def remember(tx: Tx, effect: Effect, now_ms: int) -> None:
     if "render_key" not in made:
         return
     version = effect.payload["version"]
-    artefacts.remember(tx, Artefact(made["render_key"], made["sha256"], effect.aggregate_id, version, made["pages"], now_ms))
+    quotes.record_artefact(tx, Artefact(made["render_key"], made["sha256"], effect.aggregate_id, version, made["pages"], now_ms))
 
 
 def _delivered(sha256: str, pages: int, key: str, *, already_there: bool) -> Delivered:

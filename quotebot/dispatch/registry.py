@@ -14,7 +14,7 @@ from quotebot.dispatch.slack_card import CardHandler, QuoteCards
 from quotebot.dispatch.slack_file import FileHandler
 from quotebot.dispatch.slack_post import PostHandler
 from quotebot.dispatch.slack_reply import ReplyHandler
-from quotebot.execution.channels import Channels
+from quotebot.execution.membership import Channels
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.records import Effect, EffectIntent, Settlement
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.execution.channels import Channels
+    from quotebot.execution.membership import Channels
     from quotebot.store.rulesets import ActiveRuleset
     from quotebot.views.document import Seller
 

@@ -27,8 +27,9 @@ from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
+from quotebot.execution import membership
 from quotebot.execution.operator_actions import LABELS
-from quotebot.store import approvals, dead_letters, extractions, people, quotes
+from quotebot.store import approvals, dead_letters, quotes
 from quotebot.views import messages, price_rows
 from quotebot.views.blocks import section
 from quotebot.views.card import CANCEL, CHECK, RETRY, Card, PendingEffect, status_card
@@ -193,7 +194,7 @@ class QuoteCards:
         # effects of a superseded version do not belong on this card
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]
         gates = [Gate.of(row) for row in tx.all("all_gates")]
-        summary = extractions.summary_of(tx, quote_id, quote.version)
+        summary = quotes.summary_of(tx, quote_id, quote.version)
         return CardState(
             quote,
             effect_lines(rows, gates),
@@ -321,7 +322,7 @@ class CardHandler(EffectHandler):
 
     def _home(self, tx: Tx, user: str, team_id: str) -> Json:
         """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since."""
-        rules, found = self.services.rules, people.known(tx, team_id, user)
+        rules, found = self.services.rules, membership.known_person(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, rules.guest_reps)
         if isinstance(admitted, Refusal):
             return refused_view(messages.turned_away(admitted.code))

@@ -50,9 +50,9 @@ from quotebot.handlers import quotes as handlers
 from quotebot.handlers.decision import Decision, Twin, access_refused, refused
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
-from quotebot.store import crm_mirror, generations, schedule, versions
+from quotebot.store import crm_mirror, generations, schedule
 from quotebot.store import quotes as store
-from quotebot.store.offers import offered
+from quotebot.store.quotes import offered
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     del payload
     tx, quote = run.tx, head.quote
     if decision.quote is not None:
-        versions.save(tx, quote, decision.quote, run.asked.received_at)
+        store.save(tx, quote, decision.quote, run.asked.received_at)
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
         decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))

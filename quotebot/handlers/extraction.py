@@ -20,7 +20,7 @@ from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
 from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 from quotebot.handlers import quotes
 from quotebot.handlers.decision import Asked, Decision
-from quotebot.store.offers import PROPOSED
+from quotebot.store.quotes import PROPOSED
 from quotebot.views import extraction_messages
 
 if TYPE_CHECKING:

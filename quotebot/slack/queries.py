@@ -29,7 +29,7 @@ from quotebot.slack.reserve import present_answer
 from quotebot.slack.verbs import AuditRequest, CompareRequest, ExplainRequest, OpsRequest, RefRequest, SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
-from quotebot.store.versions import Filter, Page, channels_of_account, list_quotes
+from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
 from quotebot.views import lifecycle_messages, messages, operator_messages, price_rows
 from quotebot.views.list_card import list_blocks
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
     from quotebot.domain.quotes.quote import Listed, Quote
     from quotebot.domain.rules import Rules
-    from quotebot.execution.visibility import Visibility
+    from quotebot.execution.membership import Visibility
     from quotebot.slack.verbs import Read
     from quotebot.views.blocks import Json
 

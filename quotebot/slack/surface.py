@@ -17,7 +17,7 @@ from quotebot.domain.access import Sight, may_look_up, may_see
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.execution.channels import is_direct
+from quotebot.execution.membership import is_direct
 from quotebot.slack import delegation, grammar, payloads, verbs
 from quotebot.slack.gate import attempt
 from quotebot.slack.queries import Reads

@@ -19,7 +19,7 @@ from quotebot.handlers.decision import Asked
 from quotebot.handlers.extraction import creation
 from quotebot.handlers.quotes import create, propose
 from quotebot.slack import grammar, message_text
-from quotebot.store.offers import PROPOSED
+from quotebot.store.quotes import PROPOSED
 from tests.adapters.test_llm import asking, completion, read, saying, serving
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING

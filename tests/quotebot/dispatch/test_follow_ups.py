@@ -12,8 +12,7 @@ from ledger.records import Delivered, Fail, Hold, Retry, Trouble
 from quotebot import effects
 from quotebot.commands.registry import DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import failure_answer
+from quotebot.execution.executor import Executor, failure_answer
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:

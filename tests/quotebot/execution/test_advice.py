@@ -15,7 +15,7 @@ from quotebot.domain.approvals.advice import Advice, EasierChange, advise, canon
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor
-from quotebot.execution.precompute import precompute
+from quotebot.execution.run import precompute
 from quotebot.store import quotes as store
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for

@@ -37,9 +37,8 @@ from quotebot.domain.schedule.schedules import (
     parse_cron,
     slots_due,
 )
-from quotebot.execution.executor import Executor
+from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.kinds import KEEP_CLOSED_MS
-from quotebot.execution.transaction import failure_answer
 from quotebot.jobs.scheduler import AT_ONCE, REST_SECONDS, FiringOrder, ScheduledJob, Scheduler
 from quotebot.jobs.table import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
 from quotebot.settings import Settings

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.execution import channels
+from quotebot.execution import membership
 from quotebot.sandbox.slack.directory import TEAM_ID, Person
-from quotebot.store.versions import PAGE_ROWS
+from quotebot.store.quotes import PAGE_ROWS
 from quotebot.views import buttons
 from quotebot.views.confirmations import SHOW
 from tests.rig import FIRST_QUOTE, Deal, bot_in
@@ -134,7 +134,7 @@ async def test_without_the_list_of_members_nobody_reads_along_by_membership(quot
 
 
 async def test_bot_that_was_removed_lets_nobody_read_along(quoted: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "MEMBERS_FRESH_MS", 0)
+    monkeypatch.setattr(membership, "MEMBERS_FRESH_MS", 0)
     await quoted.post("channel", channel="C0DEALS", with_bot=False)
     assert is_outline(await asked(quoted, "show {}", COLLEAGUE))
     assert "Very Secret Corp" in await asked(quoted, "show {}", "U0MANAGER")

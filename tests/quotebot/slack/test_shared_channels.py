@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.cli.doctor.others import CHANNEL_SCOPES, SCOPES
-from quotebot.execution import channels
+from quotebot.execution import membership
 from quotebot.sandbox.world import World
 from quotebot.views import buttons
 from tests.rig import FIRST_QUOTE, bot_in, eventually
@@ -122,7 +122,7 @@ async def test_invited_organization_counts_as_one_that_reads(deal: Deal) -> None
 
 
 async def test_card_leaves_a_channel_that_becomes_shared(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "SHARING_FRESH_MS", 0)
+    monkeypatch.setattr(membership, "SHARING_FRESH_MS", 0)
     await deal.slash(SECRET)
     await deal.settled()
     await deal.click(buttons.SUBMIT, user="U0REP")
