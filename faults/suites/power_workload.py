@@ -28,7 +28,7 @@ from ledger.records import Delivered, EffectIntent, Fail, Hold, Request, Retry, 
 from ledger.settlement import STORED_AS
 from quotebot import effects
 from quotebot.app.installation import open_database
-from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands.payloads import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml

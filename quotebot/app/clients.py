@@ -135,7 +135,7 @@ def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> 
         ca_file=settings.salesforce_ca_file,
         timeout_seconds=line.timeout_seconds,
         threads=line.concurrency,
-        watch=AllowanceWatch(),
+        watch=warn_allowance_short,
     )
     stack.push_async_callback(salesforce.close)
     return salesforce
@@ -161,18 +161,10 @@ def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_cli
     return Model(llm, log)
 
 
-class AllowanceWatch:
-    """Log writer that warns when the org's allowance of API calls runs short, and again only after it has recovered."""
-
-    def __init__(self) -> None:
-        self._warned = False
-
-    def __call__(self, usage: ApiUsage) -> None:
-        """Check the usage that a response reported; called in a worker thread."""
-        if usage.warns and not self._warned:
-            what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
-            log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
-        self._warned = usage.warns
+def warn_allowance_short(usage: ApiUsage) -> None:
+    """Log that the org's allowance of API calls runs short; called in a worker thread."""
+    what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
+    log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
 
 
 def crm_mapping(settings: Settings) -> CrmMapping:

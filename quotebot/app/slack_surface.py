@@ -18,8 +18,7 @@ from quotebot.slack.connections import Links
 from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
 from quotebot.slack.gate import AccessGate
 from quotebot.slack.receiver import Ack, Envelopes, SocketReceiver, bolt_app, send_ack
-from quotebot.slack.reserve import Reserver
-from quotebot.slack.surface import Surface
+from quotebot.slack.surface import Reserver, Surface
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from adapters.slack.api import Identity, SlackApi
     from ledger.clock import Clock
     from ledger.ledger import Ledger
-    from quotebot.ack_priority import Precedence
     from quotebot.app.clients import Outside
     from quotebot.dispatch.registry import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
+    from quotebot.worker_loop import Precedence
 
 IDENTIFY_PAUSE_SECONDS: Final = 1.0
 

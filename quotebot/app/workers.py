@@ -20,7 +20,6 @@ from ledger.ledger import Ledger
 from ledger.measures import fold
 from ledger.sqlite.connections import check_integrity
 from quotebot import __version__
-from quotebot.ack_priority import Precedence
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.installation import load_rules, matrix, open_audit, open_database
@@ -39,7 +38,7 @@ from quotebot.observability.alerts import log_dead_letter
 from quotebot.observability.clock_guard import LOOK_SECONDS, ClockGuard
 from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.store import quotes as store
-from quotebot.worker_loop import POLL_SECONDS
+from quotebot.worker_loop import POLL_SECONDS, Precedence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

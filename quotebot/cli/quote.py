@@ -14,8 +14,17 @@ from rich.progress import Progress
 from quotebot.app.installation import load_rules
 from quotebot.cli import exits, quote_reads, tables, terminal
 from quotebot.cli.quote_work import NEW, TerminalCommand, carry_out, options, plain
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    DecideApproval,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.jobs.repricing import Repricing
 from quotebot.settings import load_settings
 from quotebot.slack import grammar

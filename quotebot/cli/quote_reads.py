@@ -29,7 +29,7 @@ from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
 from quotebot.store.quotes import Filter
-from quotebot.views import price_rows
+from quotebot.views.card import avoidance_rows, price_rows
 from quotebot.views.messages import pricing_problem
 
 if TYPE_CHECKING:
@@ -422,10 +422,10 @@ def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[
         {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
         for way in found
     ]
-    return price_rows.avoidance_rows(found), told
+    return avoidance_rows(found), told
 
 
 def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
     """Print the figures beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
-    for name, value in (*price_rows.rows(pricing, load_rules(load_settings()).policy), *more):
+    for name, value in (*price_rows(pricing, load_rules(load_settings()).policy), *more):
         print(f"{name}: {value}")

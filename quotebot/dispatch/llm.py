@@ -10,7 +10,7 @@ from adapters.failures import AdapterError, Failure
 from ledger.database import NotRecorded
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
-from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.payloads import ReadMessage
 from quotebot.commands.registry import parse_stored
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, quote_of
 from quotebot.domain.quotes.quote import QuoteState

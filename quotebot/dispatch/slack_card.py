@@ -30,9 +30,20 @@ from quotebot.domain.quotes.summaries import shown as may_be_shown
 from quotebot.execution import membership
 from quotebot.execution.operator_actions import LABELS
 from quotebot.store import approvals, dead_letters, quotes
-from quotebot.views import messages, price_rows
+from quotebot.views import messages
 from quotebot.views.blocks import section
-from quotebot.views.card import CANCEL, CHECK, RETRY, Card, PendingEffect, status_card
+from quotebot.views.card import (
+    CANCEL,
+    CHECK,
+    RETRY,
+    Card,
+    PendingEffect,
+    PriceRow,
+    avoidance_rows,
+    price_rows,
+    status_card,
+    summary_row,
+)
 from quotebot.views.dead_letter_card import dead_letter_card
 from quotebot.views.home import home_view, load_home, refused_view
 
@@ -210,11 +221,11 @@ class QuoteCards:
         approvers = () if quote.approval is None else rules.who_may_decide(quote.approval, quote.makers, state.away)
         decision = evaluate(quote.pricing, rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
-        shown = price_rows.rows(quote.pricing, rules.policy)
-        easier: tuple[price_rows.Row, ...] = ()
+        shown = price_rows(quote.pricing, rules.policy)
+        easier: tuple[PriceRow, ...] = ()
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
-            shown = (*shown, *price_rows.summary_row(state.summary))
-            easier = () if state.advice is None else price_rows.avoidance_rows(state.advice.changes)
+            shown = (*shown, *summary_row(state.summary))
+            easier = () if state.advice is None else avoidance_rows(state.advice.changes)
         return status_card(
             quote,
             state.pending,

@@ -19,11 +19,7 @@ from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import AuditEvent, EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects
-from quotebot.ack_priority import Precedence
-from quotebot.commands.approvals import DelegateApprovals
-from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.payload import NeedsNewerBuild
-from quotebot.commands.registry import DecideApproval, ReviseQuote
+from quotebot.commands.payloads import CloneQuote, DecideApproval, DelegateApprovals, NeedsNewerBuild, ReviseQuote
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Viewer, admit
 from quotebot.domain.catalogue.rulesets import RulesetError
 from quotebot.domain.quotes.quote import parse_quote_id
@@ -36,7 +32,7 @@ from quotebot.store import quotes as store
 from quotebot.store.history import BrokenChainError, require_as_audited
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import approval_messages, messages
-from quotebot.worker_loop import POLL_SECONDS, one_round
+from quotebot.worker_loop import POLL_SECONDS, Precedence, one_round
 
 if TYPE_CHECKING:
     from adapters.policies import Matrix

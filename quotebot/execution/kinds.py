@@ -13,31 +13,38 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from ledger.records import Outcome
 from ledger.retention import close_aggregate
 from quotebot import effects
-from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands.crm import ReconcileCrm, SyncCrm
-from quotebot.commands.extraction import AnswerMessage, ReadMessage
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     AcceptQuote,
+    ActOnEffect,
+    AnnounceDeadLetter,
+    AnswerMessage,
     CancelQuote,
     CloneQuote,
+    CreateAnother,
+    CreateByForm,
+    CreateQuote,
+    DecideApproval,
+    DelegateApprovals,
+    DiscardDeadLetter,
+    EscalateApproval,
+    ExpireApproval,
     ExpireQuote,
     FinalizeQuote,
     LoseQuote,
     MarkSent,
     NoteStaleDraft,
-    RefreshCard,
-)
-from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter, ShowHome
-from quotebot.commands.registry import (
-    CreateAnother,
-    CreateByForm,
-    CreateQuote,
-    DecideApproval,
     ProposeQuote,
+    ReadMessage,
+    ReconcileCrm,
+    RefreshCard,
+    RemindApprover,
+    RetryDeadLetter,
     ReviseQuote,
+    ShowHome,
     SubmitQuote,
-    parse_stored,
+    SyncCrm,
 )
+from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.quotes.lifecycle import is_final

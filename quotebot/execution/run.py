@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
 from ledger.records import Outcome
-from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.registry import CreateByForm, CreateQuote, ReviseQuote, parse_stored
+from quotebot.commands.payloads import CloneQuote, CreateByForm, CreateQuote, ReviseQuote
+from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import advise
 from quotebot.domain.pricing.engine import Pricing, dated, price, renewed

@@ -17,7 +17,8 @@ from quotebot.views import extraction_messages, messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands.registry import CreateQuote, Creation, ProposeQuote
+    from quotebot.commands.payloads import CreateQuote, ProposeQuote
+    from quotebot.commands.registry import Creation
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.rules import Rules
 

@@ -16,9 +16,17 @@ import structlog
 
 from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__
-from quotebot.commands.lifecycle import CloneQuote, RefreshCard
-from quotebot.commands.operations import ActOnEffect, DiscardDeadLetter, RetryDeadLetter
-from quotebot.commands.registry import CreateAnother, CreateQuote, ProposeQuote, parse_stored
+from quotebot.commands.payloads import (
+    ActOnEffect,
+    CloneQuote,
+    CreateAnother,
+    CreateQuote,
+    DiscardDeadLetter,
+    ProposeQuote,
+    RefreshCard,
+    RetryDeadLetter,
+)
+from quotebot.commands.registry import parse_stored
 from quotebot.effects import dead_letter_target
 from quotebot.execution.membership import is_direct
 from quotebot.execution.operator_actions import standing
@@ -40,8 +48,7 @@ from quotebot.store import approvals as approval_store
 from quotebot.store.quotes import offered
 from quotebot.views import approval_messages, dead_letter_card, forms, messages, operator_messages
 from quotebot.views.blocks import parse_button_value
-from quotebot.views.buttons import DISCOUNT, EXPLAIN, MORE
-from quotebot.views.card import CANCEL, CHECK, parse_pending_effect_value
+from quotebot.views.card import CANCEL, CHECK, DISCOUNT, EXPLAIN, MORE, parse_pending_effect_value
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
 from quotebot.views.home import NEW_QUOTE

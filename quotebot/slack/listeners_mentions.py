@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from quotebot.commands.extraction import ReadMessage
-from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.registry import CreateQuote, ProposeQuote
+from quotebot.commands.payloads import CloneQuote, CreateQuote, ProposeQuote, ReadMessage
 from quotebot.domain.access import Sight, may_see
 from quotebot.execution.membership import is_direct
 from quotebot.handlers import extraction

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.approvals.advice import canonical_advice, parse_advice
 from quotebot.domain.approvals.requests import invalidated
 from quotebot.domain.pricing import engine as pricing_rules

@@ -17,8 +17,7 @@ from quotebot.store import quotes as store
 from quotebot.store.quotes import Filter, list_quotes
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, Json, button, context, plain, section, value_text
-from quotebot.views.buttons import deciding
-from quotebot.views.card import STATE_ICONS
+from quotebot.views.card import STATE_ICONS, deciding
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from adapters.policies import POLICIES, Matrix
 from adapters.salesforce.api import Salesforce
 from adapters.salesforce.mapping import CrmMapping, default_mapping
 from ledger.records import Delivered
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters

@@ -6,9 +6,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit.anchors import write_anchor
-from quotebot.commands.approvals import DelegateApprovals
-from quotebot.commands.lifecycle import CancelQuote, FinalizeQuote, MarkSent
-from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    CancelQuote,
+    CreateQuote,
+    DecideApproval,
+    DelegateApprovals,
+    FinalizeQuote,
+    MarkSent,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.domain.pricing.price_requests import Changes, PriceRequest
 from quotebot.domain.quotes.crm_fields import CrmDifference
 from quotebot.domain.quotes.quote import ChosenOpportunity

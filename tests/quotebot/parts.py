@@ -20,7 +20,7 @@ from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.records import Request
 from quotebot.app.installation import open_database, schema_and_statements
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters
 from quotebot.domain.approvals.policy import parse_policy

@@ -14,7 +14,7 @@ from aiohttp import web
 from adapters.llm.api import Llm
 from adapters.policies import POLICIES, Matrix
 from quotebot import effects
-from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.payloads import ReadMessage
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.registry import EffectHandlers
 from quotebot.dispatch.services import Adapters, CallLog, Model

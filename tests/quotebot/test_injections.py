@@ -10,7 +10,7 @@ import pytest
 
 from adapters.failures import AdapterError
 from quotebot import effects
-from quotebot.commands.registry import ProposeQuote
+from quotebot.commands.payloads import ProposeQuote
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price

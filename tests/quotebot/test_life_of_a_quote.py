@@ -12,8 +12,17 @@ from ledger.records import DedupeResult, Delivered
 from ledger.retention import purge
 from quotebot import effects
 from quotebot.app.installation import dead_letters
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    DecideApproval,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor

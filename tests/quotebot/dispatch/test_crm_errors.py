@@ -14,7 +14,7 @@ from adapters.failures import Failure
 from adapters.salesforce.errors import BY_CODE, BY_STATUS
 from ledger.records import Outcome
 from quotebot import effects
-from quotebot.commands.lifecycle import RefreshCard
+from quotebot.commands.payloads import RefreshCard
 from tests.adapters.test_salesforce_errors import Scripted, graph, http, refusal, talking_to
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.crm_parts import QUOTE, Crm

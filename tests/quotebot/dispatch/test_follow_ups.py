@@ -10,7 +10,7 @@ from ledger import recovery
 from ledger.claims import POISON_CLAIMS
 from ledger.records import Delivered, Fail, Hold, Retry, Trouble
 from quotebot import effects
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.records import Delivered
 from quotebot import effects
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.reading_parts import desk_at, scripted

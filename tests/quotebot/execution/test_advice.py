@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import ReviseQuote
+from quotebot.commands.payloads import ReviseQuote
 from quotebot.domain.approvals import advice as domain
 from quotebot.domain.approvals.advice import Advice, EasierChange, advise, canonical_advice, parse_advice
 from quotebot.domain.pricing.engine import Pricing, price

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.execution.executor import Executor
 from quotebot.execution.membership import FRESH_FOR_APPROVAL_MS, FRESH_MS, TRUSTED_MS, Directory

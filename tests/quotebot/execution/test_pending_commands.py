@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger.records import Delivered
 from quotebot import effects
-from quotebot.commands.lifecycle import FinalizeQuote, MarkSent
-from quotebot.commands.registry import DecideApproval
+from quotebot.commands.payloads import DecideApproval, FinalizeQuote, MarkSent
 from quotebot.execution.executor import Executor
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, drawn, performer_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.records import Outcome
-from quotebot.commands.payload import NeedsNewerBuild
-from quotebot.commands.registry import CreateByForm, SubmitQuote
+from quotebot.commands.payloads import CreateByForm, NeedsNewerBuild, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, price
 from quotebot.execution.executor import Decider
 from quotebot.execution.run import NOTHING, Precomputed, precompute

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import CreateAnother, SubmitQuote
+from quotebot.commands.payloads import CreateAnother, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
@@ -22,7 +22,7 @@ from tests.quotebot.views.quote_examples import MORNING
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Request
-    from quotebot.commands.registry import CreateQuote
+    from quotebot.commands.payloads import CreateQuote
     from tests.quotebot.parts import Bench
 
 OLD_BUILD = {"account": "Acme", "channel": "C0SALES", "discount_percent": "15", "term_months": 12, "v": 1}

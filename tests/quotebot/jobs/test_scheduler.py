@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from ledger.database import load_statements
 from ledger.records import Operation
 from ledger.retention import close_aggregate, purge
-from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, ExpireQuote, NoteStaleDraft, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.schedule.schedules import (
     DAY_MS,

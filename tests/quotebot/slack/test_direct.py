@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.pricing.price_requests import PriceRequest
 from quotebot.execution.membership import is_direct
