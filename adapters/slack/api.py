@@ -16,16 +16,18 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 import aiohttp
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from yarl import URL
 
 from adapters.failures import AdapterError, Failure
-from adapters.http import bounded_body, closed_session, sent_at_ms
+from adapters.http import AnswerTooLargeError, bounded_body, closed_session, sent_at_ms
 from adapters.slack.block_kit import message_problems, view_problems
-from adapters.slack.errors import ADDRESS_STATUSES, refusal, translated, unreadable
+from adapters.slack.errors import ADDRESS_STATUSES, STATUSES, refusal, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
 Json = dict[str, Any]
 
@@ -480,3 +482,28 @@ def _address(text: str, what: str) -> URL:
 
 def _refused_host(what: str) -> AdapterError:
     return AdapterError(Failure.VALIDATION, "host_refused", f"The {what} does not point to Slack; nothing was sent.")
+
+
+@contextlib.contextmanager
+def translated(method: str) -> Iterator[None]:
+    """Translate every failure of a request into `AdapterError`; `possibly_applied` if the request may have been sent."""
+    try:
+        yield
+    except SlackApiError as error:
+        answer = error.response
+        if isinstance(answer, AsyncSlackResponse):
+            raise refusal(method, answer.status_code, answer.headers, answer.data, STATUSES) from error
+        raise refusal(method, answer.status, answer.headers, None, STATUSES) from error
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise AdapterError(Failure.TRANSIENT, "network", f"Slack could not be reached for {method}; nothing was sent.") from error
+    except TimeoutError as error:
+        message = f"Slack did not answer {method} in time; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
+    except AnswerTooLargeError as error:
+        message = f"Slack's answer to {method} was too large to be read; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "too_large", message, possibly_applied=True) from error
+    except (aiohttp.ClientError, OSError) as error:
+        message = f"The connection to Slack broke during {method}; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "network", message, possibly_applied=True) from error
+    except (AttributeError, ValueError) as error:  # slack_sdk raises these for an answer that is neither JSON nor an error
+        raise unreadable(method, None) from error

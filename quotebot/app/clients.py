@@ -13,8 +13,8 @@ from adapters.artefacts import Artefacts
 from adapters.http import closed_session
 from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
 from quotebot.app.installation import load_rules, matrix
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters, CallLog, Model, Pace, Pacer
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer
 from quotebot.execution.membership import Channels
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.views.document import TERMS, Seller
@@ -113,6 +113,7 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> E
         adapters,
         load_rules(settings),
         load_seller(settings),
+        handlers=HANDLERS,
         settle_delay_seconds=settings.settle_delay_seconds,
         pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
         channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),

@@ -12,6 +12,7 @@ import structlog
 
 from adapters.failures import AdapterError, Failure
 from quotebot.dispatch.crm_mirror import MirrorLookup
+from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.execution.membership import Directory, Visibility
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.connections import Links
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.ledger import Ledger
     from quotebot.app.clients import Outside
-    from quotebot.dispatch.registry import EffectHandlers
+    from quotebot.dispatch.services import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
     from quotebot.worker_loop import Precedence
@@ -128,7 +129,7 @@ def surface_of(
         slack=slack,
         rules=front.rules,
         active=ActiveRuleset(front.rules.ruleset),
-        status=front.performer.cards.show,
+        status=QuoteCards(front.performer.services).show,
         lookup=accounts,
         opportunities=opportunities,
         contacts=mirror.contacts if {"accounts", "contacts"} <= kept else None,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
-    from quotebot.dispatch.registry import EffectHandlers
+    from quotebot.dispatch.services import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Services that the effect handlers share, and the base class of a handler: perform, find, follow up."""
+"""Effect handlers: their base class (perform, find, follow up), the services they share, the choice of one by effect class."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
+from quotebot.execution.membership import Channels
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
+from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.artefacts import Artefacts
     from adapters.llm.api import Llm, ModelCall
     from adapters.pdf.renderer import PdfRenderer
@@ -24,8 +28,6 @@ if TYPE_CHECKING:
     from ledger.records import Effect, EffectIntent, Settlement
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.execution.membership import Channels
-    from quotebot.store.rulesets import ActiveRuleset
     from quotebot.views.document import Seller
 
 CHANNEL_SECONDS: Final = 1.0  # average interval between two messages into one channel
@@ -233,6 +235,60 @@ class EffectHandler:
     def after_attempt(self, tx: Tx, effect: Effect) -> FollowUps:
         """Return the follow-up effects of an attempt that this process made."""
         return self.follow_ups(tx, effect, self.services.ledger.clock.now_ms())
+
+
+class EffectHandlers:
+    """The dispatcher's Performer: it passes each effect to the handler of its class."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        adapters: Adapters,
+        rules: Rules,
+        seller: Seller,
+        *,
+        handlers: Mapping[str, type[EffectHandler]],
+        settle_delay_seconds: float,
+        pacer: Pacer | None = None,
+        channels: Channels | None = None,
+    ) -> None:
+        """`handlers` maps effect classes to their handlers; `pacer` and `channels` default to instances of their own."""
+        self.services = Services(
+            ledger,
+            adapters,
+            rules,
+            ActiveRuleset(rules.ruleset),
+            seller,
+            Pacer(ledger.clock) if pacer is None else pacer,
+            Channels(ledger.clock, adapters.slack) if channels is None else channels,
+            round(settle_delay_seconds * 1000),
+        )
+        self._handlers = {name: made(self.services) for name, made in handlers.items()}
+        self._unknown = EffectHandler(self.services)  # for a class that only a newer build knows
+
+    def _of(self, effect: Effect) -> EffectHandler:
+        return self._handlers.get(effect.effect_class, self._unknown)
+
+    async def perform(self, effect: Effect) -> Settlement:
+        """Perform the effect, or return how it settles without a call. Raises AdapterError."""
+        return await self._of(effect).perform(effect)
+
+    async def find(self, effect: Effect) -> Delivered | None:
+        """Ask the external service whether the effect was applied before; None if not. Raises AdapterError."""
+        return await self._of(effect).find(effect)
+
+    def may_have_happened(self, effect: Effect) -> bool:
+        """Return true if, by the recorded steps alone, a visible result is possible."""
+        return self._of(effect).may_have_happened(effect)
+
+    async def start_over(self, effect: Effect) -> None:
+        """Discard the recorded steps of a result that never appeared: the next attempt starts from its first call."""
+        if effect.steps:
+            await self.services.ledger.forget_steps(effect)
+
+    def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
+        """Return the follow-up effects of an attempt that this process made, inside the settling transaction."""
+        return self._of(effect).after_attempt(tx, effect)
 
 
 def unknown_quote(effect: Effect) -> AdapterError:

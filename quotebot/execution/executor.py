@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from adapters.failures import Failure
+from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import AuditEvent, EffectIntent, Operation, Outcome, Trouble
@@ -26,7 +27,6 @@ from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution.kinds import execute
 from quotebot.execution.run import KEEP_REFUSED_MS, NOTHING, ChannelUnaskedError, Precomputed, Run, kind_of, precompute
 from quotebot.handlers.decision import Asked, Decision, refused, turned_away
-from quotebot.observability.logs import hashed
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.history import BrokenChainError, require_as_audited
@@ -318,7 +318,7 @@ class Executor:
             operation_key=operation.operation_key,
             action_kind=operation.action_kind,
             source=operation.source,
-            source_request_id=hashed(operation.source_request_id),
+            source_request_id=keys.sha256(operation.source_request_id.encode())[:12],  # the raw id could open a user's dialog
             slack_user=operation.actor,
             team_id=operation.team_id,
             actor_type=operation.actor_type,

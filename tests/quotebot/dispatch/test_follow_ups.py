@@ -17,7 +17,7 @@ from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, req
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Settlement
-    from quotebot.dispatch.registry import EffectHandlers
+    from quotebot.dispatch.services import EffectHandlers
     from tests.quotebot.parts import Bench
 
 SETTLE_MS = 30_000

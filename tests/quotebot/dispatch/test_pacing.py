@@ -8,8 +8,8 @@ from adapters.policies import POLICIES, Matrix
 from adapters.slack.api import ChannelFacts, PostedMessage
 from quotebot.dispatch import services
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters, Pace, Pacer
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, EffectHandlers, Pace, Pacer
 from quotebot.execution.executor import Executor
 from quotebot.views.document import Seller
 from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, handlers_of, request_for
@@ -93,7 +93,9 @@ async def test_a_burst_of_cards_is_posted_one_a_second_and_burns_no_attempt(benc
     unused: Any = None
     adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
     pacer = Pacer(bench.clock, Pace(at_once=2))
-    performer = EffectHandlers(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1, pacer=pacer)
+    performer = EffectHandlers(
+        bench.ledger, adapters, RULES, Seller("Seller", ()), handlers=HANDLERS, settle_delay_seconds=1, pacer=pacer
+    )
     dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1)
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     for number in range(5):

@@ -28,8 +28,8 @@ from ledger.records import Delivered
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.pdf_render import Documents
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.jobs.artefacts import ArtefactSweep
 from quotebot.views.document import Seller, file_title
@@ -188,7 +188,7 @@ def desk(bench: Bench, approved: str, tmp_path: Path) -> Desk:
     disk, child, slack = FullDisk(), ScriptedChild(), ScriptedSlack()
     folder = tmp_path / "artefacts"
     adapters = Adapters(slack=slack, pdf=child, artefacts=Artefacts(folder, disk), salesforce=None)  # type: ignore[arg-type] # three of its calls
-    performer = EffectHandlers(bench.ledger, adapters, RULES, SELLER, settle_delay_seconds=30)
+    performer = EffectHandlers(bench.ledger, adapters, RULES, SELLER, handlers=HANDLERS, settle_delay_seconds=30)
     dispatcher = Dispatcher(bench.ledger, performer, lambda _, high: high, MATRIX, settle_delay_seconds=30)
     return Desk(bench, approved, folder, disk, child, slack, performer, dispatcher)
 
