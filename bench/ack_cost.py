@@ -40,7 +40,6 @@ from ledger.ledger import Ledger  # noqa: E402 -- after the path
 from ledger.sqlite.batch import BatchRunner  # noqa: E402 -- after the path
 from ledger.sqlite.connections import SqliteTx  # noqa: E402 -- after the path
 from quotebot import store  # noqa: E402 -- after the path
-from quotebot.ack_priority import Precedence, shared_board  # noqa: E402 -- after the path
 from quotebot.app.clients import build_performer, connect_outside  # noqa: E402 -- after the path
 from quotebot.app.installation import load_rules, open_audit, open_database  # noqa: E402 -- after the path
 from quotebot.app.slack_surface import Front, receiver_of  # noqa: E402 -- after the path
@@ -50,6 +49,7 @@ from quotebot.settings import Settings  # noqa: E402 -- after the path
 from quotebot.slack import verbs  # noqa: E402 -- after the path
 from quotebot.slack.connections import Link  # noqa: E402 -- after the path
 from quotebot.slack.receiver import SocketReceiver  # noqa: E402 -- after the path
+from quotebot.worker_loop import Precedence, shared_board  # noqa: E402 -- after the path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

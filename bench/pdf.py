@@ -17,8 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":  # beside this script a file named ledger.py stands in for the package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from adapters.pdf.document import DocumentLine, QuoteDocument
-from adapters.pdf.renderer import PdfRenderer
+from adapters.pdf.renderer import DocumentLine, PdfRenderer, QuoteDocument
 
 LINES = (1, 8, 60, 330, 400)
 ROUNDS = 3

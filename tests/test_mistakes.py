@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import Failure
-from adapters.pdf.document import DocumentLine, QuoteDocument
+from adapters.pdf.renderer import DocumentLine, QuoteDocument
 from adapters.salesforce.errors import BY_CODE as SALESFORCE_CODES
 from adapters.salesforce.errors import SalesforceRefusal
 from adapters.slack.errors import ERRORS as SLACK_CODES

@@ -18,9 +18,8 @@ import openai
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from adapters.egress import AnswerTooLargeError, Body
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import asked_wait_seconds
+from adapters.http import AnswerTooLargeError, Body, asked_wait_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

@@ -19,11 +19,10 @@ from adapters.salesforce.calls import RestRequest, SalesforceCalls, Trip, soql_b
 from adapters.salesforce.describe import Described, read_described
 from adapters.salesforce.errors import SalesforceRefusal, Target, lost, refused
 from adapters.salesforce.graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
-from adapters.salesforce.login import ClientCredentials, Credentials
 from adapters.salesforce.mapping import CrmMapping, default_mapping
 from adapters.salesforce.mirror import Mirrors
 from adapters.salesforce.opportunities import Opportunities
-from adapters.salesforce.transport import make_session
+from adapters.salesforce.transport import ClientCredentials, Credentials, make_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -87,7 +86,8 @@ class Salesforce:
     `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
     public authorities, `timeout_seconds` the deadline of one whole call, login included. `credentials` replaces the client
     secret, e.g. by an assertion. Proxies of the process environment are ignored; name one with `proxy_url`. `watch` receives the
-    usage of the org's API allowance, in a worker thread. `session` and `executor` replace our own connections and threads.
+    usage of the org's API allowance each time it begins to run short, in a worker thread. `session` and `executor` replace our own
+    connections and threads.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class Salesforce:
         if ca_file is not None and not Path(ca_file).is_file():
             raise ValueError(f"the certificate file for Salesforce does not exist: {ca_file}")
         self.mapping = mapping or default_mapping()
+        self._hash_field, self._version_field = map(self.mapping.field_of, ("content_hash", "version"))
         self._api_version = api_version
         self._calls = SalesforceCalls(
             f"https://{parts.netloc}",
@@ -163,7 +164,7 @@ class Salesforce:
     async def read_quote(self, key: str, *, correlation_id: str) -> HeldQuote | None:
         """Return the record's state under that key, or None if there is no record. Raises AdapterError."""
         mapping = self.mapping
-        names = (mapping.field_of("content_hash"), mapping.field_of("version"), mapping.status.field)
+        names = (self._hash_field, self._version_field, mapping.status.field)
         trip = Trip(correlation_id, Target("read the quote", mapping.quote, checked_key(key)))
         found = await self._calls.within_deadline(trip, self._read(mapping.quote, mapping.quote_key, key, names, trip))
         if found is None:
@@ -330,14 +331,13 @@ class Salesforce:
 
     async def _find(self, key: str, content_hash: str, trip: Trip) -> SalesforceRecord | None:
         mapping = self.mapping
-        hash_field = mapping.field_of("content_hash")
-        found = await self._read(mapping.quote, mapping.quote_key, key, (hash_field,), trip)
+        found = await self._read(mapping.quote, mapping.quote_key, key, (self._hash_field,), trip)
         if found is None:
             return None
-        if found.get(hash_field) == content_hash:
+        if found.get(self._hash_field) == content_hash:
             return SalesforceRecord(found["Id"], created=False)
         message = (
-            f"Salesforce already holds another content under the key {key} (record {found['Id']}): its {hash_field} differs "
+            f"Salesforce already holds another content under the key {key} (record {found['Id']}): its {self._hash_field} differs "
             "from ours. Nothing was written. Look at the record before replaying it."
         )
         raise AdapterError(Failure.CONFLICT, "content_differs", message)

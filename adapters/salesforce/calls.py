@@ -21,10 +21,9 @@ import requests
 import urllib3
 
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import asked_wait_seconds
+from adapters.http import asked_wait_seconds
 from adapters.salesforce.errors import SalesforceRefusal, Target, login_refused, lost, refused
-from adapters.salesforce.login import Credentials, KeyUnusableError
-from adapters.salesforce.transport import CallCutError, LiveCall, ResponseTooLargeError
+from adapters.salesforce.transport import CallCutError, Credentials, KeyUnusableError, LiveCall, ResponseTooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -108,7 +107,7 @@ class SalesforceCalls:
         executor: Executor | None = None,
         watch: Callable[[ApiUsage], None] | None = None,
     ) -> None:
-        """`watch` receives the usage of the org's allowance after each answer that reports it, in a worker thread."""
+        """`watch` receives the usage of the org's allowance each time it begins to run short, in a worker thread."""
         self._instance_url = instance_url
         self._credentials = credentials
         self._api_version = api_version
@@ -125,6 +124,12 @@ class SalesforceCalls:
         self._closed = False
         self.usage: ApiUsage | None = None
         self._spared: ApiUsage | None = None  # the usage report for which background work has already paused
+
+    def note_usage(self, usage: ApiUsage) -> None:
+        """Keep the usage that an answer reported. The watcher is called when it runs short, and again only after a recovery."""
+        before, self.usage = self.usage, usage
+        if usage.warns and not (before is not None and before.warns):
+            self._watch(usage)
 
     def spare_usage(self) -> bool:
         """Return whether the org's allowance is nearly used up; true at most once per usage report."""
@@ -292,8 +297,7 @@ class SalesforceCalls:
         finally:
             usage = read_usage(call.answer_headers)
             if usage is not None:
-                self.usage = usage
-                self._watch(usage)
+                self.note_usage(usage)
 
     def _log_in(self, call: LiveCall) -> str:
         """Get a token, in a worker thread. Raises AdapterError."""

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from yarl import URL
 
-from adapters.egress import closed_session
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import sent_at_ms
+from adapters.http import AnswerTooLargeError, bounded_body, closed_session, sent_at_ms
 from adapters.slack.block_kit import message_problems, view_problems
-from adapters.slack.errors import ADDRESS_STATUSES, refusal, translated, unreadable
+from adapters.slack.errors import ADDRESS_STATUSES, STATUSES, refusal, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-
-    import aiohttp
-    from slack_sdk.web.async_client import AsyncWebClient
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
 Json = dict[str, Any]
 
@@ -41,6 +41,38 @@ MEMBER_PAGE_USERS = 999
 PROBLEMS_NAMED_MAX = 3
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})  # private without TLS
 ANSWER_BYTES_MAX = 64 * 1024  # of a response_url or an upload address, which answer "ok"
+
+
+class BoundedWebClient(AsyncWebClient):
+    """slack_sdk's client with its `_request` replaced; the client sends every request through it.
+
+    An answer that is not a JSON object counts as an empty one, which the client refuses like `ok: false`.
+    """
+
+    async def _request(self, *, http_verb: str, api_url: str, req_args: dict[str, Any]) -> dict[str, Any]:
+        if self.session is not None and not self.session.closed:
+            return await _exchange(self.session, http_verb, api_url, req_args)
+        async with closed_session(timeout=aiohttp.ClientTimeout(total=self.timeout)) as session:
+            return await _exchange(session, http_verb, api_url, req_args)
+
+    async def _upload_file(self, **_: Any) -> Any:
+        raise NotImplementedError("files are uploaded by adapters/slack/api.py, which checks the address first")
+
+
+async def _exchange(session: aiohttp.ClientSession, verb: str, url: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    headers = {**(arguments.get("headers") or {}), "Accept-Encoding": "gzip, deflate"}
+    given = {**arguments, "headers": headers}
+    async with session.request(verb, url, allow_redirects=False, auto_decompress=False, **given) as response:
+        content = await bounded_body(response)
+    return {"data": _object(content), "headers": response.headers, "status_code": response.status}
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,3 +482,28 @@ def _address(text: str, what: str) -> URL:
 
 def _refused_host(what: str) -> AdapterError:
     return AdapterError(Failure.VALIDATION, "host_refused", f"The {what} does not point to Slack; nothing was sent.")
+
+
+@contextlib.contextmanager
+def translated(method: str) -> Iterator[None]:
+    """Translate every failure of a request into `AdapterError`; `possibly_applied` if the request may have been sent."""
+    try:
+        yield
+    except SlackApiError as error:
+        answer = error.response
+        if isinstance(answer, AsyncSlackResponse):
+            raise refusal(method, answer.status_code, answer.headers, answer.data, STATUSES) from error
+        raise refusal(method, answer.status, answer.headers, None, STATUSES) from error
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise AdapterError(Failure.TRANSIENT, "network", f"Slack could not be reached for {method}; nothing was sent.") from error
+    except TimeoutError as error:
+        message = f"Slack did not answer {method} in time; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
+    except AnswerTooLargeError as error:
+        message = f"Slack's answer to {method} was too large to be read; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "too_large", message, possibly_applied=True) from error
+    except (aiohttp.ClientError, OSError) as error:
+        message = f"The connection to Slack broke during {method}; it may have been applied."
+        raise AdapterError(Failure.TRANSIENT, "network", message, possibly_applied=True) from error
+    except (AttributeError, ValueError) as error:  # slack_sdk raises these for an answer that is neither JSON nor an error
+        raise unreadable(method, None) from error

@@ -1,23 +1,17 @@
-"""Error tables of Slack: error codes, HTTP statuses and transport errors mapped to our failures."""
+"""Error tables of Slack: error codes and HTTP statuses mapped to our failures."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import aiohttp
-from slack_sdk.errors import SlackApiError
-from slack_sdk.web.async_slack_response import AsyncSlackResponse
-
-from adapters.egress import AnswerTooLargeError
 from adapters.failures import AdapterError, Failure
-from adapters.retry_after import asked_wait_seconds
+from adapters.http import asked_wait_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 CODE = re.compile(r"[a-z0-9_.\-]{1,64}")  # any other value is not a code and is never shown
 
@@ -69,31 +63,6 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "token_revoked": "install the app again and set SLACK_BOT_TOKEN",
     }
 )
-
-
-@contextmanager
-def translated(method: str) -> Iterator[None]:
-    """Translate every failure of a request into `AdapterError`; `possibly_applied` if the request may have been sent."""
-    try:
-        yield
-    except SlackApiError as error:
-        answer = error.response
-        if isinstance(answer, AsyncSlackResponse):
-            raise refusal(method, answer.status_code, answer.headers, answer.data, STATUSES) from error
-        raise refusal(method, answer.status, answer.headers, None, STATUSES) from error
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise AdapterError(Failure.TRANSIENT, "network", f"Slack could not be reached for {method}; nothing was sent.") from error
-    except TimeoutError as error:
-        message = f"Slack did not answer {method} in time; it may have been applied."
-        raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
-    except AnswerTooLargeError as error:
-        message = f"Slack's answer to {method} was too large to be read; it may have been applied."
-        raise AdapterError(Failure.TRANSIENT, "too_large", message, possibly_applied=True) from error
-    except (aiohttp.ClientError, OSError) as error:
-        message = f"The connection to Slack broke during {method}; it may have been applied."
-        raise AdapterError(Failure.TRANSIENT, "network", message, possibly_applied=True) from error
-    except (AttributeError, ValueError) as error:  # slack_sdk raises these for an answer that is neither JSON nor an error
-        raise unreadable(method, None) from error
 
 
 def refusal(method: str, status: int, headers: Mapping[str, str], answer: object, statuses: Mapping[int, Failure]) -> AdapterError:

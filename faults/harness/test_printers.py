@@ -7,8 +7,7 @@ import os
 import pytest
 
 import adapters.pdf.renderer
-from adapters.pdf.document import DocumentLine, QuoteDocument
-from adapters.pdf.renderer import PdfRenderer
+from adapters.pdf.renderer import DocumentLine, PdfRenderer, QuoteDocument
 from faults.harness import printers
 from faults.harness.fork_server import FOLDER_VARIABLE, leave_fork_servers, was_left
 from faults.harness.rig import eventually

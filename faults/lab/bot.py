@@ -23,8 +23,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from adapters.artefacts import Artefacts
 from adapters.pdf.renderer import RenderedPdf
 from adapters.salesforce.api import Salesforce
-from adapters.slack.api import SlackApi
-from adapters.slack.client import BoundedWebClient
+from adapters.slack.api import BoundedWebClient, SlackApi
 from faults.lab.database import InlineDatabase, engine
 from faults.lab.traps import TrappedFiles, UnreachableError
 from faults.lab.wire import InPlace, Wire
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from types import CodeType
 
-    from adapters.pdf.document import QuoteDocument
+    from adapters.pdf.renderer import QuoteDocument
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from faults.lab.wire import FarEnd

@@ -17,8 +17,7 @@ from quotebot.app.backups import folder_of, make_backup
 from quotebot.app.installation import dead_letters, load_rules, open_ledger
 from quotebot.cli import ops, quote_work
 from quotebot.cli.terminal import follow
-from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm
-from quotebot.commands.lifecycle import CancelQuote
+from quotebot.commands.payloads import CRM_AGGREGATE, CancelQuote, ReconcileCrm
 from quotebot.domain.catalogue.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.catalogue.rulesets import parse_ruleset
 from quotebot.jobs.retention import forget

@@ -18,7 +18,7 @@ from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.sqlite.connections import SqliteTx
 from quotebot.app.installation import schema_and_statements
-from quotebot.execution.channels import is_direct
+from quotebot.execution.membership import is_direct
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
 from quotebot.store import history
 

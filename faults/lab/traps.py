@@ -10,7 +10,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any, Literal
 
-from adapters.files import Files
+from adapters.artefacts import Files
 from ledger.sqlite.disk import Disk
 from quotebot.sandbox.wire import Cut
 

@@ -13,7 +13,7 @@ from faults.mutants.patching import of, patch, put
 from ledger import keys
 from quotebot.dispatch import crm_create
 from quotebot.dispatch.crm_create import CreateRecordHandler
-from quotebot.dispatch.pdf_files import Documents
+from quotebot.dispatch.pdf_render import Documents
 from quotebot.dispatch.slack_post import PostHandler
 
 

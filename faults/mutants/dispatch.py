@@ -17,7 +17,7 @@ from ledger.outbox import Cause, enqueue
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.registry import EffectHandlers
+from quotebot.dispatch.services import EffectHandlers
 
 if TYPE_CHECKING:
     from adapters.failures import AdapterError, Failure

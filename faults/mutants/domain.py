@@ -12,12 +12,11 @@ from quotebot.domain.access import Viewer
 from quotebot.domain.approvals import decisions
 from quotebot.domain.quotes.quote import Slot
 from quotebot.domain.rules import Rules
-from quotebot.execution import transaction
+from quotebot.execution import executor
 from quotebot.handlers import lifecycle
 from quotebot.handlers.decision import foreign
 from quotebot.slack import gate
 from quotebot.store import quotes as store
-from quotebot.store import versions
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -30,7 +29,7 @@ authority_not_checked = partial(put, Rules, "roles_of", lambda self, _user: froz
 # Slack's information on a person (guest, member) is ignored.
 guests_approve = both(
     partial(put, decisions, "_not_a_member", lambda _quote, _person: None),
-    partial(put, transaction, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
+    partial(put, executor, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
     partial(put, gate, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
 )
 
@@ -52,7 +51,7 @@ expiry_not_looked_at = both(
 
 # Approvals of a superseded version stay pending.
 superseded_still_asked = both(
-    partial(put, versions, "invalidated", lambda approval, _at: approval),
+    partial(put, store, "invalidated", lambda approval, _at: approval),
     partial(put, lifecycle, "withdrawal_events", lambda _quote, _at: ()),
 )
 
@@ -72,7 +71,7 @@ last_day_not_looked_at = partial(put, lifecycle, "_lapsed", lambda _asked, _quot
 superseded_version_changed = partial(put, lifecycle, "_not_about_head", foreign)
 
 
-@patch(versions, "save")
+@patch(store, "save")
 def end_not_kept(honest: Any, tx: Tx, before: Quote, after: Quote, now: int) -> None:
     """The person who ended a quote, and the reason, are not kept."""
     honest(tx, before, replace(after, closing=None), now)

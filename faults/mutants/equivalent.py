@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.policies import Policy
 from faults.lab import bot
 from faults.mutants.patching import both, of, patch, put
-from quotebot import ack_priority
+from quotebot import worker_loop
 from quotebot.dispatch.slack_file import FileHandler
 
 if TYPE_CHECKING:
@@ -36,4 +36,4 @@ async def a_token_that_is_kept(honest: Any, self: Any, effect: Any, quote: Any) 
 
 
 # Commands do not share commits.
-one_command_at_a_time = both(partial(put, ack_priority, "LATELY", 1), partial(put, ack_priority, "QUIET", 1))
+one_command_at_a_time = both(partial(put, worker_loop, "LATELY", 1), partial(put, worker_loop, "QUIET", 1))

@@ -13,7 +13,7 @@ from ledger.ledger import Ledger
 from ledger.records import DedupeResult, Operation, Reservation
 from ledger.reservation import KeyedRequest
 from quotebot.slack.receiver import Envelopes
-from quotebot.slack.reserve import Reserver
+from quotebot.slack.surface import Reserver
 
 
 @patch(Envelopes, "answer")

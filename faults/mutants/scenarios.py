@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from faults.lab.steps import MANAGER, REP, ArmsFault, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits
 from faults.lab.wire import Wire
 from faults.scenarios.workflows import NEW, QUOTE, Story, approved, created, submitted
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 
 if TYPE_CHECKING:
     from faults.lab.simulation import Cell

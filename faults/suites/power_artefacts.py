@@ -10,9 +10,8 @@ import hashlib
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from adapters.artefacts import Artefacts
+from adapters.artefacts import Artefacts, Files
 from adapters.failures import AdapterError
-from adapters.files import Files
 from faults.lab.sqlite_vfs import Deleted, MadeFolder, Opened, Renamed, Synced, SyncedFolder, Wrote
 from faults.suites.power_images import Disk, write_image
 

@@ -28,15 +28,14 @@ from ledger.records import Delivered, EffectIntent, Fail, Hold, Request, Retry, 
 from ledger.settlement import STORED_AS
 from quotebot import effects
 from quotebot.app.installation import open_database
-from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands.payloads import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.rules import Rules
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import failure_answer
+from quotebot.execution.executor import Executor, failure_answer
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
 

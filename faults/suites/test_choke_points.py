@@ -43,7 +43,6 @@ WRITING: Final = frozenset({"write_bytes", "write_text", "mkdir", "touch", "syml
 
 PLACES: Final = {
     "ledger/clock.py": ("clock", "the choke point"),
-    "adapters/retry_after.py": ("clock", "a Retry-After with a date is on the other side's clock, not on the bot's"),
     "quotebot/app/workers.py": ("chance", "the jitter that Ports hands on"),
     "ledger/sqlite/engine.py": ("database", "the choke point"),
     "ledger/sqlite/file.py": (
@@ -53,15 +52,19 @@ PLACES: Final = {
     "ledger/sqlite/wal.py": ("files", "the choke point for flushes beside SQLite; faults/lab/sqlite_vfs.py stands in it"),
     "ledger/audit/history.py": ("database", "a private scratch database that SQLite deletes: the digests of one verification"),
     "quotebot/app/clients.py": ("outbound", "the choke point: what Ports.outside hands on"),
-    "adapters/egress.py": ("outbound", "the choke point for aiohttp: no redirects, bounded answers"),
+    "adapters/http.py": (
+        "clock outbound",
+        "the choke point for aiohttp: no redirects, bounded answers; a Retry-After with a date is on the other side's clock",
+    ),
     "adapters/reporting.py": ("outbound", "the choke point for reports to watchers, with the same rules"),
-    "adapters/slack/client.py": ("outbound", "names the type of a session that is handed in"),
     "adapters/slack/api.py": ("outbound", "its own session when nobody hands one in"),
     "adapters/salesforce/api.py": ("outbound", "names the type of a session that is handed in"),
     "adapters/salesforce/calls.py": ("outbound", "likewise"),
-    "adapters/salesforce/login.py": ("clock", "an assertion is good for three minutes of the other side's clock"),
-    "adapters/salesforce/transport.py": ("outbound", "the choke point for Salesforce"),
-    "adapters/files.py": ("files", "the choke point for artefacts"),
+    "adapters/salesforce/transport.py": (
+        "clock outbound",
+        "the choke point for Salesforce; an assertion is good for three minutes of the other side's clock",
+    ),
+    "adapters/artefacts.py": ("files", "the choke point for artefacts"),
     "adapters/pdf/renderer.py": ("files process", "the renderer's child and its font cache: rendering is pure"),
     "ledger/sqlite/locks.py": ("files", "lock files, whose content is for people"),
     "ledger/sqlite/disk.py": ("files", "the choke point for backups and what is put in their place"),
@@ -82,7 +85,7 @@ PLACES: Final = {
         "outbound",
         "a socket of this machine: words for the service manager, which nothing depends on",
     ),
-    "quotebot/ack_priority.py": ("clock", "the writer's thread lets a process in front by, for milliseconds; alone it never does"),
+    "quotebot/worker_loop.py": ("clock", "the writer's thread lets a process in front by, for milliseconds; alone it never does"),
     "quotebot/app/front.py": (
         "process outbound",
         "the process that holds Slack's socket, and the pair of sockets that the two have and speak over",

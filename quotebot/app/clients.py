@@ -10,14 +10,12 @@ import aiohttp
 import structlog
 
 from adapters.artefacts import Artefacts
-from adapters.egress import closed_session
-from adapters.pdf.document import LOGO_BYTES_MAX, check_logo
-from adapters.pdf.renderer import PdfRenderer
+from adapters.http import closed_session
+from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
 from quotebot.app.installation import load_rules, matrix
-from quotebot.dispatch.pacing import Pace, Pacer
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters, CallLog, Model
-from quotebot.execution.channels import Channels
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer
+from quotebot.execution.membership import Channels
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.views.document import TERMS, Seller
 
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
     from adapters.salesforce.api import Salesforce
     from adapters.salesforce.calls import ApiUsage
-    from adapters.salesforce.login import Credentials
     from adapters.salesforce.mapping import CrmMapping
+    from adapters.salesforce.transport import Credentials
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
@@ -61,7 +59,7 @@ async def connect_outside(stack: contextlib.AsyncExitStack, settings: Settings) 
 
 def web_client(bot_token: str, settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient:
     """Return Slack's client without its own retries and redirects."""
-    from adapters.slack.client import BoundedWebClient  # noqa: PLC0415 -- the start imports Slack only when it needs it
+    from adapters.slack.api import BoundedWebClient  # noqa: PLC0415 -- the start imports Slack only when it needs it
 
     return BoundedWebClient(
         token=bot_token,
@@ -115,6 +113,7 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> E
         adapters,
         load_rules(settings),
         load_seller(settings),
+        handlers=HANDLERS,
         settle_delay_seconds=settings.settle_delay_seconds,
         pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
         channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),
@@ -137,7 +136,7 @@ def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> 
         ca_file=settings.salesforce_ca_file,
         timeout_seconds=line.timeout_seconds,
         threads=line.concurrency,
-        watch=AllowanceWatch(),
+        watch=warn_allowance_short,
     )
     stack.push_async_callback(salesforce.close)
     return salesforce
@@ -163,18 +162,10 @@ def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_cli
     return Model(llm, log)
 
 
-class AllowanceWatch:
-    """Log writer that warns when the org's allowance of API calls runs short, and again only after it has recovered."""
-
-    def __init__(self) -> None:
-        self._warned = False
-
-    def __call__(self, usage: ApiUsage) -> None:
-        """Check the usage that a response reported; called in a worker thread."""
-        if usage.warns and not self._warned:
-            what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
-            log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
-        self._warned = usage.warns
+def warn_allowance_short(usage: ApiUsage) -> None:
+    """Log that the org's allowance of API calls runs short; called in a worker thread."""
+    what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
+    log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
 
 
 def crm_mapping(settings: Settings) -> CrmMapping:
@@ -187,7 +178,7 @@ def crm_mapping(settings: Settings) -> CrmMapping:
 
 def salesforce_credentials(settings: Settings) -> Credentials | None:
     """Return the Salesforce credentials of this installation, or None if they are not configured."""
-    from adapters.salesforce.login import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
+    from adapters.salesforce.transport import ClientCredentials, JwtBearer  # noqa: PLC0415 -- as above
 
     client_id, secret = settings.salesforce_client_id, settings.salesforce_client_secret
     username, key = settings.salesforce_username, settings.salesforce_private_key

@@ -27,21 +27,21 @@ import structlog
 
 from adapters.slack.api import Identity
 from ledger.ledger import Ledger
-from quotebot.ack_priority import Precedence, shared_board
 from quotebot.app.clients import build_performer, connect_outside
 from quotebot.app.installation import IngressEndedError, load_rules, open_audit, open_database
 from quotebot.app.slack_surface import Front, receiver_of
 from quotebot.app.workers import Ports
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
 from quotebot.store import quotes as store
+from quotebot.worker_loop import Precedence, shared_board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from quotebot.ack_priority import Board
     from quotebot.app.slack_surface import SurfaceObserver
     from quotebot.settings import Settings
     from quotebot.slack.receiver import SocketReceiver
+    from quotebot.worker_loop import Board
 
 LINE_BYTES_MAX: Final = 64 * 1024  # the peer takes a longer line for the end of the connection
 BEAT_SECONDS: Final = 0.25  # interval of its status messages

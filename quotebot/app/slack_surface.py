@@ -12,15 +12,14 @@ import structlog
 
 from adapters.failures import AdapterError, Failure
 from quotebot.dispatch.crm_mirror import MirrorLookup
-from quotebot.execution.actors import Directory
-from quotebot.execution.visibility import Visibility
+from quotebot.dispatch.slack_card import QuoteCards
+from quotebot.execution.membership import Directory, Visibility
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.slack.connections import Links
 from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
 from quotebot.slack.gate import AccessGate
 from quotebot.slack.receiver import Ack, Envelopes, SocketReceiver, bolt_app, send_ack
-from quotebot.slack.reserve import Reserver
-from quotebot.slack.surface import Surface
+from quotebot.slack.surface import Reserver, Surface
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from adapters.slack.api import Identity, SlackApi
     from ledger.clock import Clock
     from ledger.ledger import Ledger
-    from quotebot.ack_priority import Precedence
     from quotebot.app.clients import Outside
-    from quotebot.dispatch.registry import EffectHandlers
+    from quotebot.dispatch.services import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
+    from quotebot.worker_loop import Precedence
 
 IDENTIFY_PAUSE_SECONDS: Final = 1.0
 
@@ -130,7 +129,7 @@ def surface_of(
         slack=slack,
         rules=front.rules,
         active=ActiveRuleset(front.rules.ruleset),
-        status=front.performer.cards.show,
+        status=QuoteCards(front.performer.services).show,
         lookup=accounts,
         opportunities=opportunities,
         contacts=mirror.contacts if {"accounts", "contacts"} <= kept else None,

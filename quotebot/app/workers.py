@@ -20,16 +20,14 @@ from ledger.ledger import Ledger
 from ledger.measures import fold
 from ledger.sqlite.connections import check_integrity
 from quotebot import __version__
-from quotebot.ack_priority import Precedence
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.installation import load_rules, matrix, open_audit, open_database
 from quotebot.dispatch.dispatcher import Dispatcher
+from quotebot.dispatch.pdf_render import Documents
 from quotebot.dispatch.registry import follow_ups
-from quotebot.execution.actors import Directory
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import failure_answer
-from quotebot.execution.visibility import Visibility
+from quotebot.execution.executor import Executor, failure_answer
+from quotebot.execution.membership import Directory, Visibility
 from quotebot.jobs.artefacts import ArtefactSweep
 from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job, announce_dead_letters
 from quotebot.jobs.retention import RetentionPeriods, forget, let_go
@@ -40,14 +38,14 @@ from quotebot.observability.alerts import log_dead_letter
 from quotebot.observability.clock_guard import LOOK_SECONDS, ClockGuard
 from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.store import quotes as store
-from quotebot.worker_loop import POLL_SECONDS
+from quotebot.worker_loop import POLL_SECONDS, Precedence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
-    from quotebot.dispatch.registry import EffectHandlers
+    from quotebot.dispatch.services import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
 
@@ -128,7 +126,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # a stopped bot leaves no outdated page
     directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
-    sweep = ArtefactSweep(database, outside.adapters.artefacts, performer.services.documents.restore)
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, Documents(performer.services).restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)

@@ -14,7 +14,7 @@ from quotebot.cli import exits, quote_work, tables, terminal
 from quotebot.cli.config import assignments
 from quotebot.cli.doctor.others import crm_findings
 from quotebot.cli.tables import print_table
-from quotebot.commands.crm import CRM_AGGREGATE, ReconcileCrm, SyncCrm
+from quotebot.commands.payloads import CRM_AGGREGATE, ReconcileCrm, SyncCrm
 from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.settings import load_settings
 from quotebot.store import crm as store

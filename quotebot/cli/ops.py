@@ -19,7 +19,7 @@ from ledger.operator.trace import trace as traced
 from quotebot.cli import exits, tables, terminal, trace
 from quotebot.cli.children import stop_on_signals
 from quotebot.cli.terminal import bot_runs
-from quotebot.execution.transaction import failure_answer
+from quotebot.execution.executor import failure_answer
 from quotebot.views import messages, waits
 
 if TYPE_CHECKING:

@@ -14,14 +14,23 @@ from rich.progress import Progress
 from quotebot.app.installation import load_rules
 from quotebot.cli import exits, quote_reads, tables, terminal
 from quotebot.cli.quote_work import NEW, TerminalCommand, carry_out, options, plain
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    DecideApproval,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.jobs.repricing import Repricing
 from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, delegation_command, read_delegation
 from quotebot.store import approvals
-from quotebot.store.versions import only_team
+from quotebot.store.quotes import only_team
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:

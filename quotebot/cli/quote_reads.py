@@ -27,9 +27,9 @@ from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
-from quotebot.store import rulesets, versions
-from quotebot.store.versions import Filter
-from quotebot.views import price_rows
+from quotebot.store import rulesets
+from quotebot.store.quotes import Filter
+from quotebot.views.card import avoidance_rows, price_rows
 from quotebot.views.messages import pricing_problem
 
 if TYPE_CHECKING:
@@ -112,11 +112,11 @@ async def list_quotes(
             )
         states |= OPEN if folded == "open" else {QuoteState(folded)}
     async with terminal.existing_ledger() as ledger:
-        team_id = team or await ledger.database.read(versions.only_team)
+        team_id = team or await ledger.database.read(store.only_team)
         if team_id is None:
             return exits.complain("No quotes, or of several workspaces: say which with --team T....", exits.NOTHING_MATCHED)
         chosen = Filter(team_id, owner, states, account)
-        found = await ledger.database.read(lambda tx: versions.list_quotes(tx, chosen, page=page, rows=limit))
+        found = await ledger.database.read(lambda tx: store.list_quotes(tx, chosen, page=page, rows=limit))
     if json_output:
         quotes = [asdict(quote) for quote in found.quotes]
         tables.print_json({"quotes": quotes, "page": found.number, "more": found.more})
@@ -422,10 +422,10 @@ def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[
         {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
         for way in found
     ]
-    return price_rows.avoidance_rows(found), told
+    return avoidance_rows(found), told
 
 
 def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
     """Print the figures beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
-    for name, value in (*price_rows.rows(pricing, load_rules(load_settings()).policy), *more):
+    for name, value in (*price_rows(pricing, load_rules(load_settings()).policy), *more):
         print(f"{name}: {value}")

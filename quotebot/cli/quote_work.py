@@ -24,14 +24,12 @@ from quotebot.app import installation
 from quotebot.app.installation import LedgerInUseError
 from quotebot.cli import exits, tables, terminal
 from quotebot.cli.terminal import bot_runs
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import as_it_came, failure_answer
+from quotebot.execution.executor import Executor, as_it_came, failure_answer
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.observability import logs
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import load_settings
 from quotebot.store import quotes as store
-from quotebot.store import versions
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -114,7 +112,7 @@ async def carry_out(ledger: Ledger, deed: TerminalCommand, asked: Options) -> in
 
 async def reserve(ledger: Ledger, deed: TerminalCommand, asked: Options) -> Reservation:
     """Record the command; a repeated request id returns its first operation."""
-    name = await ledger.database.read(lambda tx: versions.known_name(tx, asked.user, deed.team_id))
+    name = await ledger.database.read(lambda tx: store.known_name(tx, asked.user, deed.team_id))
     typed: list[Any] = [*deed.typed, deed.quote_id, deed.version, asked.user]
     request = Request(
         source="cli",

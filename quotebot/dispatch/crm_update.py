@@ -13,8 +13,7 @@ from adapters.salesforce.records import CrmDocument
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
 from quotebot.dispatch import crm_create
-from quotebot.dispatch.pdf_files import remember
-from quotebot.dispatch.pdf_render import outcome_notices
+from quotebot.dispatch.pdf_render import Documents, outcome_notices, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated
 from quotebot.domain import money
 from quotebot.domain.quotes.crm_fields import FieldVerdict, judge, status_of
@@ -79,7 +78,7 @@ class UpdateRecordHandler(EffectHandler):
         return Delivered(record_id, result, already_there=verdict is FieldVerdict.THERE)
 
     async def _attach(self, salesforce: Salesforce, effect: Effect, quote: Quote, key: str, record_id: str) -> Delivered:
-        _, content = await self.services.documents.content(effect, quote)
+        _, content = await Documents(self.services).content(effect, quote)
         document = CrmDocument(
             key=f"{key}_pdf",
             title=_document_title(quote, effect.payload["sha256"]),

@@ -19,8 +19,7 @@ from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRe
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.machine import EffectState
 from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Hold, Retry, Settlement, Trouble, Uncertain
-from quotebot.ack_priority import Precedence
-from quotebot.worker_loop import POLL_SECONDS, one_round
+from quotebot.worker_loop import POLL_SECONDS, Precedence, one_round
 
 if TYPE_CHECKING:
     from ledger.database import Tx

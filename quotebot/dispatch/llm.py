@@ -10,7 +10,7 @@ from adapters.failures import AdapterError, Failure
 from ledger.database import NotRecorded
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
-from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.payloads import ReadMessage
 from quotebot.commands.registry import parse_stored
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, quote_of
 from quotebot.domain.quotes.quote import QuoteState
@@ -105,7 +105,7 @@ def _summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
     summary = None if answer is None else shown(str(answer), facts_of(quote))
     if summary is None or quote.state is not QuoteState.PENDING_APPROVAL:
         return False
-    return store.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)
+    return quotes.keep_summary(tx, quote.quote_id, effect.payload["version"], summary, now)
 
 
 def _connected(services: Services) -> Model:

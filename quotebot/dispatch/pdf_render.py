@@ -1,26 +1,103 @@
 """Effect class pdf.render: the document of an approved version, and what follows any effect of the approval.
 
-The document, its upload and the record in Salesforce share their follow-ups: the redrawn card, and a notice of a failure.
+A document is rendered unless it is stored already. The document, its upload and the record in Salesforce share their follow-ups:
+the redrawn card, and a notice of a failure.
 """
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from adapters.failures import Failure
-from ledger.records import FollowUps
+from adapters.failures import AdapterError, Failure
+from adapters.pdf.renderer import render_key
+from ledger.records import Delivered, FollowUps
 from quotebot import effects
-from quotebot.dispatch.pdf_files import remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.execution import crm_effects
-from quotebot.store import quotes as store
+from quotebot.store import quotes
+from quotebot.store.quotes import Artefact
 from quotebot.views import messages, operator_messages
+from quotebot.views.document import quote_document
 
 if TYPE_CHECKING:
+    from adapters.pdf.renderer import QuoteDocument
     from ledger.database import Tx
-    from ledger.records import Delivered, Effect, EffectIntent
+    from ledger.records import Effect, EffectIntent
+    from quotebot.dispatch.services import Services
+    from quotebot.domain.quotes.quote import Quote
+
+RENDERED: Final = "rendered"  # durable step of an upload whose file was lost and rendered again with other bytes
 
 NAMES: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CRM: "The write to Salesforce"}
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Source of documents: the store if it holds them intact; otherwise the renderer, whose output is then stored."""
+
+    services: Services
+
+    async def render(self, quote: Quote) -> Delivered:
+        """Return the document of a quote version as a stored file. An existing file is not rendered again."""
+        document = self._document(quote)
+        key = render_key(document)
+        known = await self.services.ledger.database.read(lambda tx: quotes.artefact_of_key(tx, key))
+        if known is not None and await self._stored(known.sha256) is not None:
+            return _delivered(known.sha256, known.pages, key, already_there=True)
+        rendered = await self.services.adapters.pdf.render(document)
+        sha256 = await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
+        return _delivered(sha256, rendered.pages, key, already_there=False)
+
+    async def content(self, effect: Effect, quote: Quote) -> tuple[Effect, bytes]:
+        """Return the bytes to upload, rendered again if the store has lost them. Different bytes are recorded as a step."""
+        asked: str = effect.steps.get(RENDERED, effect.payload)["sha256"]
+        content = await self._stored(asked)
+        if content is not None:
+            return effect, content
+        document = self._document(quote)
+        rendered = await self.services.adapters.pdf.render(document)
+        sha256 = await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
+        if sha256 != asked:
+            made = _delivered(sha256, rendered.pages, render_key(document), already_there=False)
+            effect = await self.services.ledger.record_step(effect, RENDERED, made.result)
+        return effect, rendered.content
+
+    async def restore(self, lost: Artefact) -> bool:
+        """Render a lost file again and store it; false if the same bytes can no longer be produced. Raises AdapterError."""
+        quote = await self.services.ledger.database.read(lambda tx: quotes.load_version(tx, lost.quote_id, lost.version))
+        if quote is None:
+            return False
+        rendered = await self.services.adapters.pdf.render(self._document(quote))
+        if rendered.sha256 != lost.sha256:
+            return False
+        await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
+        return True
+
+    def _document(self, quote: Quote) -> QuoteDocument:
+        return quote_document(quote, self.services.seller, quote.requester_name)
+
+    async def _stored(self, sha256: str) -> bytes | None:
+        try:
+            return await asyncio.to_thread(self.services.adapters.artefacts.get, sha256)
+        except AdapterError as error:
+            if error.failure is not Failure.NOT_FOUND:
+                raise
+            return None
+
+
+def remember(tx: Tx, effect: Effect, now_ms: int) -> None:
+    """Record the file of a settled render, or the file that an upload rendered again."""
+    made = effect.steps.get(RENDERED) or effect.result or {}
+    if "render_key" not in made:
+        return
+    version = effect.payload["version"]
+    quotes.record_artefact(tx, Artefact(made["render_key"], made["sha256"], effect.aggregate_id, version, made["pages"], now_ms))
+
+
+def _delivered(sha256: str, pages: int, key: str, *, already_there: bool) -> Delivered:
+    return Delivered(sha256, {"sha256": sha256, "pages": pages, "render_key": key}, already_there=already_there)
 
 
 class RenderHandler(EffectHandler):
@@ -30,7 +107,7 @@ class RenderHandler(EffectHandler):
 
     async def perform(self, effect: Effect) -> Delivered:
         """Return the stored document. Raises AdapterError."""
-        return await self.services.documents.render(await self.services.quote(effect))
+        return await Documents(self.services).render(await self.services.quote(effect))
 
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
@@ -38,7 +115,7 @@ class RenderHandler(EffectHandler):
         more: tuple[EffectIntent, ...] = ()
         if effect.state == "delivered" and effect.result is not None:
             remember(tx, effect, now_ms)
-            root = store.root_effect_key(tx, effect.aggregate_id)
+            root = quotes.root_effect_key(tx, effect.aggregate_id)
             upload = effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root)
             more = (upload, *crm_effects.document_pending(tx, effect))
         return of_approved(tx, effect, now_ms, more)
@@ -48,7 +125,7 @@ def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, .
     """Return the redrawn card, a notice if the effect failed or was recovered, and `more` after them."""
     if _looks_the_same(effect):
         return FollowUps(dead_letter_card_updated(tx, effect))
-    root = store.root_effect_key(tx, effect.aggregate_id)
+    root = quotes.root_effect_key(tx, effect.aggregate_id)
     if effect.state in ("pending", "uncertain"):  # after the current card, without replacing it: this effect may settle first
         again = effects.card_again(effect.aggregate_id, root, now_ms)
         return FollowUps((again, *dead_letter_card_updated(tx, effect)))
@@ -69,7 +146,7 @@ def outcome_notices(tx: Tx, effect: Effect, name: str) -> tuple[EffectIntent, ..
         text = messages.dead_letter(name, effect.correlation_id, effect.last_error or "it failed", quote)
     else:
         text = operator_messages.recovered(name, quote, effect.correlation_id)
-    return (effects.notice(effect.aggregate_id, store.root_effect_key(tx, effect.aggregate_id), text),)
+    return (effects.notice(effect.aggregate_id, quotes.root_effect_key(tx, effect.aggregate_id), text),)
 
 
 def _looks_the_same(effect: Effect) -> bool:

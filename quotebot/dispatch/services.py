@@ -1,35 +1,133 @@
-"""Services that the effect handlers share, and the base class of a handler: perform, find, follow up."""
+"""Effect handlers: their base class (perform, find, follow up), the services they share, the choice of one by effect class."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from adapters.failures import AdapterError, Failure
-from ledger.records import Delivered, FollowUps
+from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
-from quotebot.dispatch.pdf_files import Documents
+from quotebot.execution.membership import Channels
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
+from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.artefacts import Artefacts
     from adapters.llm.api import Llm, ModelCall
     from adapters.pdf.renderer import PdfRenderer
     from adapters.salesforce.api import Salesforce
     from adapters.slack.api import SlackApi
+    from ledger.clock import Clock
     from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.records import Effect, EffectIntent, Settlement
-    from quotebot.dispatch.pacing import Pacer
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.execution.channels import Channels
-    from quotebot.store.rulesets import ActiveRuleset
     from quotebot.views.document import Seller
+
+CHANNEL_SECONDS: Final = 1.0  # average interval between two messages into one channel
+AT_ONCE: Final = 15
+ASK_AGAIN_SECONDS: Final = 30.0  # longest wait before a message asks again; Slack's classes have no longer retry delay of their own
+EARLY_SECONDS: Final = 0.05  # a message this much before its turn counts as in time
+REMEMBERED_MAX: Final = 10_000  # limit of turns and of channels; the oldest are evicted
 
 GONE: Final = "gone"  # durable step: the message that no longer exists, so its effect can have no result
 LOOK_BACK_SECONDS: Final = 60  # the external service's clock may differ from ours
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Rate of one channel: `at_once` messages without a wait, then one per `seconds`."""
+
+    at_once: int = AT_ONCE
+    seconds: float = CHANNEL_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Time at which a person's message may go into a channel, in monotonic seconds."""
+
+    channel: str
+    person: str
+    at: float
+
+
+class Pacer:
+    """Pacing of messages per channel: a burst at once, then one a second, as Slack asks of apps.
+
+    Turns rotate among the people of a channel, so that one person's burst does not delay the others. A message that must wait
+    goes back to the ledger until its turn, and no request is spent on it. Turns are kept in memory and are assigned anew after a
+    restart, perhaps earlier; so a message asks again after at most 30 s. Slack enforces its limits by method (its tiers) with a
+    429, which holds the class meanwhile.
+    """
+
+    def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
+        self._clock = clock
+        self._pace = pace
+        self._full_at: dict[str, float] = {}  # channel -> due time of its last message, were all evenly spaced
+        self._turns: dict[int, Turn] = {}  # by effect id
+
+    def wait_seconds(self, channel: str, effect_id: int, person: str = "") -> float:
+        """Return 0 when this message may go now, or the seconds until its turn; later messages of other people may defer it."""
+        now = self._clock.monotonic()
+        turn = self._turns.get(effect_id)
+        if turn is None:
+            row = max(self._full_at.pop(channel, now), now)
+            self._full_at[channel] = row + self._pace.seconds
+            turn = Turn(channel, person, row - (self._pace.at_once - 1) * self._pace.seconds)
+            if turn.at > now:
+                turn = self._rotated(turn, now)
+            self._forget()
+        wait = turn.at - now
+        if wait <= EARLY_SECONDS:
+            self._turns.pop(effect_id, None)
+            return 0.0
+        self._turns[effect_id] = turn
+        return wait
+
+    def put_off(self, channel: str, effect_id: int, person: str = "") -> Retry | None:
+        """Return the retry of a message that has to wait, or None when it may go now. `person` is the user it is sent for."""
+        wait = self.wait_seconds(channel, effect_id, person)
+        if not wait:
+            return None
+        why = f"This channel takes one message a second: this one waits {wait:.0f} s for its turn. Nothing was sent."
+        return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(min(wait, ASK_AGAIN_SECONDS) * 1000), spent=False)
+
+    def _rotated(self, last: Turn, now: float) -> Turn:
+        """Return the turn of a new message that would get the `last` one.
+
+        No other person keeps two turns more before it than its person.
+        A person who has more takes later turns, in the order of their messages, down to the last.
+        """
+        waiting = sorted(
+            ((turn.at, effect_id) for effect_id, turn in self._turns.items() if turn.channel == last.channel and turn.at > now),
+        )
+        count = Counter(self._turns[effect_id].person for _, effect_id in waiting)
+        before = Counter[str]()
+        for _, effect_id in waiting:
+            person = self._turns[effect_id].person
+            before[person] += 1
+            if person != last.person and before[person] > count[last.person] + 1:
+                break
+        else:
+            return last
+        given = self._turns[effect_id]
+        theirs = [other for at, other in waiting if at >= given.at and self._turns[other].person == given.person]
+        later = [*(self._turns[other].at for other in theirs[1:]), last.at]
+        for other, at in zip(theirs, later, strict=True):
+            self._turns[other] = replace(given, at=at)
+        return replace(last, at=given.at)
+
+    def _forget(self) -> None:
+        while len(self._turns) > REMEMBERED_MAX:
+            del self._turns[next(iter(self._turns))]
+        while len(self._full_at) > REMEMBERED_MAX:
+            del self._full_at[next(iter(self._full_at))]
 
 
 @dataclass(slots=True)
@@ -82,11 +180,6 @@ class Services:
     pacer: Pacer
     channels: Channels
     settle_delay_ms: int
-
-    @property
-    def documents(self) -> Documents:
-        """The renderer and store of documents."""
-        return Documents(self.ledger, self.adapters.pdf, self.adapters.artefacts, self.seller)
 
     async def quote(self, effect: Effect) -> Quote:
         """Return the quote of an effect, see `quote_of`. Raises AdapterError if there is none."""
@@ -142,6 +235,60 @@ class EffectHandler:
     def after_attempt(self, tx: Tx, effect: Effect) -> FollowUps:
         """Return the follow-up effects of an attempt that this process made."""
         return self.follow_ups(tx, effect, self.services.ledger.clock.now_ms())
+
+
+class EffectHandlers:
+    """The dispatcher's Performer: it passes each effect to the handler of its class."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        adapters: Adapters,
+        rules: Rules,
+        seller: Seller,
+        *,
+        handlers: Mapping[str, type[EffectHandler]],
+        settle_delay_seconds: float,
+        pacer: Pacer | None = None,
+        channels: Channels | None = None,
+    ) -> None:
+        """`handlers` maps effect classes to their handlers; `pacer` and `channels` default to instances of their own."""
+        self.services = Services(
+            ledger,
+            adapters,
+            rules,
+            ActiveRuleset(rules.ruleset),
+            seller,
+            Pacer(ledger.clock) if pacer is None else pacer,
+            Channels(ledger.clock, adapters.slack) if channels is None else channels,
+            round(settle_delay_seconds * 1000),
+        )
+        self._handlers = {name: made(self.services) for name, made in handlers.items()}
+        self._unknown = EffectHandler(self.services)  # for a class that only a newer build knows
+
+    def _of(self, effect: Effect) -> EffectHandler:
+        return self._handlers.get(effect.effect_class, self._unknown)
+
+    async def perform(self, effect: Effect) -> Settlement:
+        """Perform the effect, or return how it settles without a call. Raises AdapterError."""
+        return await self._of(effect).perform(effect)
+
+    async def find(self, effect: Effect) -> Delivered | None:
+        """Ask the external service whether the effect was applied before; None if not. Raises AdapterError."""
+        return await self._of(effect).find(effect)
+
+    def may_have_happened(self, effect: Effect) -> bool:
+        """Return true if, by the recorded steps alone, a visible result is possible."""
+        return self._of(effect).may_have_happened(effect)
+
+    async def start_over(self, effect: Effect) -> None:
+        """Discard the recorded steps of a result that never appeared: the next attempt starts from its first call."""
+        if effect.steps:
+            await self.services.ledger.forget_steps(effect)
+
+    def follow_ups(self, tx: Tx, effect: Effect) -> FollowUps:
+        """Return the follow-up effects of an attempt that this process made, inside the settling transaction."""
+        return self._of(effect).after_attempt(tx, effect)
 
 
 def unknown_quote(effect: Effect) -> AdapterError:

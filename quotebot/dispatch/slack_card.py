@@ -1,38 +1,296 @@
 """Effect class slack.card: the current state on a quote's card, a Home tab, or the card of a dead letter.
 
 Each is drawn from the state at that moment, so drawing it twice converges.
+
+A quote has one card, the root of its thread; if someone deletes it, a new card and thread follow. The effect that finds the message
+gone (an update of the card, a notice in its thread) becomes needless; the new card, or a message below it, carries its content.
+The same happens to a card whose channel another organization now shares: the new card is posted into a direct message with the
+requester, and the old one is emptied. A card moves once; it stays in the direct message.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from adapters.failures import AdapterError, Failure
+from ledger import keys
+from ledger.gates import Gate, family
+from ledger.operator.actions import THROTTLED
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Delivered, Drop, FollowUps, Trouble
+from ledger.records import AuditEvent, Delivered, Drop, Effect, FollowUps, Trouble
 from quotebot import __version__, effects
-from quotebot.dispatch import thread_roots
-from quotebot.dispatch.cards import QuoteCards
-from quotebot.dispatch.services import EffectHandler
-from quotebot.domain.access import Refusal, admit
-from quotebot.store import dead_letters as store
-from quotebot.store import people, quotes
+from quotebot.dispatch.services import GONE, EffectHandler, unknown_quote
+from quotebot.domain.access import Refusal, Sight, admit, may_see
+from quotebot.domain.approvals.advice import basis_of
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.summaries import facts_of
+from quotebot.domain.quotes.summaries import shown as may_be_shown
+from quotebot.execution import membership
+from quotebot.execution.operator_actions import LABELS
+from quotebot.store import approvals, dead_letters, quotes
 from quotebot.views import messages
+from quotebot.views.blocks import section
+from quotebot.views.card import (
+    CANCEL,
+    CHECK,
+    RETRY,
+    Card,
+    PendingEffect,
+    PriceRow,
+    avoidance_rows,
+    price_rows,
+    status_card,
+    summary_row,
+)
 from quotebot.views.dead_letter_card import dead_letter_card
 from quotebot.views.home import home_view, load_home, refused_view
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from adapters.slack.api import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from ledger.records import Effect, EffectIntent, Settlement
+    from ledger.records import EffectIntent, Settlement
+    from quotebot.dispatch.services import Services
+    from quotebot.domain.access import Viewer
+    from quotebot.domain.approvals.advice import Advice
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.execution.operator_actions import Label
     from quotebot.store.dead_letters import DeadLetterCard
     from quotebot.views.blocks import Json
-    from quotebot.views.card import Card
+
+DIRECT: Final = "direct"  # durable step: the direct message that the card goes to from now on
+GONE_CODES: Final = frozenset({"message_not_found", "cant_update_message", "thread_not_found"})
+
+COMMANDS_SHOWN_MAX: Final = 5  # the commands of one quote run one after another
 
 HOME: Final = "home"
 LETTER: Final = "letter"
 OPS_SHARED: Final = "Another organization may read ops_channel: no dead letter is shown there unless shared_channels lists it."
+
+
+async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterError) -> Drop:
+    """Return the settlement of an effect whose message is gone. Raises `error` again if it has another cause."""
+    if error.code not in GONE_CODES or quote.thread_ts is None:
+        raise error
+    await ledger.record_step(effect, GONE, {"ts": quote.thread_ts})
+    why = f"Slack no longer has the card of {quote.quote_id} ({error.code}): a new one takes its place."
+    return Drop(Trouble(Failure.NOT_FOUND.value, why, error.http_status))
+
+
+async def given_away(ledger: Ledger, effect: Effect, quote: Quote) -> Drop:
+    """Return the settlement of an effect that would post into a channel which another organization shares."""
+    assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
+    await ledger.record_step(effect, GONE, {"ts": quote.thread_ts, "channel": quote.channel})
+    why = f"Another organization may read <#{quote.channel}>: {quote.quote_id} goes on in a direct message."
+    return Drop(Trouble(Failure.VALIDATION.value, why))
+
+
+async def direct_place(ledger: Ledger, slack: SlackApi, effect: Effect, quote: Quote) -> Effect:
+    """Record that this card goes to a direct message with the requester, before it is sent there.
+
+    Without the scope im:write only the user is known: Slack accepts the card, but a lost answer cannot be reconciled.
+    """
+    if DIRECT in effect.steps:
+        return effect
+    channel = quote.card_channel
+    if channel is None:
+        try:
+            channel = await slack.open_direct(user=quote.requester)
+        except AdapterError as error:
+            if error.code != "missing_scope":
+                raise
+            channel = quote.requester
+    return await ledger.record_step(effect, DIRECT, {"channel": channel})
+
+
+def place_of(effect: Effect, quote: Quote) -> str:
+    """Return the channel in which to look up an effect's message. Raises AdapterError if it is not known."""
+    place: str = effect.steps[DIRECT]["channel"] if DIRECT in effect.steps else quote.place
+    if place == quote.requester:
+        unknown = "Whether it was sent cannot be looked up without the scope im:write: a direct message has no known channel."
+        raise AdapterError(Failure.UNCERTAIN, "direct_unknown", unknown)
+    return place
+
+
+async def withdrawn(slack: SlackApi, effect: Effect, text: str) -> Delivered | Drop:
+    """Replace the content of an old card with a sentence that holds no fact of the quote. Raises AdapterError."""
+    where = effect.payload
+    try:
+        await slack.update(channel=where["channel"], ts=where["ts"], text=text, blocks=[], correlation_id=effect.correlation_id)
+    except AdapterError as error:
+        if error.code not in GONE_CODES:
+            raise
+        return Drop(Trouble(error.failure.value, f"The old card is gone already ({error.code})."))
+    return Delivered(where["ts"], {})
+
+
+def was_replaced(effect: Effect) -> bool:
+    """Return true if the effect was superseded because its message was gone."""
+    return GONE in effect.steps and effect.state == "superseded"
+
+
+def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
+    """Return the new card, once per deleted card, and below it the content of the notice or file that found it gone."""
+    quote_id, dead_ts = effect.aggregate_id, effect.steps[GONE]["ts"]
+    ours = _next_key(tx, effect)
+    post_key = quotes.replace_root(tx, quote_id, dead_ts, ours, now)
+    first = post_key == ours
+    follow_ups = [effects.root_again(quote_id, dead_ts)] if first else []
+    if effect.effect_class == effects.POST:
+        follow_ups.append(effects.notice(quote_id, post_key, effect.payload["text"]))
+    if effect.effect_class == effects.FILE:
+        follow_ups.append(effects.share(quote_id, effect.payload["version"], effect.payload["sha256"], post_key))
+    shared = effect.steps[GONE].get("channel")
+    if first and shared is not None:
+        follow_ups.append(effects.card_withdrawn(quote_id, shared, dead_ts))
+    audited = AuditEvent("quote.card_replaced", quote_id, {"ts": dead_ts}, {"post_key": post_key})
+    return FollowUps(tuple(follow_ups), (audited,) if first else ())
+
+
+def _next_key(tx: Tx, effect: Effect) -> str:
+    """Return the key of the next effect that this one enqueues."""
+    counted = tx.required("count_children", operation_id=effect.operation_id, parent_id=effect.id)
+    return keys.effect_key(effect.effect_key, effects.POST, counted["children"])
+
+
+@dataclass(frozen=True, slots=True)
+class CardState:
+    """Everything that a card shows, read in one transaction."""
+
+    quote: Quote
+    pending: tuple[PendingEffect, ...]
+    away: tuple[Delegation, ...]
+    summary: str | None  # the model's, unless its figures are no longer among the facts
+    commands: tuple[str, ...]  # the commands that wait for another attempt, as mrkdwn
+    advice: Advice | None  # None if the version needs no approval, or if the rules have changed since it was priced
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteCards:
+    """Reads and draws the cards of quotes."""
+
+    services: Services
+
+    async def show(self, quote_id: str, viewer: Viewer) -> Card | None:
+        """Draw a quote's card as far as the viewer may see it; None if the quote does not exist or may not be seen."""
+        state = await self._read(quote_id)
+        sight = Sight.NOTHING if state is None else may_see(viewer, state.quote)
+        if state is None or sight is Sight.NOTHING:
+            return None
+        if sight is Sight.FULL:
+            return self.draw(state)
+        outline = messages.outline(state.quote)
+        return Card(outline, [section(outline)])
+
+    async def read(self, effect: Effect) -> CardState:
+        """Read the card of an effect's quote. Raises AdapterError if there is no such quote."""
+        state = await self._read(effect.aggregate_id)
+        if state is None:
+            raise unknown_quote(effect)
+        return state
+
+    async def _read(self, quote_id: str) -> CardState | None:
+        return await self.services.ledger.database.read(lambda tx: self._state(tx, quote_id))
+
+    def _state(self, tx: Tx, quote_id: str) -> CardState | None:
+        quote = quotes.load(tx, quote_id)
+        if quote is None:
+            return None
+        rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
+        # effects of a superseded version do not belong on this card
+        rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]
+        gates = [Gate.of(row) for row in tx.all("all_gates")]
+        summary = quotes.summary_of(tx, quote_id, quote.version)
+        return CardState(
+            quote,
+            effect_lines(rows, gates),
+            approvals.delegations(tx, quote.team_id, self.services.ledger.clock.now_ms()),
+            None if summary is None else may_be_shown(summary, facts_of(quote)),
+            pending_lines(tx, quote_id),
+            quotes.load_advice(tx, quote, basis_of(self.services.active.read(tx), self.services.rules.policy)),
+        )
+
+    def draw(self, state: CardState) -> Card:
+        """Return the card."""
+        quote, rules = state.quote, self.services.rules
+        approvers = () if quote.approval is None else rules.who_may_decide(quote.approval, quote.makers, state.away)
+        decision = evaluate(quote.pricing, rules.policy)
+        undecided = quote.state is QuoteState.PRICED and not decision.automatic
+        shown = price_rows(quote.pricing, rules.policy)
+        easier: tuple[PriceRow, ...] = ()
+        if undecided or quote.state is QuoteState.PENDING_APPROVAL:
+            shown = (*shown, *summary_row(state.summary))
+            easier = () if state.advice is None else avoidance_rows(state.advice.changes)
+        return status_card(
+            quote,
+            state.pending,
+            approvers=approvers,
+            away=state.away,
+            decision=decision,
+            free_discount=state.advice.free_discount if state.advice is not None and undecided else None,
+            figures=shown,
+            easier=easier,
+            pending=state.commands,
+        )
+
+
+def effect_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[PendingEffect, ...]:
+    """Return the newest PDF and CRM effects as the card shows them; a PDF counts as delivered when its upload is."""
+    latest = {LABELS[effect.effect_class]: effect for effect in rows if effect.effect_class in LABELS}
+    held = {gate.name: gate for gate in gates if gate.state == "held"}
+    return tuple(_line(label, effect, held) for label, effect in latest.items())
+
+
+def pending_lines(tx: Tx, quote_id: str) -> tuple[str, ...]:
+    """Return, as mrkdwn, the commands about a quote that wait for another attempt."""
+    rows = tx.all("operations_to_retry", lane=quote_id)[:COMMANDS_SHOWN_MAX]
+    return tuple(
+        f"⏳ {row['action_kind'].partition('.')[2].replace('_', ' ')}: "
+        f"{messages.retry_pending(row['correlation_id'], row['next_attempt_at'])}"
+        for row in rows
+    )
+
+
+def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> PendingEffect:
+    ref = effect.correlation_id
+    if effect.state in ("failed", "discarded"):
+        return PendingEffect(label, "cancelled" if effect.state == "discarded" else "failed", ref, effect.last_error)
+    if effect.state != "delivered":
+        return _waiting_line(label, effect, _gate(effect, held))
+    if effect.effect_class == effects.RENDER:
+        return PendingEffect(label, "pending", ref)  # the upload follows
+    link = (effect.result or {}).get("permalink")
+    return PendingEffect(label, "delivered", ref, effect.external_ref if label == "CRM" else None, link)
+
+
+def _waiting_line(label: Label, effect: Effect, gate: Gate | None) -> PendingEffect:
+    """Return the line of an undelivered effect with its cause and its buttons.
+
+    No retry is offered while only an operator can resume the class.
+    """
+    line = PendingEffect(label, "pending", effect.correlation_id, effect_id=effect.id, cycle=effect.cycle)
+    cancels = () if effect.state == "uncertain" else (CANCEL,)
+    if gate is not None and gate.until_at is None:
+        return replace(line, state="paused", detail=gate.reason, since=gate.held_at, offers=(CHECK, *cancels))
+    if effect.state == "uncertain":
+        return replace(line, state="in doubt", detail=effect.last_error, offers=(RETRY, CHECK))
+    if effect.attempts and effect.category not in (None, THROTTLED):
+        return replace(line, state="retrying", detail=effect.last_error, offers=(RETRY, CHECK, CANCEL))
+    if gate is not None:  # the first attempt follows when the hold ends
+        return replace(line, state="retrying", detail=gate.reason, offers=(CHECK, *cancels))
+    return line
+
+
+def _gate(effect: Effect, held: Mapping[str, Gate]) -> Gate | None:
+    """Return the gate that holds an effect's class; a hold without an end time takes precedence."""
+    names = (effect.effect_class, family(effect.effect_class))
+    found = [held[name] for name in names if name in held]
+    return min(found, key=lambda gate: gate.until_at is not None, default=None)
 
 
 class CardHandler(EffectHandler):
@@ -44,7 +302,7 @@ class CardHandler(EffectHandler):
         """Draw it. Raises AdapterError."""
         match effect.payload.get("what"):
             case "withdrawn":
-                return await thread_roots.withdrawn(self.services.adapters.slack, effect, messages.CARD_WITHDRAWN)
+                return await withdrawn(self.services.adapters.slack, effect, messages.CARD_WITHDRAWN)
             case "home":
                 return await self._publish_home(effect)
             case "letter":
@@ -58,13 +316,13 @@ class CardHandler(EffectHandler):
         quote, card = state.quote, cards.draw(state)
         assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
         if not await self.services.may_post_about(quote):
-            return await thread_roots.given_away(ledger, effect, quote)
+            return await given_away(ledger, effect, quote)
         try:
             await self.services.adapters.slack.update(
                 channel=quote.place, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
             )
         except AdapterError as error:
-            return await thread_roots.given_up(ledger, effect, quote, error)
+            return await given_up(ledger, effect, quote, error)
         return Delivered(quote.thread_ts, {})
 
     async def _publish_home(self, effect: Effect) -> Delivered:
@@ -75,7 +333,7 @@ class CardHandler(EffectHandler):
 
     def _home(self, tx: Tx, user: str, team_id: str) -> Json:
         """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since."""
-        rules, found = self.services.rules, people.known(tx, team_id, user)
+        rules, found = self.services.rules, membership.known_person(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, rules.guest_reps)
         if isinstance(admitted, Refusal):
             return refused_view(messages.turned_away(admitted.code))
@@ -92,7 +350,7 @@ class CardHandler(EffectHandler):
                 channel=card.channel, ts=card.ts, text=drawn.text, blocks=drawn.blocks, correlation_id=effect.correlation_id
             )
         except AdapterError as error:
-            if error.code not in thread_roots.CODES:
+            if error.code not in GONE_CODES:
                 raise
             return Drop(Trouble(error.failure.value, f"Somebody deleted this card ({error.code}): there is nothing to update."))
         return Delivered(card.ts, {})
@@ -102,8 +360,8 @@ class CardHandler(EffectHandler):
         """Return the new card if this one was found gone; a Home tab and the card of a dead letter have no follow-up."""
         if of_no_quote(effect):
             return FollowUps()
-        if thread_roots.was_replaced(effect):
-            return thread_roots.replaced(tx, effect, now_ms)
+        if was_replaced(effect):
+            return replaced(tx, effect, now_ms)
         return super().follow_ups(tx, effect, now_ms)
 
     def after_attempt(self, tx: Tx, effect: Effect) -> FollowUps:
@@ -127,7 +385,7 @@ async def dead_letter_in(ledger: Ledger, effect: Effect) -> tuple[Card, DeadLett
     """Return the current card of the dead letter that an effect names, and the record of where it is posted."""
     reference = effect.payload["reference"]
     letter = await DeadLetters(ledger, build=__version__).show(reference)
-    card = await ledger.database.read(lambda tx: store.find(tx, reference))
+    card = await ledger.database.read(lambda tx: dead_letters.find(tx, reference))
     if letter is None:
         raise AdapterError(Failure.INTERNAL, "unknown_letter", f"There is no dead letter {reference}.")
     return dead_letter_card(letter, card), card
@@ -139,7 +397,7 @@ def _drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
         case "home":
             again = effects.home(effect.payload["user"], effect.payload["team_id"])
         case "letter":
-            card = store.find(tx, effect.payload["reference"])
+            card = dead_letters.find(tx, effect.payload["reference"])
             assert card is not None  # noqa: S101 -- it was just drawn
             again = effects.update_dead_letter(card.reference, card.post_key)
         case _:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
-from quotebot.dispatch import thread_roots
-from quotebot.dispatch.pdf_files import remember
-from quotebot.dispatch.pdf_render import of_approved
+from quotebot.dispatch import slack_card
+from quotebot.dispatch.pdf_render import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, earliest_attempt
 from quotebot.views import messages
 from quotebot.views.document import file_title
@@ -35,7 +34,7 @@ class FileHandler(EffectHandler):
         """Share the file. Raises AdapterError."""
         quote = await self.services.quote(effect)
         if not await self.services.may_post_about(quote):
-            return await thread_roots.given_away(self.services.ledger, effect, quote)
+            return await slack_card.given_away(self.services.ledger, effect, quote)
         if UPLOADED not in effect.steps:
             effect = await self._upload(effect, quote)
         slack, file_id = self.services.adapters.slack, effect.steps[TICKET]["file_id"]
@@ -61,7 +60,7 @@ class FileHandler(EffectHandler):
     async def _upload(self, effect: Effect, quote: Quote) -> Effect:
         """Send the bytes. No one sees them before the completing call, so any failure here may be retried."""
         services = self.services
-        effect, content = await services.documents.content(effect, quote)
+        effect, content = await Documents(services).content(effect, quote)
         try:
             ticket = await services.adapters.slack.upload_url(filename=_filename(quote), length=len(content))
             effect = await services.ledger.record_step(effect, TICKET, {"file_id": ticket.file_id})
@@ -95,8 +94,8 @@ class FileHandler(EffectHandler):
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         """Return the redrawn card, or the new card if the thread was found gone."""
-        if thread_roots.was_replaced(effect):
-            return thread_roots.replaced(tx, effect, now_ms)
+        if slack_card.was_replaced(effect):
+            return slack_card.replaced(tx, effect, now_ms)
         if effect.state == "delivered":
             remember(tx, effect, now_ms)
         return of_approved(tx, effect, now_ms)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from adapters.failures import AdapterError
 from ledger.records import AuditEvent, Delivered, FollowUps
 from quotebot import effects
-from quotebot.dispatch import thread_roots
-from quotebot.dispatch.cards import QuoteCards
+from quotebot.dispatch import slack_card
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, earliest_attempt, enqueuing, quote_of
-from quotebot.dispatch.slack_card import dead_letter_in, of_no_quote, ops_shared
+from quotebot.dispatch.slack_card import QuoteCards, dead_letter_in, of_no_quote, ops_shared
 from quotebot.domain.approvals.policy import without_margin_figures
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
@@ -46,11 +45,11 @@ class PostHandler(EffectHandler):
         state = await cards.read(effect) if effect.payload["what"] == "root" else None
         quote = await services.quote(effect) if state is None else state.quote
         place = quote.place
-        if thread_roots.DIRECT in effect.steps or not await services.may_post_about(quote):
+        if slack_card.DIRECT in effect.steps or not await services.may_post_about(quote):
             if state is None:
-                return await thread_roots.given_away(services.ledger, effect, quote)
-            effect = await thread_roots.direct_place(services.ledger, services.adapters.slack, effect, quote)
-            place = effect.steps[thread_roots.DIRECT]["channel"]
+                return await slack_card.given_away(services.ledger, effect, quote)
+            effect = await slack_card.direct_place(services.ledger, services.adapters.slack, effect, quote)
+            place = effect.steps[slack_card.DIRECT]["channel"]
         if (later := services.pacer.put_off(place, effect.id, quote.requester)) is not None:
             return later
         if state is not None:
@@ -61,7 +60,7 @@ class PostHandler(EffectHandler):
         except AdapterError as error:
             if quote.thread_ts is None:
                 raise
-            return await thread_roots.given_up(services.ledger, effect, quote, error)
+            return await slack_card.given_up(services.ledger, effect, quote, error)
 
     async def _send(self, effect: Effect, channel: str, text: str, blocks: list[Json], thread_ts: str | None) -> Delivered:
         posted = await self.services.adapters.slack.post(
@@ -80,7 +79,7 @@ class PostHandler(EffectHandler):
             channel, thread_ts = effect.payload["channel"], None
         else:
             quote = await self.services.quote(effect)
-            channel = thread_roots.place_of(effect, quote)
+            channel = slack_card.place_of(effect, quote)
             thread_ts = None if effect.payload["what"] == "root" else quote.thread_ts
         found = await self.services.adapters.slack.find(
             channel=channel, thread_ts=thread_ts, key=effect.effect_key, oldest_seconds=earliest_attempt(effect)
@@ -96,8 +95,8 @@ class PostHandler(EffectHandler):
             if effect.state == "delivered" and effect.external_ref is not None:
                 dead_letters.place(tx, effect.payload["reference"], effect.external_ref)
             return FollowUps()
-        if thread_roots.was_replaced(effect):
-            return thread_roots.replaced(tx, effect, now_ms)
+        if slack_card.was_replaced(effect):
+            return slack_card.replaced(tx, effect, now_ms)
         if effect.payload["what"] == "root":
             return _root_follows(tx, effect, now_ms)
         direct = _sent_directly(tx, effect, now_ms) if effect.state == "delivered" else ()
@@ -121,13 +120,13 @@ def _root_follows(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
 
 def _card_moved(tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
     """Record that a card was posted into a direct message, and point the requester to it from the channel."""
-    if thread_roots.DIRECT not in effect.steps:
+    if slack_card.DIRECT not in effect.steps:
         return FollowUps()
     quote = enqueuing(tx, effect)
     if quote.card_channel is not None:
         return FollowUps()
     # an operator who resolves an effect may name no channel
-    place = (effect.result or {}).get("channel") or effect.steps[thread_roots.DIRECT]["channel"]
+    place = (effect.result or {}).get("channel") or effect.steps[slack_card.DIRECT]["channel"]
     store.move_card(tx, quote.quote_id, place, now_ms)
     moved = AuditEvent("quote.card_moved", quote.quote_id, {"channel": quote.channel}, {"channel": place})
     pointer = effects.reply(quote.quote_id, quote.requester, quote.channel, messages.card_in_direct_message(quote), now_ms)

@@ -12,7 +12,7 @@ from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.dispatch.services import EffectHandler
-from quotebot.execution.channels import is_direct
+from quotebot.execution.membership import is_direct
 from quotebot.store import quotes as store
 from quotebot.views import messages
 from quotebot.views.confirmations import offer_blocks, problem_blocks

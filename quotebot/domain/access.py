@@ -1,10 +1,10 @@
 """Access gate: the single decision about read and write access to quotes.
 
 Only `admit` creates a `Viewer`, and every read and every change of a quote requires one. It decides by Slack's record of the
-person (quotebot/execution/actors.py), compared with the bot's own workspace, never by the workspace that a payload names.
+person (quotebot/execution/membership.py), compared with the bot's own workspace, never by the workspace that a payload names.
 `may_see` is the only decision about one quote: on every surface, a viewer without full sight of a quote can neither read nor
 change it. Members of a private channel, the requester, approvers and operators see its quotes in full; all others see the
-outline. A channel counts as private until Slack reports it as public (quotebot/execution/channels.py).
+outline. A channel counts as private until Slack reports it as public (quotebot/execution/membership.py).
 """
 
 from __future__ import annotations

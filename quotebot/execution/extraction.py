@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ledger.keys import effect_key
 from ledger.records import Request
 from quotebot import effects
-from quotebot.commands.extraction import AnswerMessage, ReadMessage
+from quotebot.commands.payloads import AnswerMessage, ReadMessage
 from quotebot.commands.registry import parse_stored
 from quotebot.handlers import extraction as handlers
 from quotebot.handlers.decision import Decision

@@ -13,31 +13,38 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from ledger.records import Outcome
 from ledger.retention import close_aggregate
 from quotebot import effects
-from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands.crm import ReconcileCrm, SyncCrm
-from quotebot.commands.extraction import AnswerMessage, ReadMessage
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     AcceptQuote,
+    ActOnEffect,
+    AnnounceDeadLetter,
+    AnswerMessage,
     CancelQuote,
     CloneQuote,
+    CreateAnother,
+    CreateByForm,
+    CreateQuote,
+    DecideApproval,
+    DelegateApprovals,
+    DiscardDeadLetter,
+    EscalateApproval,
+    ExpireApproval,
     ExpireQuote,
     FinalizeQuote,
     LoseQuote,
     MarkSent,
     NoteStaleDraft,
-    RefreshCard,
-)
-from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter, ShowHome
-from quotebot.commands.registry import (
-    CreateAnother,
-    CreateByForm,
-    CreateQuote,
-    DecideApproval,
     ProposeQuote,
+    ReadMessage,
+    ReconcileCrm,
+    RefreshCard,
+    RemindApprover,
+    RetryDeadLetter,
     ReviseQuote,
+    ShowHome,
     SubmitQuote,
-    parse_stored,
+    SyncCrm,
 )
+from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.quotes.lifecycle import is_final
@@ -50,9 +57,9 @@ from quotebot.handlers import quotes as handlers
 from quotebot.handlers.decision import Decision, Twin, access_refused, refused
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
-from quotebot.store import crm_mirror, generations, schedule, versions
+from quotebot.store import crm_mirror, generations, schedule
 from quotebot.store import quotes as store
-from quotebot.store.offers import offered
+from quotebot.store.quotes import offered
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -124,7 +131,7 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     del payload
     tx, quote = run.tx, head.quote
     if decision.quote is not None:
-        versions.save(tx, quote, decision.quote, run.asked.received_at)
+        store.save(tx, quote, decision.quote, run.asked.received_at)
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
         decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))

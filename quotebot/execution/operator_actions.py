@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.database import Tx
-    from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
+    from quotebot.commands.payloads import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
     from quotebot.domain.access import Viewer
     from quotebot.domain.quotes.quote import Quote
     from quotebot.execution.run import Run

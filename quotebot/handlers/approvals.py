@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, RemindApprover, SlotCommand
+from quotebot.commands.payloads import DelegateApprovals, EscalateApproval, RemindApprover, SlotCommand
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.people import Delegation, asked_people, covers
 from quotebot.domain.approvals.policy import PolicyDecision, evaluate
@@ -24,7 +24,7 @@ from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
-    from quotebot.commands.registry import DecideApproval
+    from quotebot.commands.payloads import DecideApproval
     from quotebot.domain.rules import Rules
 
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")

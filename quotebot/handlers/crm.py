@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.crm import CRM_AGGREGATE, REASON_CHARACTERS_MAX, ReconcileCrm, SyncCrm
+from quotebot.commands.payloads import CRM_AGGREGATE, REASON_CHARACTERS_MAX, ReconcileCrm, SyncCrm
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.views import crm_messages
 

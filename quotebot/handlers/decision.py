@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ledger.keys import digest
 from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects
-from quotebot.commands.extraction import ReadMessage
-from quotebot.commands.lifecycle import RefreshCard
-from quotebot.commands.operations import ActOnEffect, ShowHome
-from quotebot.commands.registry import CreateAnother, CreateByForm, Creation, LifecyclePayload, Payload, ProposeQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    ActOnEffect,
+    CreateAnother,
+    CreateByForm,
+    ProposeQuote,
+    ReadMessage,
+    RefreshCard,
+    ShowHome,
+    SubmitQuote,
+)
+from quotebot.commands.registry import Creation, LifecyclePayload, Payload
 from quotebot.domain import money
 from quotebot.domain.access import Refusal, Viewer
 from quotebot.views import messages

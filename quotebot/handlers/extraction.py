@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.registry import CreateQuote, ProposeQuote
+from quotebot.commands.payloads import CreateQuote, ProposeQuote
 from quotebot.domain.extraction.extractor import Extraction, extract, worth_showing
 from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
 from quotebot.domain.extraction.remarks import Remark
@@ -20,13 +20,13 @@ from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
 from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 from quotebot.handlers import quotes
 from quotebot.handlers.decision import Asked, Decision
-from quotebot.store.offers import PROPOSED
+from quotebot.store.quotes import PROPOSED
 from quotebot.views import extraction_messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.commands.extraction import ReadMessage
+    from quotebot.commands.payloads import ReadMessage
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.rules import Rules
 

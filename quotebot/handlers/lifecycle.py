@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     CancelQuote,
@@ -35,7 +35,7 @@ from quotebot.views import lifecycle_messages, messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands.registry import ReviseQuote
+    from quotebot.commands.payloads import ReviseQuote
     from quotebot.domain.rules import Rules
 
 

@@ -11,13 +11,14 @@ from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.handlers.decision import Asked, Decision, Twin, facts, refused
-from quotebot.store.offers import PROPOSED, RESUBMISSION
+from quotebot.store.quotes import PROPOSED, RESUBMISSION
 from quotebot.views import extraction_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quotebot.commands.registry import CreateQuote, Creation, ProposeQuote
+    from quotebot.commands.payloads import CreateQuote, ProposeQuote
+    from quotebot.commands.registry import Creation
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.rules import Rules
 

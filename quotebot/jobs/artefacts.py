@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from adapters.failures import AdapterError
-from quotebot.store import artefacts as store
+from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from adapters.artefacts import Artefacts
     from ledger.database import Database
-    from quotebot.store.artefacts import Artefact
+    from quotebot.store.quotes import Artefact
 
 RESTORED_MAX: Final = 100  # per sweep: other work waits for the renderer too
 log = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ class ArtefactSweep:
         Raises AdapterError if the disk refuses; the changes made until then remain.
         """
         stored = await asyncio.to_thread(self._artefacts.names)
-        known, under_way = await self._database.read(lambda tx: (tuple(store.everything(tx)), store.under_way(tx)))
+        known, under_way = await self._database.read(lambda tx: (tuple(store.all_artefacts(tx)), store.renders_under_way(tx)))
         removed = await self._remove(stored - {each.sha256 for each in known}, under_way=under_way)
         missing = [each for each in known if each.sha256 not in stored and each.sha256 not in self._lost]
         restored = await self._bring_back(missing[:RESTORED_MAX])

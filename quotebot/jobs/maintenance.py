@@ -16,7 +16,7 @@ from ledger.database import DamagedError, NotRecorded, WritesRefused
 from ledger.records import Request
 from ledger.settlement import QUOTEBOT
 from quotebot import effects
-from quotebot.commands.operations import AnnounceDeadLetter
+from quotebot.commands.payloads import AnnounceDeadLetter
 from quotebot.store import dead_letters
 from quotebot.worker_loop import POLL_SECONDS
 

@@ -6,10 +6,17 @@ from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from quotebot.commands.approvals import EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands.crm import CRM_AGGREGATE, SyncCrm
-from quotebot.commands.extraction import ANSWER_MS, AnswerMessage
-from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
+from quotebot.commands.payloads import (
+    ANSWER_MS,
+    CRM_AGGREGATE,
+    AnswerMessage,
+    EscalateApproval,
+    ExpireApproval,
+    ExpireQuote,
+    NoteStaleDraft,
+    RemindApprover,
+    SyncCrm,
+)
 from quotebot.domain.schedule.schedules import DAY_MS, HOUR_MS, MINUTE_MS, Candidate, Every, Misfire, Once, parse_cron
 from quotebot.effects import EXTRACT
 from quotebot.jobs.scheduler import FiringOrder, ScheduledJob

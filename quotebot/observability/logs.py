@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import json
 import logging
 import re
@@ -70,11 +69,6 @@ def _spellings(secrets: tuple[str, ...]) -> tuple[str, ...]:
         lines = (line.strip() for line in secret.splitlines())
         found |= {line for line in lines if len(line) >= SECRET_LINE_CHARACTERS and not line.startswith("-----")}
     return tuple(sorted(filter(None, found), key=lambda each: (-len(each), each)))
-
-
-def hashed(request_id: str) -> str:
-    """Return the hash that a log may show for a request id: the raw id could open a user's dialog."""
-    return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
 def configure_logs(

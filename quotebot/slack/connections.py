@@ -22,7 +22,7 @@ import structlog
 from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 from slack_sdk.errors import SlackApiError
 
-from adapters.retry_after import asked_wait_seconds
+from adapters.http import asked_wait_seconds
 from quotebot.domain.catalogue.reader import is_deeper
 
 if TYPE_CHECKING:

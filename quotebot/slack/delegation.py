@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from quotebot.commands.approvals import DelegateApprovals
-from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX
+from quotebot.commands.payloads import REASON_CHARACTERS_MAX, DelegateApprovals
 from quotebot.slack.grammar import GrammarProblem, shown
 
 if TYPE_CHECKING:

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
-from quotebot.commands.registry import CreateByForm, CreateQuote, LifecyclePayload, ReviseQuote
+from quotebot.commands.payloads import (
+    REASON_CHARACTERS_MAX,
+    RECIPIENT_CHARACTERS_MAX,
+    CreateByForm,
+    CreateQuote,
+    LoseQuote,
+    MarkSent,
+    ReviseQuote,
+)
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, dated
 from quotebot.domain.texts import composed
@@ -23,6 +30,7 @@ from quotebot.views.forms import ACCOUNT_CHARACTERS_MAX, CONTACT, FOUND, Draft, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from quotebot.commands.registry import LifecyclePayload
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.engine import LineRequest
     from quotebot.domain.quotes.quote import ChosenOpportunity

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from adapters.slack.api import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.execution.actors import Directory
-    from quotebot.execution.visibility import Visibility
+    from quotebot.execution.membership import Directory, Visibility
 
 ADMISSION: Final = "admission"  # the key in a listener's context
 

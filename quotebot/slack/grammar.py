@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import parse_quote_id

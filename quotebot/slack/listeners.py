@@ -16,11 +16,19 @@ import structlog
 
 from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__
-from quotebot.commands.lifecycle import CloneQuote, RefreshCard
-from quotebot.commands.operations import ActOnEffect, DiscardDeadLetter, RetryDeadLetter
-from quotebot.commands.registry import CreateAnother, CreateQuote, ProposeQuote, parse_stored
+from quotebot.commands.payloads import (
+    ActOnEffect,
+    CloneQuote,
+    CreateAnother,
+    CreateQuote,
+    DiscardDeadLetter,
+    ProposeQuote,
+    RefreshCard,
+    RetryDeadLetter,
+)
+from quotebot.commands.registry import parse_stored
 from quotebot.effects import dead_letter_target
-from quotebot.execution.channels import is_direct
+from quotebot.execution.membership import is_direct
 from quotebot.execution.operator_actions import standing
 from quotebot.slack import delegation, grammar, payloads, verbs
 from quotebot.slack.crm_menus import register_crm_menus
@@ -37,11 +45,10 @@ from quotebot.slack.gate import viewer_of
 from quotebot.slack.listeners_mentions import register_mentions
 from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface
 from quotebot.store import approvals as approval_store
-from quotebot.store.offers import offered
+from quotebot.store.quotes import offered
 from quotebot.views import approval_messages, dead_letter_card, forms, messages, operator_messages
 from quotebot.views.blocks import parse_button_value
-from quotebot.views.buttons import DISCOUNT, EXPLAIN, MORE
-from quotebot.views.card import CANCEL, CHECK, parse_pending_effect_value
+from quotebot.views.card import CANCEL, CHECK, DISCOUNT, EXPLAIN, MORE, parse_pending_effect_value
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
 from quotebot.views.home import NEW_QUOTE

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from quotebot.commands.extraction import ReadMessage
-from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.registry import CreateQuote, ProposeQuote
+from quotebot.commands.payloads import CloneQuote, CreateQuote, ProposeQuote, ReadMessage
 from quotebot.domain.access import Sight, may_see
-from quotebot.execution.channels import is_direct
+from quotebot.execution.membership import is_direct
 from quotebot.handlers import extraction
 from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of

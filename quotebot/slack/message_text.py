@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.commands.registry import ReviseQuote
+from quotebot.commands.payloads import ReviseQuote
 from quotebot.domain.extraction.extractor import Extraction, extract
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.pricing.engine import request_of
@@ -30,7 +30,7 @@ from quotebot.slack.queries import preview
 from quotebot.views import extraction_messages, lifecycle_messages
 from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, Json, button, named_version, section, written
 from quotebot.views.blocks import read as read_value
-from quotebot.views.buttons import REVISE, button_value
+from quotebot.views.card import REVISE, button_value
 from quotebot.views.confirmations import problem_blocks
 
 if TYPE_CHECKING:

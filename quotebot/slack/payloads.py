@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, FinalizeQuote
-from quotebot.commands.operations import ShowHome
-from quotebot.commands.registry import Command, CreateAnother, DecideApproval, SubmitQuote
+from quotebot.commands.payloads import AcceptQuote, CancelQuote, CreateAnother, DecideApproval, FinalizeQuote, ShowHome, SubmitQuote
+from quotebot.commands.registry import Command
 from quotebot.views.blocks import ButtonValue, parse_button_value, parse_menu_value
-from quotebot.views.buttons import ACCEPT, APPROVE, CANCEL, FINALIZE, SUBMIT
+from quotebot.views.card import ACCEPT, APPROVE, CANCEL_QUOTE, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 
@@ -232,5 +231,5 @@ _CLICKED: Final[Mapping[str, Payload]] = {
     SUBMIT: SubmitQuote(),
     FINALIZE: FinalizeQuote(),
     ACCEPT: AcceptQuote(),
-    CANCEL: CancelQuote(),
+    CANCEL_QUOTE: CancelQuote(),
 }

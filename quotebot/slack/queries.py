@@ -9,9 +9,10 @@ import json
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger.gates import Gate
+from ledger.machine import OperationState
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Operation
 from quotebot import __version__, effects
@@ -25,12 +26,12 @@ from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import parse_quote_id, state_words, title, utc_text
 from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.handlers.quotes import DOMAIN_EVENTS
-from quotebot.slack.reserve import present_answer
 from quotebot.slack.verbs import AuditRequest, CompareRequest, ExplainRequest, OpsRequest, RefRequest, SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
-from quotebot.store.versions import Filter, Page, channels_of_account, list_quotes
-from quotebot.views import lifecycle_messages, messages, operator_messages, price_rows
+from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
+from quotebot.views import lifecycle_messages, messages, operator_messages
+from quotebot.views.card import PriceRow, avoidance_rows, margin_rows, price_rows
 from quotebot.views.list_card import list_blocks
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
     from quotebot.domain.quotes.quote import Listed, Quote
     from quotebot.domain.rules import Rules
-    from quotebot.execution.visibility import Visibility
+    from quotebot.execution.membership import Visibility
     from quotebot.slack.verbs import Read
     from quotebot.views.blocks import Json
 
@@ -129,17 +130,17 @@ class Reads:
         if not isinstance(found, Simulation):
             return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))
         head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
-        margins = price_rows.margin_rows(found.pricing, self.rules.policy) if approver else ()
-        rows = (*price_rows.rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
+        margins = margin_rows(found.pricing, self.rules.policy) if approver else ()
+        rows = (*price_rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
         head = "\n".join((head, *(messages.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
             return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing)))))
         name = lifecycle_messages.version_name(before)
         return _cut(f"{head}\nAgainst {name}:\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
 
-    def _easier(self, found: Simulation, *, approver: bool) -> tuple[price_rows.Row, ...]:
+    def _easier(self, found: Simulation, *, approver: bool) -> tuple[PriceRow, ...]:
         changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
-        return price_rows.avoidance_rows(changes, approver=approver)
+        return avoidance_rows(changes, approver=approver)
 
 
 def preview(decision: PolicyDecision) -> str:
@@ -326,3 +327,18 @@ def _gate(gate: Gate) -> str:
     why = messages.escape(clipped(messages.one_line(gate.reason or "no reason is known"), ERROR_CHARACTERS_MAX))
     how = f"`quotebot resume {gate.name}`" if gate.until_at is None else "it is tried again by itself"
     return f"• {gate.name} is held{since}: {why} ({how})"
+
+
+def present_answer(operation: Operation) -> str:
+    """Return the answer to a recorded command by its present state."""
+    ref = operation.correlation_id
+    match operation.state:
+        case OperationState.COMPLETED | OperationState.FAILED_TERMINAL:
+            response: dict[str, Any] = operation.response or {}
+            return str(response.get("text") or messages.terminal(operation.last_error or "it failed", ref, None))
+        case OperationState.FAILED_RETRYABLE:
+            return messages.retry_pending(ref, operation.next_attempt_at)
+        case OperationState.DISCARDED:
+            return messages.discarded(ref)
+        case _:
+            return messages.operation_pending(ref)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from adapters.slack.api import Identity
     from ledger.clock import Clock
-    from quotebot.ack_priority import Precedence
     from quotebot.slack.connections import Inbox, Link, Links
     from quotebot.slack.gate import AccessGate
     from quotebot.slack.surface import Surface
+    from quotebot.worker_loop import Precedence
 
 OK: Final = 200
 NOT_FOUND: Final = 404  # no listener acknowledged it

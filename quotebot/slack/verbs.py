@@ -24,18 +24,20 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
     CancelQuote,
     CloneQuote,
+    CreateQuote,
     FinalizeQuote,
     LoseQuote,
     MarkSent,
+    ReviseQuote,
+    SubmitQuote,
 )
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
-from quotebot.commands.registry import CreateQuote, LifecyclePayload, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.slack import grammar
@@ -46,6 +48,7 @@ from quotebot.views import lifecycle_messages, messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from quotebot.commands.registry import LifecyclePayload
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.pricing.engine import PriceRequest
 

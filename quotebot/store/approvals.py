@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.database import Row, Tx
-    from quotebot.commands.approvals import DelegateApprovals
+    from quotebot.commands.payloads import DelegateApprovals
 
 
 def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:

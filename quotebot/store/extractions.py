@@ -123,14 +123,3 @@ def log_calls(tx: Tx, effect_key: str, calls: Sequence[ModelCall], now: int) -> 
             answer=call.answer,
             now=now,
         )
-
-
-def keep_summary(tx: Tx, quote_id: str, version: int, summary: str, now: int) -> bool:
-    """Store the summary shown to the approvers of a quote version; false if there is one already."""
-    return tx.one("insert_summary", quote_id=quote_id, version=version, summary=summary, now=now) is not None
-
-
-def summary_of(tx: Tx, quote_id: str, version: int) -> str | None:
-    """Return the summary shown to the approvers of a quote version, or None."""
-    row = tx.one("summary", quote_id=quote_id, version=version)
-    return None if row is None else str(row["summary"])

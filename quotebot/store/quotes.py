@@ -1,22 +1,35 @@
-"""Persistence of quotes inside an open ledger transaction. Saves are guarded: a concurrently changed row is never overwritten."""
+"""Persistence of quotes with their versions, offers and rendered documents, inside an open ledger transaction.
+
+Saves are guarded: a concurrently changed row is never overwritten.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.approvals.advice import canonical_advice, parse_advice
+from quotebot.domain.approvals.requests import invalidated
 from quotebot.domain.pricing import engine as pricing_rules
-from quotebot.domain.quotes.lifecycle import require
-from quotebot.domain.quotes.quote import ChosenOpportunity, Closing, Freezing, Quote, QuoteState, Sending, quote_id_for
+from quotebot.domain.quotes.lifecycle import require, require_change
+from quotebot.domain.quotes.quote import ChosenOpportunity, Closing, Freezing, Listed, Quote, QuoteState, Sending, quote_id_for
 from quotebot.store import approvals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ledger.database import Row, Tx
     from quotebot.domain.approvals.advice import Advice
     from quotebot.domain.pricing.engine import Pricing
+
+PAGE_ROWS: Final = 20
+ARTEFACT_ROWS: Final = 1000
+RESUBMISSION: Final = "resubmission"  # code of a creation refused as a likely resubmission
+PROPOSED: Final = "proposed"  # code of a proposal that its author may confirm
 
 
 class ConcurrentChangeError(Exception):
@@ -31,6 +44,43 @@ class Offer:
     team_id: str
     action_kind: str
     payload: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Filter of a workspace's quotes. None, and an empty set of states, do not filter.
+
+    `account` is a part of the customer's name; only its ASCII letters match in either case. With `seen`, quotes of others than
+    `viewer` are limited to these channels: a search by customer must not even count quotes whose customer is hidden.
+    """
+
+    team_id: str
+    owner: str | None = None  # a Slack user id
+    states: frozenset[QuoteState] = frozenset()
+    account: str | None = None
+    viewer: str = ""  # a Slack user id
+    seen: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list, the newest quote first; `more` is true if there is a next page."""
+
+    quotes: tuple[Listed, ...]
+    number: int  # 1-based
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """One rendered document. `rendered_at` is Unix milliseconds, UTC; both names are SHA-256 in hex."""
+
+    render_key: str  # hash of everything that determines its appearance
+    sha256: str  # hash of the file
+    quote_id: str
+    version: int
+    pages: int
+    rendered_at: int
 
 
 def next_quote_id(tx: Tx, year: int) -> str:
@@ -78,11 +128,6 @@ def insert(
         tx.one("record_inherited_maker", quote_id=quote.quote_id, maker=maker)
     if quote.approval is not None:
         approvals.insert(tx, quote.approval)
-
-
-def insert_version(tx: Tx, quote: Quote) -> None:
-    """Store the priced content of a version, which never changes."""
-    _insert_version(tx, quote, written(quote.pricing))
 
 
 def written(pricing: Pricing) -> bytes:
@@ -142,12 +187,6 @@ def find_twin(tx: Tx, *, requester: str, team_id: str, asked_hash: str, since: i
     return None if row is None else (row["quote_id"], row["version"], row["recorded_at"])
 
 
-def find_offer(tx: Tx, token: str, code: str) -> Offer | None:
-    """Return the command that was refused with `code` under the operation key `token`, or None if it is no longer stored."""
-    row = tx.one("find_offer", token=token, code=code)
-    return None if row is None else Offer(row["actor"], row["team_id"], row["action_kind"], json.loads(row["payload"]))
-
-
 def find_token_use(tx: Tx, token: str) -> str | None:
     """Return the id of the quote that this token created, or None while it is unused."""
     row = tx.one("find_token_use", token=token)
@@ -203,6 +242,44 @@ def approval_count(tx: Tx, quote_id: str, version: int) -> int:
 
 
 def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
+    """Store every change of a decision: a transition, a new version, a sending, an end; `now` is Unix ms.
+
+    Raises ConcurrentChangeError if `before` is no longer current, IllegalTransitionError for a transition that is not allowed.
+    """
+    if after.version != before.version:
+        _supersede(tx, before, after, now)
+        return
+    _save_state(tx, before, after, now)
+    if after.frozen is not None and before.frozen is None:
+        tx.one(
+            "record_freezing",
+            quote_id=after.quote_id,
+            version=after.version,
+            frozen_by=after.frozen.frozen_by,
+            frozen_at=after.frozen.frozen_at,
+        )
+    if after.sent is not None and before.sent is None:
+        tx.one(
+            "record_sending",
+            quote_id=after.quote_id,
+            version=after.version,
+            recipient=after.sent.recipient,
+            sent_by=after.sent.sent_by,
+            sent_at=after.sent.sent_at,
+        )
+    if after.closing is not None and before.closing is None:
+        tx.one(
+            "record_closing",
+            quote_id=after.quote_id,
+            version=after.version,
+            state=after.state.value,
+            reason=after.closing.reason,
+            closed_by=after.closing.closed_by,
+            closed_at=after.closing.closed_at,
+        )
+
+
+def _save_state(tx: Tx, before: Quote, after: Quote, now: int) -> None:
     """Store a state transition and the changes of the approval. Raises ConcurrentChangeError if `before` is no longer current."""
     if after.state is not before.state:
         require(before.state, after.state)
@@ -225,6 +302,34 @@ def save(tx: Tx, before: Quote, after: Quote, now: int) -> None:
         raise ConcurrentChangeError(after.approval.approval_id)
 
 
+def _supersede(tx: Tx, before: Quote, after: Quote, now: int) -> None:
+    require_change(before.state)
+    assert (after.version, after.state) == (before.version + 1, QuoteState.PRICED)  # noqa: S101 -- ensured by revise
+    assert after.revised_by is not None  # noqa: S101 -- likewise
+    if before.approval is not None and not approvals.save(tx, before.approval, invalidated(before.approval, after.issued_at)):
+        raise ConcurrentChangeError(before.approval.approval_id)
+    _insert_version(tx, after, written(after.pricing))
+    tx.one(
+        "supersede_version",
+        quote_id=before.quote_id,
+        version=before.version,
+        state=before.state.value,
+        valid_until=before.valid_until,
+        superseded_by=after.revised_by,
+        superseded_at=after.issued_at,
+    )
+    moved = tx.one(
+        "next_version",
+        quote_id=before.quote_id,
+        version=before.version,
+        old_state=before.state.value,
+        valid_until=after.valid_until,
+        now=now,
+    )
+    if moved is None:
+        raise ConcurrentChangeError(before.quote_id)
+
+
 def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
     """Record the thread of the quote's card."""
     tx.one("set_thread", quote_id=quote_id, thread_ts=thread_ts, now=now)
@@ -233,6 +338,17 @@ def set_thread(tx: Tx, quote_id: str, thread_ts: str, now: int) -> None:
 def move_card(tx: Tx, quote_id: str, channel: str, now: int) -> None:
     """Record the direct-message channel that holds the quote's card from now on."""
     tx.one("move_card", quote_id=quote_id, channel=channel, now=now)
+
+
+def keep_summary(tx: Tx, quote_id: str, version: int, summary: str, now: int) -> bool:
+    """Store the summary shown to the approvers of a quote version; false if there is one already."""
+    return tx.one("insert_summary", quote_id=quote_id, version=version, summary=summary, now=now) is not None
+
+
+def summary_of(tx: Tx, quote_id: str, version: int) -> str | None:
+    """Return the summary shown to the approvers of a quote version, or None."""
+    row = tx.one("summary", quote_id=quote_id, version=version)
+    return None if row is None else str(row["summary"])
 
 
 def of_thread(tx: Tx, channel: str, thread_ts: str, team_id: str) -> Quote | None:
@@ -287,3 +403,97 @@ def _quote(tx: Tx, row: Row) -> Quote:
         superseded=bool(row["superseded"]),
         opportunity=None if opportunity_id is None else ChosenOpportunity(opportunity_id, row["opportunity_account_id"]),
     )
+
+
+def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS) -> Page:
+    """Return one page of the matching quotes; page 1 is the newest. A page past the end is empty."""
+    found = tx.all(
+        "list_quotes",
+        team_id=chosen.team_id,
+        owner=chosen.owner,
+        states=f" {' '.join(sorted(chosen.states))} " if chosen.states else "",
+        account=chosen.account or "",
+        viewer=chosen.viewer,
+        seen=None if chosen.seen is None else f" {' '.join(sorted(chosen.seen))} ",
+        limit=rows + 1,
+        offset=(page - 1) * rows,
+    )
+    return Page(tuple(_listed(row) for row in found[:rows]), page, len(found) > rows)
+
+
+def channels_of_account(tx: Tx, team_id: str, account: str, viewer: str) -> frozenset[str]:
+    """Return the channels of the quotes that others made for a customer with `account` in its name."""
+    rows = tx.all("channels_of_account", team_id=team_id, account=account, viewer=viewer)
+    return frozenset(row["channel"] for row in rows)
+
+
+def known_name(tx: Tx, requester: str, team_id: str) -> str:
+    """Return a person's Slack name at the time of their newest quote; empty if they have none in this workspace."""
+    row = tx.one("name_of_requester", requester=requester, team_id=team_id)
+    return "" if row is None else str(row["requester_name"])
+
+
+def only_team(tx: Tx) -> str | None:
+    """Return the workspace of all quotes, or None if there are no quotes or several workspaces."""
+    row = tx.required("teams_of_quotes")
+    first: str | None = row["first"]
+    return first if first == row["last"] else None
+
+
+def _listed(row: Row) -> Listed:
+    return Listed(
+        quote_id=row["quote_id"],
+        version=row["version"],
+        state=QuoteState(row["state"]),
+        account=row["account"],
+        requester=row["requester"],
+        requester_name=row["requester_name"],
+        team_id=row["team_id"],
+        channel=row["channel"],
+        created_at=row["created_at"],
+        valid_until=row["valid_until"],
+        net_total=Decimal(row["net_total"]),
+        currency=row["currency"],
+    )
+
+
+def offered(tx: Tx, token: str) -> Offer | None:
+    """Return the creation that a token allows: refused as a resubmission, proposed, or extracted from a message."""
+    row = tx.one("reading_proposed", token=token)
+    if row is not None:
+        return Offer(row["user_id"], row["team_id"], CreateQuote.kind, json.loads(row["proposal"]))
+    found = (tx.one("find_offer", token=token, code=code) for code in (RESUBMISSION, PROPOSED))
+    row = next(filter(None, found), None)
+    return None if row is None else Offer(row["actor"], row["team_id"], row["action_kind"], json.loads(row["payload"]))
+
+
+def record_artefact(tx: Tx, artefact: Artefact) -> None:
+    """Record a stored file; repeating it has no effect."""
+    tx.one(
+        "insert_artefact",
+        render_key=artefact.render_key,
+        sha256=artefact.sha256,
+        quote_id=artefact.quote_id,
+        version=artefact.version,
+        pages=artefact.pages,
+        now=artefact.rendered_at,
+    )
+
+
+def artefact_of_key(tx: Tx, render_key: str) -> Artefact | None:
+    """Return the latest file of a render key, or None."""
+    row = tx.one("artefact_of_key", render_key=render_key)
+    return None if row is None else Artefact(**dict(row))
+
+
+def all_artefacts(tx: Tx) -> Iterator[Artefact]:
+    """Yield all artefacts, page by page, within one transaction."""
+    render_key = sha256 = ""
+    while rows := tx.all("artefacts_after", render_key=render_key, sha256=sha256, limit=ARTEFACT_ROWS):
+        yield from (Artefact(**dict(row)) for row in rows)
+        render_key, sha256 = rows[-1]["render_key"], rows[-1]["sha256"]
+
+
+def renders_under_way(tx: Tx) -> bool:
+    """Return true while a document is being rendered or uploaded: its file may exist before its row."""
+    return tx.one("renders_under_way") is not None

@@ -1,7 +1,11 @@
 """Status card of a quote: one message, rendered completely from the current state, so that rendering it twice changes nothing.
 
-Its buttons are exactly those that the quote's state allows now. Block Kit limits hold by construction: every text is cut to its
-limit and long quotes are summarised. Text from people and vendors is escaped.
+Its buttons are exactly the transitions that the table allows from the quote's state, so that every button works. At most five are
+visible; the menu beside them holds the entries that change nothing, and those that another form does better. Its price rows (tax,
+policy currency, special terms) are plain text and the same on every surface.
+
+Block Kit limits hold by construction: every text is cut to its limit and long quotes are summarised. Text from people and vendors
+is escaped.
 """
 
 from __future__ import annotations
@@ -12,18 +16,53 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import decided_words, slot_words
+from quotebot.domain.approvals.policy import margin_figures
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.conversion import converted
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped
-from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
+from quotebot.domain.pricing.tax_lines import tax_lines
+from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
 from quotebot.views import approval_messages, messages
-from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, named_version, plain, read, section, written
-from quotebot.views.buttons import NAME_CHARACTERS_MAX, actions
+from quotebot.views.blocks import (
+    ButtonValue,
+    Json,
+    button,
+    confirm,
+    context,
+    menu_text,
+    mrkdwn,
+    named_version,
+    option,
+    plain,
+    read,
+    section,
+    value_text,
+    written,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from decimal import Decimal
 
+    from quotebot.domain.approvals.advice import EasierChange
+    from quotebot.domain.approvals.avoidance import Avoidance
     from quotebot.domain.approvals.people import Delegation
-    from quotebot.domain.approvals.policy import PolicyDecision
-    from quotebot.views.price_rows import Row
+    from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
+
+SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
+REQUEST_CHANGES = "approval.request_changes"
+APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control requires a written reason
+REVISE, FINALIZE, SEND = "quote.revise", "quote.finalize", "quote.send"
+ACCEPT, LOSE, CANCEL_QUOTE = "quote.accept", "quote.lose", "quote.cancel"
+MORE = "quote.more"  # the menu
+
+REFRESH, EXPLAIN, DISCOUNT = "refresh", "explain", "discount"  # entries of the menu
+
+VISIBLE_MAX: Final = 5
+NAME_CHARACTERS_MAX: Final = 60  # at most 300 when every character is escaped
+
+PriceRow = tuple[str, str]  # name and value
 
 HEADER_CHARACTERS_MAX = 150
 SECTION_CHARACTERS_MAX = 3_000
@@ -62,6 +101,156 @@ _AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over",
 
 
 @dataclass(frozen=True, slots=True)
+class _Move:
+    """Button that moves a quote to `target`. It is shown if the table allows that transition."""
+
+    action_id: str
+    label: str
+    target: QuoteState
+    style: Literal["primary", "danger"] | None = None
+
+
+_MOVES: Final = (
+    _Move(FINALIZE, "Finalize", QuoteState.FINALIZED, "primary"),
+    _Move(SEND, "Mark as sent", QuoteState.SENT, "primary"),
+    _Move(ACCEPT, "Accepted", QuoteState.ACCEPTED, "primary"),
+    _Move(LOSE, "Lost", QuoteState.LOST, "danger"),
+)
+
+
+def button_value(quote: Quote, approval: Approval | None = None) -> str:
+    """Return the compact JSON value of the buttons and forms of `quote` in its current state."""
+    return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
+
+
+def actions(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
+    """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
+    after = allowed(quote.state)
+    made = [*_asking(quote, decision), *deciding(quote)]
+    made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
+    if may_be_changed(quote.state):
+        made.append(button(REVISE, "Edit", button_value(quote)))
+    if QuoteState.CANCELLED in after:
+        made.append({**button(CANCEL_QUOTE, "Cancel quote", button_value(quote)), "confirm": _cancelling(quote)})
+    assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test covers every state
+    return [*made, _menu(quote)]
+
+
+def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
+    """Return Submit if an approval can be requested, or requested again after the last request expired undecided."""
+    lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
+    again = lapsed and quote.state is QuoteState.PENDING_APPROVAL
+    first = QuoteState.PENDING_APPROVAL in allowed(quote.state) and (decision is None or not decision.blocked)
+    return [button(SUBMIT, "Submit", button_value(quote), style="primary")] if again or first else []
+
+
+def deciding(quote: Quote) -> list[Json]:
+    """Return Approve, Request changes and Reject while the quote waits for a decision."""
+    approval = quote.approval
+    if QuoteState.REJECTED not in allowed(quote.state) or approval is None or approval.state is not ApprovalState.PENDING:
+        return []
+    value = button_value(quote, approval)
+    approve = {
+        **button(APPROVE, "Approve", value, style="primary"),
+        "confirm": confirm(
+            f"Approve {title(quote)}?",
+            f"{messages.net(quote)} for {_account(quote)}. This creates the PDF and the CRM record.",
+            "Approve",
+            "Not yet",
+        ),
+    }
+    if any(slot.dual_control and slot.is_open for slot in approval.slots):
+        approve = button(APPROVE_WITH_REASON, "Approve", value, style="primary")
+    return [
+        approve,
+        button(REQUEST_CHANGES, "Request changes", value),
+        button(REJECT, "Reject", value, style="danger"),
+    ]
+
+
+def _cancelling(quote: Quote) -> dict[str, Any]:
+    return {
+        **confirm(
+            f"Cancel {title(quote)}?",
+            f"{messages.net(quote)} for {_account(quote)}. That is final: nothing more will happen to it.",
+            "Cancel the quote",
+            "Keep it",
+        ),
+        "style": "danger",
+    }
+
+
+def _menu(quote: Quote) -> Json:
+    value = ButtonValue(quote.quote_id, quote.version, None)
+    entries = [("Change the discount", DISCOUNT)] if may_be_changed(quote.state) else []
+    entries += [("How it is priced", EXPLAIN), ("Refresh this card", REFRESH)]
+    return {
+        "type": "overflow",
+        "action_id": MORE,
+        "options": [option(label, menu_text(deed, value)) for label, deed in entries],
+    }
+
+
+def _account(quote: Quote) -> str:
+    return clipped(messages.one_line(quote.account), NAME_CHARACTERS_MAX)
+
+
+def tax_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
+    """Return one row per tax rate and one for the total with tax; none if the price was requested without tax."""
+    price_rows = [
+        (f"Tax {money.format_percent(line.percent)}{' (estimated)' if line.estimated else ''}", _amount(pricing, line.amount))
+        for line in tax_lines(pricing)
+    ]
+    return (*price_rows, ("Total with tax", _amount(pricing, pricing.gross_total))) if price_rows else ()
+
+
+def policy_row(pricing: Pricing, policy_currency: str) -> tuple[PriceRow, ...]:
+    """Return the total in the policy's currency with the conversion rate; none if the quote has the same currency."""
+    found = converted(pricing, policy_currency)
+    return () if found is None else (("For the policy", found.words),)
+
+
+def terms_row(pricing: Pricing) -> tuple[PriceRow, ...]:
+    """Return the special terms of the contract; no row if there are none."""
+    names = ", ".join(term_words(term) for term in pricing.terms)
+    return (("Special terms", names),) if names else ()
+
+
+def price_rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[PriceRow, ...]:
+    """Return all price rows. With `policy`, also the total that it compares with its limits, which is not for the customer."""
+    foreign = () if policy is None else policy_row(pricing, policy.currency)
+    return (*tax_rows(pricing), *foreign, *terms_row(pricing))
+
+
+def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: bool = False) -> tuple[PriceRow, ...]:
+    """Return one row with the changes that avoid an approval; if any change still needs approvers, the row names their roles.
+
+    Changes that a margin decides are shown only to an approver.
+    """
+    changes = [change for change in changes if approver or not change.by_margin]
+    if not changes:
+        return ()
+    if not any(change.roles for change in changes):
+        return (("Needs nobody with", "; or ".join(change.words for change in changes)),)
+    return (("Needs less with", "; or ".join(f"{change.words} ({' and '.join(change.roles)})" for change in changes)),)
+
+
+def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
+    """Return the margins below their floors, with figures. For approvers only."""
+    found = margin_figures(pricing, policy)
+    return (("For approvers alone", "; ".join(found)),) if found else ()
+
+
+def summary_row(summary: str | None) -> tuple[PriceRow, ...]:
+    """Return the model's summary of the quote, labelled as such; no row if there is none that may be shown."""
+    return () if summary is None else (("Summary (by the model)", summary),)
+
+
+def _amount(pricing: Pricing, amount: Decimal) -> str:
+    return money.format_amount(amount, pricing.currency)
+
+
+@dataclass(frozen=True, slots=True)
 class PendingEffect:
     """Pending, delivered or ended effect of this quote on an external service.
 
@@ -97,8 +286,8 @@ def status_card(
     away: tuple[Delegation, ...] = (),
     decision: PolicyDecision | None = None,
     free_discount: Decimal | None = None,
-    figures: tuple[Row, ...] = (),
-    easier: tuple[Row, ...] = (),
+    figures: tuple[PriceRow, ...] = (),
+    easier: tuple[PriceRow, ...] = (),
     pending: tuple[str, ...] = (),
 ) -> Card:
     """Render the card.
@@ -166,7 +355,7 @@ def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
     return "\n".join(rows)
 
 
-def _figures(figures: tuple[Row, ...], sign: str = "") -> list[dict[str, Any]]:
+def _figures(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str, Any]]:
     rows = [f"{sign}{messages.escape(name)}: *{messages.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
     return [section("\n".join(rows))] if rows else []
 

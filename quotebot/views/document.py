@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from adapters.pdf.document import DETAILED, DocumentLine, QuoteDocument
+from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
 from quotebot.domain import money
 from quotebot.domain.pricing.priced import ZERO
-from quotebot.views import price_rows
+from quotebot.views.card import tax_rows, terms_row
 
 if TYPE_CHECKING:
     from quotebot.domain.pricing.engine import PricedLine, Pricing
@@ -72,11 +72,11 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         discount_label="Discount" if len(set(percents)) > 1 else f"Discount ({money.format_percent(percents[0])})",
         discount_total=f"\u2212{money.format_amount(pricing.discount_total, currency)}" if discounted else "",
         net_total=money.format_amount(pricing.net_total, currency),
-        tax_rows=price_rows.tax_rows(pricing),
+        tax_rows=tax_rows(pricing),
         assumptions=(f"All amounts are in {currency}.", f"Subscription term: {_months(pricing.term_months)}."),
         terms=(
             *seller.terms,
-            *(f"{value[:1].upper()}{value[1:]} as agreed for this quote." for _, value in price_rows.terms_row(pricing)),
+            *(f"{value[:1].upper()}{value[1:]} as agreed for this quote." for _, value in terms_row(pricing)),
         ),
         seller_name=seller.name,
         seller_lines=seller.lines,

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.commands.lifecycle import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
 from quotebot.domain.quotes.quote import RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
 from quotebot.views.blocks import Json, modal, option, plain, read, section, text_input, written
-from quotebot.views.buttons import button_value
+from quotebot.views.card import button_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,11 +14,10 @@ from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import ApprovalState, Listed, Quote, QuoteState, state_words, title
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
-from quotebot.store.versions import Filter, list_quotes
+from quotebot.store.quotes import Filter, list_quotes
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, Json, button, context, plain, section, value_text
-from quotebot.views.buttons import deciding
-from quotebot.views.card import STATE_ICONS
+from quotebot.views.card import STATE_ICONS, deciding
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:

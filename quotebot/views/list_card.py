@@ -18,7 +18,7 @@ from quotebot.views.card import STATE_ICONS
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:
-    from quotebot.store.versions import Page
+    from quotebot.store.quotes import Page
 
 NEWER, OLDER, WHOSE, WHICH = "list.newer", "list.older", "list.whose", "list.which"  # action_ids
 ACCOUNT_CHARACTERS_MAX: Final = 40

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import AdapterError
-from adapters.slack.api import PostedMessage, SlackApi
-from adapters.slack.client import BoundedWebClient
+from adapters.slack.api import BoundedWebClient, PostedMessage, SlackApi
 from quotebot.sandbox.slack.directory import BOT_TOKEN
 
 if TYPE_CHECKING:

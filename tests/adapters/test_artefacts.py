@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from adapters.artefacts import Artefacts
+from adapters.artefacts import Artefacts, Files
 from adapters.failures import AdapterError, Failure
-from adapters.files import Files
 
 if TYPE_CHECKING:
     from pathlib import Path

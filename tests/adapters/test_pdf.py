@@ -23,8 +23,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 import adapters
 from adapters.failures import AdapterError, Failure
-from adapters.pdf.document import DocumentLine, QuoteDocument
-from adapters.pdf.renderer import PdfRenderer, RenderedPdf, render_key
+from adapters.pdf.renderer import DocumentLine, PdfRenderer, QuoteDocument, RenderedPdf, render_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

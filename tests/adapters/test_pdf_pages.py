@@ -30,7 +30,7 @@ from tests.quotebot.views.quote_examples import example_pricing, quote_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from adapters.pdf.document import QuoteDocument
+    from adapters.pdf.renderer import QuoteDocument
 
 pytestmark = pytest.mark.skipif(
     ctypes.util.find_library("pango-1.0") is None, reason="Pango is not installed (doctor names the command)"

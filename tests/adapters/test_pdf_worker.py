@@ -21,7 +21,7 @@ import pytest
 from fontTools.ttLib import TTFont
 
 import adapters
-from adapters.pdf.document import canonical_model
+from adapters.pdf.renderer import canonical_model
 from adapters.pdf.worker import INSTALL_NATIVE_LIBRARIES, RefusedError, Renderer, compress_once, fixed_fetcher, longer_than
 from tests.adapters.test_pdf import DOCUMENT
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce.api import Salesforce
 from adapters.salesforce.calls import ApiUsage
-from adapters.salesforce.login import ClientCredentials, JwtBearer
+from adapters.salesforce.transport import ClientCredentials, JwtBearer
 from quotebot.sandbox.salesforce.tls import make_server_context
 from tests.adapters.test_salesforce import GRAPH, LOGIN, World, a_quote
 from tests.adapters.test_salesforce_errors import TOKEN, http, refusal

@@ -11,10 +11,10 @@ from adapters.policies import POLICIES, Matrix
 from adapters.salesforce.api import Salesforce
 from adapters.salesforce.mapping import CrmMapping, default_mapping
 from ledger.records import Delivered
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.execution.executor import Executor
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
@@ -48,7 +48,7 @@ class Crm:
         self.artefacts = Artefacts(bench.path.parent / "artefacts")
         nobody = cast("Any", None)
         adapters = Adapters(slack=nobody, pdf=nobody, artefacts=self.artefacts, salesforce=client)
-        self.performer = EffectHandlers(bench.ledger, adapters, RULES, Seller("Us", ()), settle_delay_seconds=1)
+        self.performer = EffectHandlers(bench.ledger, adapters, RULES, Seller("Us", ()), handlers=HANDLERS, settle_delay_seconds=1)
         self.executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, follow=self.performer.follow_ups)
         lines = Matrix({name: line for name, line in POLICIES.items() if name.startswith(("crm.", "default"))})
         self.dispatcher = Dispatcher(

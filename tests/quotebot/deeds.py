@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES, Matrix, policy_for
 from ledger.records import Delivered, EffectIntent, FollowUps, Outcome
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.worker_loop import POLL_SECONDS
 from tests.quotebot.parts import request_for

@@ -6,15 +6,22 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit.anchors import write_anchor
-from quotebot.commands.approvals import DelegateApprovals
-from quotebot.commands.lifecycle import CancelQuote, FinalizeQuote, MarkSent
-from quotebot.commands.registry import CreateQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    CancelQuote,
+    CreateQuote,
+    DecideApproval,
+    DelegateApprovals,
+    FinalizeQuote,
+    MarkSent,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.domain.pricing.price_requests import Changes, PriceRequest
 from quotebot.domain.quotes.crm_fields import CrmDifference
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.execution.executor import Executor
 from quotebot.jobs.rulesets import RulesetChanges, Who
-from quotebot.store import artefacts, crm
+from quotebot.store import crm
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
 from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at, create_command, request_for
@@ -89,7 +96,7 @@ async def everything(path: Path) -> None:
 
         def others(tx: Tx) -> None:
             now = bench.clock.now_ms()
-            artefacts.remember(tx, artefacts.Artefact("a" * 64, "b" * 64, QUOTE, 2, 1, now))
+            store.record_artefact(tx, store.Artefact("a" * 64, "b" * 64, QUOTE, 2, 1, now))
             store.use_token(tx, "t" * 64, QUOTE, now)
             store.replace_root(tx, QUOTE, "1.2", "c" * 64, now)
             crm.keep(tx, CrmDifference(QUOTE, 2, "0Q0", "Quote.Status", "Approved", "Denied"), now)

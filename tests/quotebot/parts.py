@@ -20,9 +20,9 @@ from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.records import Request
 from quotebot.app.installation import open_database, schema_and_statements
-from quotebot.commands.registry import CreateQuote
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.commands.payloads import CreateQuote
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.approvals.policy import parse_policy
 from quotebot.domain.pricing.engine import PriceRequest
 from quotebot.domain.rules import Rules
@@ -58,7 +58,14 @@ def handlers_of(bench: Bench, *, slack: Any = None, settle_delay_seconds: float 
     """Return the effect handlers of a bench without adapters, except for `slack`."""
     unused: Any = None
     adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
-    return EffectHandlers(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=settle_delay_seconds, **more)
+    return EffectHandlers(
+        bench.ledger,
+        adapters,
+        RULES,
+        Seller("Seller", ()),
+        settle_delay_seconds=settle_delay_seconds,
+        **{"handlers": HANDLERS, **more},
+    )
 
 
 @dataclass(slots=True)

@@ -14,10 +14,10 @@ from aiohttp import web
 from adapters.llm.api import Llm
 from adapters.policies import POLICIES, Matrix
 from quotebot import effects
-from quotebot.commands.extraction import ReadMessage
+from quotebot.commands.payloads import ReadMessage
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters, CallLog, Model
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model
 from quotebot.execution.executor import Executor
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.table import reading_answer
@@ -178,7 +178,7 @@ async def desk_at(
         unused: Any = None  # nothing is sent to Slack here
         adapters = Adapters(slack=unused, pdf=unused, artefacts=unused, salesforce=None, model=model)
         rules: Rules = replace(RULES, readings_per_day=per_day, summaries_per_day=per_day)
-        performer = EffectHandlers(bench.ledger, adapters, rules, Seller("Seller", ()), settle_delay_seconds=1)
+        performer = EffectHandlers(bench.ledger, adapters, rules, Seller("Seller", ()), handlers=HANDLERS, settle_delay_seconds=1)
         lines = Matrix({name: POLICIES[name] for name in (effects.EXTRACT, effects.SUMMARIZE, "default")})
         dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, lines, settle_delay_seconds=1)
         executor = Executor(bench.ledger, rules, lambda low, _: low, Matrix(POLICIES))

@@ -17,18 +17,25 @@ from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.slack import message_text, verbs
-from quotebot.views import (
-    buttons,
-    card,
-    confirmations,
-    dead_letter_card,
-    forms,
-    home,
-    list_card,
-    messages,
-    operator_messages,
-)
+from quotebot.views import card, confirmations, dead_letter_card, forms, home, list_card, messages, operator_messages
 from quotebot.views.blocks import ButtonValue, menu_text, value_text, written
+from quotebot.views.card import (
+    ACCEPT,
+    APPROVE,
+    APPROVE_WITH_REASON,
+    CANCEL_QUOTE,
+    DISCOUNT,
+    EXPLAIN,
+    FINALIZE,
+    LOSE,
+    MORE,
+    REFRESH,
+    REJECT,
+    REQUEST_CHANGES,
+    REVISE,
+    SEND,
+    SUBMIT,
+)
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -216,19 +223,19 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield row, partial(hand.typed, typed)
     yield "`/quote new`, typed or as a form", partial(hand.typed, "new")
     for action_id in (
-        buttons.REVISE,
-        buttons.SEND,
-        buttons.LOSE,
-        buttons.SUBMIT,
-        buttons.FINALIZE,
-        buttons.ACCEPT,
+        REVISE,
+        SEND,
+        LOSE,
+        SUBMIT,
+        FINALIZE,
+        ACCEPT,
         confirmations.SHOW,
     ):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
-    for deed in (buttons.EXPLAIN, buttons.DISCOUNT, buttons.REFRESH):
-        yield "menu of a quote's card", partial(hand.pressed, buttons.MORE, menu_text(deed, value), menu=True)
-    yield "Approve", partial(hand.pressed, buttons.APPROVE, text)
-    for action_id in (buttons.REJECT, buttons.REQUEST_CHANGES, buttons.APPROVE_WITH_REASON):
+    for deed in (EXPLAIN, DISCOUNT, REFRESH):
+        yield "menu of a quote's card", partial(hand.pressed, MORE, menu_text(deed, value), menu=True)
+    yield "Approve", partial(hand.pressed, APPROVE, text)
+    for action_id in (REJECT, REQUEST_CHANGES, APPROVE_WITH_REASON):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):
         yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
@@ -261,7 +268,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "direct message", partial(hand.wrote, "help", channel="im")
     yield "`/quote status`", partial(hand.wrote, f"status {quote}", channel="im")
     yield "`/quote status`", partial(hand.wrote, f"<@U0QUOTEBOT> status {quote}")
-    yield "`/quote cancel`", partial(hand.pressed, buttons.CANCEL, text)
+    yield "`/quote cancel`", partial(hand.pressed, CANCEL_QUOTE, text)
 
 
 async def in_thread(hand: Hand) -> str:
@@ -344,8 +351,8 @@ async def test_without_the_role_no_gesture_decides_and_each_is_audited(world: Wo
     async with bot_with_a_request(world, tmp_path / "bot", who) as (deal, hand):
         carried = value_text(ButtonValue(NUMBER, 1, NUMBER.replace("Q-", "A-") + "-v1-1"))
         gestures = [
-            partial(hand.pressed, buttons.APPROVE, carried),
-            partial(hand.pressed_at_home, buttons.APPROVE, carried),
+            partial(hand.pressed, APPROVE, carried),
+            partial(hand.pressed_at_home, APPROVE, carried),
             *(
                 partial(hand.submitted, callback, carried, forms.REASON, "INC-1 says no")
                 for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK)

@@ -14,7 +14,7 @@ from ledger.audit.verification import verify_within
 from ledger.sqlite.connections import SqliteTx, open_read_only
 from ledger.sqlite.migrations import require_schema
 from quotebot.app.installation import schema_and_statements
-from quotebot.commands.registry import DecideApproval
+from quotebot.commands.payloads import DecideApproval
 from quotebot.store import history
 from tests.quotebot.parts import tampered
 from tests.rig import FIRST_QUOTE, Deal, eventually

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.failures import AdapterError
 from quotebot import effects
-from quotebot.commands.registry import ProposeQuote
+from quotebot.commands.payloads import ProposeQuote
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
@@ -19,7 +19,7 @@ from quotebot.handlers.decision import Asked
 from quotebot.handlers.extraction import creation
 from quotebot.handlers.quotes import create, propose
 from quotebot.slack import grammar, message_text
-from quotebot.store.offers import PROPOSED
+from quotebot.store.quotes import PROPOSED
 from tests.adapters.test_llm import asking, completion, read, saying, serving
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING

@@ -12,9 +12,19 @@ from ledger.records import DedupeResult, Delivered
 from ledger.retention import purge
 from quotebot import effects
 from quotebot.app.installation import dead_letters
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, CloneQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    AcceptQuote,
+    CancelQuote,
+    CloneQuote,
+    DecideApproval,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.dispatch.registry import follow_ups
+from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor
 from quotebot.execution.kinds import KEEP_CLOSED_MS
@@ -402,9 +412,9 @@ async def test_document_shows_its_own_version_even_if_superseded_before_it_is_re
 async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_it(bench: Bench, executor: Executor) -> None:
     performer = handlers_of(bench)
     await brought(bench, executor, 2)
-    shown = await performer.cards.show(QUOTE, viewer())
+    shown = await QuoteCards(performer.services).show(QUOTE, viewer())
     await done(bench, executor, typed(bench, DISCOUNT_8, "it"))
-    after = await performer.cards.show(QUOTE, viewer())
+    after = await QuoteCards(performer.services).show(QUOTE, viewer())
     assert shown is not None
     assert after is not None
     assert "PDF pending" in json.dumps(shown.blocks)
@@ -414,7 +424,7 @@ async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_i
 async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Bench, executor: Executor) -> None:
     performer = handlers_of(bench)
     await brought(bench, executor, 0)
-    card = await performer.cards.show(QUOTE, viewer())
+    card = await QuoteCards(performer.services).show(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks, ensure_ascii=False)
     assert "Needs approval by *sales_manager*" in said
@@ -425,7 +435,7 @@ async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, 
     performer = handlers_of(bench)
     await brought(bench, executor, 4)
     await done(bench, executor, typed(bench, LoseQuote("<!here> too expensive"), "it"))
-    card = await performer.cards.show(QUOTE, viewer())
+    card = await QuoteCards(performer.services).show(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks)
     assert "Sent to buyer@acme.example by <@U0REP>" in said

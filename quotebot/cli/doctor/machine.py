@@ -10,8 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError
-from adapters.pdf.document import QuoteDocument
-from adapters.pdf.renderer import PdfRenderer
+from adapters.pdf.renderer import PdfRenderer, QuoteDocument
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.locks import instance_holder
 from quotebot.app.clients import load_seller

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from slack_sdk.errors import SlackApiError
 
-from adapters.egress import closed_session
 from adapters.failures import AdapterError
+from adapters.http import closed_session
 from adapters.salesforce.describe import MappingFinding, findings, objects_of
 from adapters.salesforce.transport import make_session
 from quotebot.app.clients import connect_model, connect_salesforce, web_client

@@ -22,7 +22,7 @@ from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
-from quotebot.store import artefacts, crm_mirror, history
+from quotebot.store import crm_mirror, history, quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ async def documents(site: Site) -> Seen:
 
     def look(tx: Tx) -> Seen:
         stored = Artefacts(site.settings.data_dir / "artefacts").names()
-        known = list(artefacts.everything(tx))
+        known = list(quotes.all_artefacts(tx))
         lost = [each for each in known if each.sha256 not in stored]
         named = ", ".join(f"{each.quote_id} v{each.version} ({each.sha256[:12]})" for each in lost[:NAMED])
         return bad(f"{len(lost)} of {len(known)} files are gone: {named}") if lost else fine(f"{len(known)} documents, all there")

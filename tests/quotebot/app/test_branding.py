@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from adapters.pdf.document import LOGO_BYTES_MAX
+from adapters.pdf.renderer import LOGO_BYTES_MAX
 from quotebot.app.clients import load_seller
 from quotebot.settings import ConfigurationError, Settings, contrast_on_white, readable_colour
 from quotebot.views.document import TERMS

@@ -16,7 +16,15 @@ import pytest
 from adapters.slack.api import Identity
 from faults.harness.rig import bot_process
 from ledger.sqlite.locks import gate_holder
-from quotebot.ack_priority import (
+from quotebot.app import front as ingress
+from quotebot.app.front import LINE_BYTES_MAX, Ingress, Wire
+from quotebot.app.installation import IngressEndedError
+from quotebot.cli import exits
+from quotebot.observability.metrics import Metrics
+from quotebot.sandbox.world import World
+from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
+from quotebot.views import messages
+from quotebot.worker_loop import (
     BREATH_SECONDS,
     BUSY,
     FLOOD,
@@ -27,14 +35,6 @@ from quotebot.ack_priority import (
     Precedence,
     shared_board,
 )
-from quotebot.app import front as ingress
-from quotebot.app.front import LINE_BYTES_MAX, Ingress, Wire
-from quotebot.app.installation import IngressEndedError
-from quotebot.cli import exits
-from quotebot.observability.metrics import Metrics
-from quotebot.sandbox.world import World
-from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
-from quotebot.views import messages
 from tests.quotebot.parts import ManualClock
 from tests.rig import eventually
 

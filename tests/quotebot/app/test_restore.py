@@ -25,7 +25,7 @@ from ledger.sqlite.disk import Disk
 from ledger.sqlite.locks import hold_instance_lock
 from quotebot.app.backups import Restored, make_backup, restore
 from quotebot.app.installation import LedgerInUseError
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.execution.executor import Executor
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings

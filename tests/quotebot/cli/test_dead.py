@@ -9,7 +9,7 @@ import pytest
 from ledger.records import Fail, Trouble
 from quotebot.cli import terminal
 from quotebot.cli.tables import age_words
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.execution.executor import Executor
 from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for, tampered
 from tests.rig import read_ledger

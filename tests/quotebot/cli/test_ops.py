@@ -10,7 +10,7 @@ import pytest
 
 from ledger import recovery
 from quotebot.cli import tables
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from tests.quotebot.parts import bench_at, request_for
 from tests.rig import read_ledger
 

@@ -13,7 +13,7 @@ from ledger.clock import SystemClock
 from quotebot.app.bot import Ports
 from quotebot.app.installation import open_ledger
 from quotebot.cli import terminal
-from quotebot.commands.registry import DecideApproval
+from quotebot.commands.payloads import DecideApproval
 from quotebot.sandbox.world import World
 from quotebot.settings import load_settings
 from tests.quotebot.parts import request_for

@@ -13,34 +13,39 @@ import pytest
 
 from ledger import keys
 from ledger.records import DedupeResult
-from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands.crm import ReconcileCrm, SyncCrm
-from quotebot.commands.extraction import AnswerMessage, ReadMessage
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     AcceptQuote,
+    ActOnEffect,
+    AnnounceDeadLetter,
+    AnswerMessage,
     CancelQuote,
     CloneQuote,
-    ExpireQuote,
-    FinalizeQuote,
-    LoseQuote,
-    MarkSent,
-    NoteStaleDraft,
-    RefreshCard,
-)
-from quotebot.commands.operations import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter, ShowHome
-from quotebot.commands.payload import NeedsNewerBuild
-from quotebot.commands.registry import (
-    REGISTRY,
     CreateAnother,
     CreateByForm,
     CreateQuote,
     DecideApproval,
-    Payload,
+    DelegateApprovals,
+    DiscardDeadLetter,
+    EscalateApproval,
+    ExpireApproval,
+    ExpireQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    NeedsNewerBuild,
+    NoteStaleDraft,
     ProposeQuote,
+    ReadMessage,
+    ReconcileCrm,
+    RefreshCard,
+    RemindApprover,
+    RetryDeadLetter,
     ReviseQuote,
+    ShowHome,
     SubmitQuote,
-    parse_stored,
+    SyncCrm,
 )
+from quotebot.commands.registry import REGISTRY, Payload, parse_stored
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import ChosenOpportunity

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from quotebot.app.installation import dead_letters
-from quotebot.commands.crm import ReconcileCrm, SyncCrm
-from quotebot.commands.lifecycle import AcceptQuote, CancelQuote, ExpireQuote, FinalizeQuote, LoseQuote, MarkSent
-from quotebot.commands.registry import ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    AcceptQuote,
+    CancelQuote,
+    ExpireQuote,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    ReconcileCrm,
+    ReviseQuote,
+    SubmitQuote,
+    SyncCrm,
+)
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.crm_fields import FieldVerdict, judge
 from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OPPORTUNITY

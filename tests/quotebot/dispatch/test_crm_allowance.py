@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import requests
 from prometheus_client.exposition import generate_latest
 from structlog.testing import capture_logs
 
-from adapters.salesforce.calls import ApiUsage
-from quotebot.app.clients import AllowanceWatch
+from adapters.salesforce.calls import ApiUsage, SalesforceCalls
+from adapters.salesforce.transport import ClientCredentials
+from quotebot.app.clients import warn_allowance_short
 from quotebot.observability.metrics import Metrics
 
 
@@ -22,8 +24,16 @@ def test_the_metrics_show_what_salesforce_said_last() -> None:
 
 
 def test_the_log_warns_once_each_time_it_runs_short() -> None:
-    watch = AllowanceWatch()
+    calls = SalesforceCalls(
+        "https://acme.my.salesforce.com",
+        ClientCredentials("id", "secret"),
+        api_version="65.0",
+        timeout_seconds=1.0,
+        session=requests.Session(),
+        threads=1,
+        watch=warn_allowance_short,
+    )
     with capture_logs() as logs:
         for used in (79, 80, 95, 10, 85):
-            watch(ApiUsage(used, 100))
+            calls.note_usage(ApiUsage(used, 100))
     assert [(line["event"], line["used"]) for line in logs] == [("crm.allowance_short", 80), ("crm.allowance_short", 85)]

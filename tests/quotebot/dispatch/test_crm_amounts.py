@@ -8,8 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from quotebot.app.installation import dead_letters
-from quotebot.commands.lifecycle import FinalizeQuote
-from quotebot.commands.registry import CreateAnother, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import CreateAnother, FinalizeQuote, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.sandbox.salesforce.schema import SCHEMA

@@ -14,7 +14,8 @@ from adapters.failures import Failure
 from adapters.salesforce.errors import BY_CODE, BY_STATUS
 from ledger.records import Outcome
 from quotebot import effects
-from quotebot.commands.lifecycle import RefreshCard
+from quotebot.commands.payloads import RefreshCard
+from quotebot.dispatch.slack_card import QuoteCards
 from tests.adapters.test_salesforce_errors import Scripted, graph, http, refusal, talking_to
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.crm_parts import QUOTE, Crm
@@ -134,7 +135,7 @@ async def played(crm: Crm, script: Scripted, row: Row, number: int) -> None:
 
 async def seen_by_people(crm: Crm, row: Row, effect: dict[str, Any]) -> None:
     """Check that the card names the state, and that a dead letter is announced in the thread once."""
-    card = await crm.performer.cards.show(QUOTE, viewer())
+    card = await QuoteCards(crm.performer.services).show(QUOTE, viewer())
     assert card is not None
     shown = json.dumps(card.blocks)
     words = {"retry": "CRM pending", "wait": "CRM pending", "pause": "CRM paused", "dead": "CRM failed"}

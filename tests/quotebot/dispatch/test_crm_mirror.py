@@ -10,7 +10,7 @@ import pytest
 from adapters.salesforce.mapping import default_mapping
 from adapters.salesforce.mirror import Mirrors
 from adapters.salesforce.records import Mirrored, MirrorPage, Position
-from quotebot.commands.crm import SyncCrm
+from quotebot.commands.payloads import SyncCrm
 from quotebot.dispatch.crm_mirror import MirrorLookup
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.policies import POLICIES
 from ledger.database import NotRecorded
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.worker_loop import POLL_SECONDS, nap_seconds
 from tests.quotebot.deeds import DONE, Round, transient
 from tests.quotebot.parts import request_for

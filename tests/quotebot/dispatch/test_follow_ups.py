@@ -10,15 +10,14 @@ from ledger import recovery
 from ledger.claims import POISON_CLAIMS
 from ledger.records import Delivered, Fail, Hold, Retry, Trouble
 from quotebot import effects
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
-from quotebot.execution.executor import Executor
-from quotebot.execution.transaction import failure_answer
+from quotebot.execution.executor import Executor, failure_answer
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Settlement
-    from quotebot.dispatch.registry import EffectHandlers
+    from quotebot.dispatch.services import EffectHandlers
     from tests.quotebot.parts import Bench
 
 SETTLE_MS = 30_000

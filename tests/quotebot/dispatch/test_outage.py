@@ -11,7 +11,7 @@ import pytest
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES, Matrix, policy_for
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps, Outcome
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.dispatch.dispatcher import Dispatcher
 from tests.quotebot.parts import request_for
 

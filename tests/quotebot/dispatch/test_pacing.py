@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.policies import POLICIES, Matrix
 from adapters.slack.api import ChannelFacts, PostedMessage
-from quotebot.dispatch import pacing
+from quotebot.dispatch import services
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.pacing import Pace, Pacer
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, EffectHandlers, Pace, Pacer
 from quotebot.execution.executor import Executor
 from quotebot.views.document import Seller
 from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, handlers_of, request_for
@@ -68,10 +67,10 @@ def test_one_persons_burst_keeps_nobody_else_waiting() -> None:
 
 def test_what_is_remembered_is_limited() -> None:
     pacer = Pacer(ManualClock(), Pace(at_once=1))
-    for channel in range(pacing.REMEMBERED_MAX + 5):
+    for channel in range(services.REMEMBERED_MAX + 5):
         pacer.wait_seconds(f"C{channel}", channel)
     assert pacer.wait_seconds("C0", -1) == 0  # evicted, the oldest first
-    assert pacer.wait_seconds(f"C{pacing.REMEMBERED_MAX}", -2) == 1
+    assert pacer.wait_seconds(f"C{services.REMEMBERED_MAX}", -2) == 1
 
 
 class Posts:
@@ -94,7 +93,9 @@ async def test_a_burst_of_cards_is_posted_one_a_second_and_burns_no_attempt(benc
     unused: Any = None
     adapters = Adapters(slack=slack, pdf=unused, artefacts=unused, salesforce=None)
     pacer = Pacer(bench.clock, Pace(at_once=2))
-    performer = EffectHandlers(bench.ledger, adapters, RULES, Seller("Seller", ()), settle_delay_seconds=1, pacer=pacer)
+    performer = EffectHandlers(
+        bench.ledger, adapters, RULES, Seller("Seller", ()), handlers=HANDLERS, settle_delay_seconds=1, pacer=pacer
+    )
     dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1)
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     for number in range(5):

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adapters.artefacts import Artefacts
+from adapters.artefacts import Artefacts, Files
 from adapters.failures import AdapterError, Failure
-from adapters.files import Files
 from adapters.pdf.renderer import PdfRenderer
 from adapters.pdf.worker import INSTALL_NATIVE_LIBRARIES, missing_glyphs
 from adapters.slack.api import ChannelFacts, PostedMessage, SharedFile, UploadTicket
@@ -28,8 +27,9 @@ from adapters.slack.errors import ADDRESS_STATUSES, refusal
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.registry import EffectHandlers
-from quotebot.dispatch.services import Adapters
+from quotebot.dispatch.pdf_render import Documents
+from quotebot.dispatch.registry import HANDLERS
+from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.jobs.artefacts import ArtefactSweep
 from quotebot.views.document import Seller, file_title
@@ -188,7 +188,7 @@ def desk(bench: Bench, approved: str, tmp_path: Path) -> Desk:
     disk, child, slack = FullDisk(), ScriptedChild(), ScriptedSlack()
     folder = tmp_path / "artefacts"
     adapters = Adapters(slack=slack, pdf=child, artefacts=Artefacts(folder, disk), salesforce=None)  # type: ignore[arg-type] # three of its calls
-    performer = EffectHandlers(bench.ledger, adapters, RULES, SELLER, settle_delay_seconds=30)
+    performer = EffectHandlers(bench.ledger, adapters, RULES, SELLER, handlers=HANDLERS, settle_delay_seconds=30)
     dispatcher = Dispatcher(bench.ledger, performer, lambda _, high: high, MATRIX, settle_delay_seconds=30)
     return Desk(bench, approved, folder, disk, child, slack, performer, dispatcher)
 
@@ -207,7 +207,7 @@ async def test_a_render_leaves_one_file_and_one_row_with_both_checksums(desk: De
 
 async def test_the_same_document_asked_for_again_is_not_rendered_again(desk: Desk) -> None:
     await desk.tried(effects.RENDER)
-    again = await desk.performer.services.documents.render(await desk.quote())
+    again = await Documents(desk.performer.services).render(await desk.quote())
     assert (desk.child.renders, again.already_there, again.external_ref) == (1, True, desk.effect(effects.RENDER)["external_ref"])
 
 
@@ -254,7 +254,7 @@ def test_a_file_is_called_by_its_version_within_slacks_length() -> None:
 
 
 def sweep_of(desk: Desk) -> ArtefactSweep:
-    return ArtefactSweep(desk.bench.ledger.database, desk.store, desk.performer.services.documents.restore)
+    return ArtefactSweep(desk.bench.ledger.database, desk.store, Documents(desk.performer.services).restore)
 
 
 async def test_orphaned_file_is_removed_by_the_second_sweep(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from adapters.failures import AdapterError
 from adapters.policies import POLICIES, Matrix, Policy
 from ledger.records import Delivered, Effect, EffectIntent, FollowUps, Outcome
 from quotebot import effects
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.registry import HANDLERS, follow_ups
 from quotebot.dispatch.services import EffectHandler

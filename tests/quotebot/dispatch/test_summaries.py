@@ -9,7 +9,8 @@ import pytest
 
 from ledger.records import Delivered
 from quotebot import effects
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
+from quotebot.dispatch.slack_card import QuoteCards
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.reading_parts import desk_at, scripted
@@ -45,7 +46,7 @@ async def submitted(desk: Desk) -> str:
 
 
 async def card(desk: Desk, quote_id: str) -> str:
-    drawn = await desk.performer.cards.show(quote_id, viewer())
+    drawn = await QuoteCards(desk.performer.services).show(quote_id, viewer())
     assert drawn is not None
     return json.dumps(drawn.blocks, ensure_ascii=False)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quotebot.domain.approvals.avoidance import Avoidance, avoidances, eases
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, Threshold, evaluate
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price, request_of
-from quotebot.views import price_rows
+from quotebot.views.card import avoidance_rows
 from tests.quotebot.domain.test_policy import POLICY, RULESET
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def test_the_smallest_changes_are(pricing: Pricing, expected: list[tuple[str, tu
 
 
 def test_they_read_as_one_row() -> None:
-    rows = price_rows.avoidance_rows(avoidances(asked({"pro": 1400}), RULESET, POLICY))
+    rows = avoidance_rows(avoidances(asked({"pro": 1400}), RULESET, POLICY))
     assert rows == (
         ("Needs nobody with", "0.8 % discount instead of 0 %; or 11 instead of 12 months; or 1388 instead of 1400 pro"),
     )
-    rows = price_rows.avoidance_rows(avoidances(asked({"pro": 10}, "15", terms=TERMS), RULESET, POLICY))
+    rows = avoidance_rows(avoidances(asked({"pro": 10}, "15", terms=TERMS), RULESET, POLICY))
     assert rows == (
         ("Needs less with", "10 % discount instead of 15 % (legal); or no special term that needs legal (sales_manager)"),
     )
@@ -133,8 +133,8 @@ def test_a_change_that_a_margin_decides_is_for_approvers_alone() -> None:
     ways = avoidances(asked({"enterprise": 100}, "30"), RULESET, margin_only)
     assert ways
     assert all(way.by_margin for way in ways)
-    assert price_rows.avoidance_rows(ways) == ()
-    assert price_rows.avoidance_rows(ways, approver=True) != ()
+    assert avoidance_rows(ways) == ()
+    assert avoidance_rows(ways, approver=True) != ()
     by_discount = avoidances(asked({"pro": 150}, "10.01"), RULESET, POLICY)
     assert [way.by_margin for way in by_discount] == [False]
-    assert price_rows.avoidance_rows(by_discount) == price_rows.avoidance_rows(by_discount, approver=True)
+    assert avoidance_rows(by_discount) == avoidance_rows(by_discount, approver=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.catalogue.catalogue import Catalogue
 from quotebot.domain.extraction.extractor import REMARKS_MAX, Extraction, extract
 from quotebot.domain.extraction.remarks import DOUBTS, Remark

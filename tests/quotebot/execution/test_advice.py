@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import ReviseQuote
+from quotebot.commands.payloads import ReviseQuote
+from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.domain.approvals import advice as domain
 from quotebot.domain.approvals.advice import Advice, EasierChange, advise, canonical_advice, parse_advice
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor
-from quotebot.execution.precompute import precompute
+from quotebot.execution.run import precompute
 from quotebot.store import quotes as store
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
@@ -36,7 +37,7 @@ async def executor(bench: Bench) -> Executor:
 
 
 async def card(bench: Bench, **changes: Any) -> str:
-    found = await handlers_of(bench, **changes).cards.show(QUOTE, viewer())
+    found = await QuoteCards(handlers_of(bench, **changes).services).show(QUOTE, viewer())
     assert found is not None
     return json.dumps(found.blocks, ensure_ascii=False)
 

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ledger.records import DedupeResult, Request
-from quotebot.commands.approvals import DelegateApprovals, EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands.lifecycle import CancelQuote, ExpireQuote
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import (
+    CancelQuote,
+    DecideApproval,
+    DelegateApprovals,
+    EscalateApproval,
+    ExpireApproval,
+    ExpireQuote,
+    RemindApprover,
+    ReviseQuote,
+    SubmitQuote,
+)
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.execution.executor import Executor
@@ -23,7 +31,7 @@ from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING
 
 if TYPE_CHECKING:
-    from quotebot.commands.approvals import SlotCommand
+    from quotebot.commands.payloads import SlotCommand
     from quotebot.commands.registry import Payload
     from tests.quotebot.parts import Bench
 

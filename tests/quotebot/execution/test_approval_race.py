@@ -17,7 +17,7 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from quotebot.app.installation import open_database
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
 from quotebot.execution.executor import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from ledger.records import DedupeResult, Operation
-from quotebot.commands.operations import ShowHome
-from quotebot.commands.registry import CreateQuote, DecideApproval, SubmitQuote
+from quotebot.commands.payloads import CreateQuote, DecideApproval, ShowHome, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.execution.executor import SHELF_SECONDS, Executor
 from quotebot.execution.run import KEEP_REFUSED_MS

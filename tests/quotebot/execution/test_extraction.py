@@ -11,8 +11,7 @@ from ledger import recovery
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Delivered
 from quotebot.cli import ops
-from quotebot.commands.extraction import ANSWER_MS
-from quotebot.commands.registry import CreateAnother
+from quotebot.commands.payloads import ANSWER_MS, CreateAnother
 from quotebot.dispatch.registry import follow_ups
 from quotebot.views import extraction_messages
 from tests.quotebot.parts import Bench, request_for

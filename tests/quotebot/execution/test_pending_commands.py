@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ledger.records import Delivered
 from quotebot import effects
-from quotebot.commands.lifecycle import FinalizeQuote, MarkSent
-from quotebot.commands.registry import DecideApproval
+from quotebot.commands.payloads import DecideApproval, FinalizeQuote, MarkSent
+from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.execution.executor import Executor
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, drawn, performer_of
@@ -34,7 +34,7 @@ class Slack:
 
 
 async def shown(bench: Bench, quote_id: str) -> str:
-    card = await performer_of(bench).cards.show(quote_id, viewer())
+    card = await QuoteCards(performer_of(bench).services).show(quote_id, viewer())
     assert card is not None
     assert message_problems(card.text, card.blocks) == []
     return json.dumps(card.blocks, ensure_ascii=False)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.records import Outcome
-from quotebot.commands.payload import NeedsNewerBuild
-from quotebot.commands.registry import CreateByForm, SubmitQuote
+from quotebot.commands.payloads import CreateByForm, NeedsNewerBuild, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, price
-from quotebot.execution.precompute import NOTHING, Precomputed, precompute
-from quotebot.execution.transaction import Decider
+from quotebot.execution.executor import Decider
+from quotebot.execution.run import NOTHING, Precomputed, precompute
 from quotebot.store.quotes import written
 from tests.quotebot.parts import RULES, create_command, request_for
 

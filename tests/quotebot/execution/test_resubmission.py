@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import CreateAnother, SubmitQuote
+from quotebot.commands.payloads import CreateAnother, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.handlers.quotes import RESUBMISSION_MS
 from quotebot.store import quotes as store
-from quotebot.store import versions
 from quotebot.views import messages
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING
@@ -23,7 +22,7 @@ from tests.quotebot.views.quote_examples import MORNING
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Request
-    from quotebot.commands.registry import CreateQuote
+    from quotebot.commands.payloads import CreateQuote
     from tests.quotebot.parts import Bench
 
 OLD_BUILD = {"account": "Acme", "channel": "C0SALES", "discount_percent": "15", "term_months": 12, "v": 1}
@@ -67,7 +66,7 @@ async def moved_on(bench: Bench) -> None:
         before = store.load(tx, "Q-2026-0001")
         assert before is not None
         after = replace(before, version=2, state=QuoteState.PRICED, approval=None, revised_by="U0OTHER", revised_at=MORNING)
-        versions.save(tx, before, after, MORNING)
+        store.save(tx, before, after, MORNING)
         facts = {"state": "priced", "version": 2, "net_total": str(after.pricing.net_total)}
         bench.ledger.audit.append(
             tx, MORNING, "quote.revised", actor="U0OTHER", actor_type="user", aggregate_id="Q-2026-0001", after=facts

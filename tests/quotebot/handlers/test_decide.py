@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import DecideApproval
+from quotebot.commands.payloads import DecideApproval
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.handlers.approvals import decide
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed

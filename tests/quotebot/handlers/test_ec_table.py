@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot.commands.approvals import EscalateApproval, ExpireApproval, RemindApprover
-from quotebot.commands.registry import DecideApproval
+from quotebot.commands.payloads import DecideApproval, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.approvals.policy import ApprovalPolicy, evaluate, parse_policy
 from quotebot.domain.approvals.requests import invalidated, open_request
@@ -22,7 +21,7 @@ from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
-    from quotebot.commands.approvals import SlotCommand
+    from quotebot.commands.payloads import SlotCommand
     from quotebot.domain.quotes.quote import Quote
 
 HOUR: Final = 60

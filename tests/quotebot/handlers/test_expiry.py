@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
+from quotebot.commands.payloads import ExpireQuote, NoteStaleDraft
 from quotebot.domain.quotes.lifecycle import ARROWS
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import submit, withdrawn

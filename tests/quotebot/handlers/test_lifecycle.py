@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
@@ -20,8 +20,8 @@ from quotebot.commands.lifecycle import (
     FinalizeQuote,
     LoseQuote,
     MarkSent,
+    ReviseQuote,
 )
-from quotebot.commands.registry import ReviseQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed

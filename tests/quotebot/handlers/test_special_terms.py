@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.registry import CreateQuote, ReviseQuote
+from quotebot.commands.payloads import CloneQuote, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import QuoteState

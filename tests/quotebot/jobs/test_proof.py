@@ -23,8 +23,7 @@ from ledger.audit.anchors import write_anchor
 from ledger.audit.proof import KEY_NAME, MANIFEST, SIGNATURE, canonical, load_signer, public_pem, seal_bundle
 from ledger.audit.verification import verify
 from ledger.database import DatabaseError
-from quotebot.commands.lifecycle import CloneQuote
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import CloneQuote, SubmitQuote
 from quotebot.execution.executor import Executor
 from quotebot.jobs.proof import SCRIPT, BrokenChainError, export
 from quotebot.store import quotes as store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quotebot import effects
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.jobs.retention import RetentionPeriods, let_go, too_old
 from tests.quotebot.dispatch.test_summaries import submitted

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from ledger.database import load_statements
 from ledger.records import Operation
 from ledger.retention import close_aggregate, purge
-from quotebot.commands.lifecycle import ExpireQuote, NoteStaleDraft
-from quotebot.commands.registry import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, ExpireQuote, NoteStaleDraft, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.schedule.schedules import (
     DAY_MS,
@@ -37,9 +36,8 @@ from quotebot.domain.schedule.schedules import (
     parse_cron,
     slots_due,
 )
-from quotebot.execution.executor import Executor
+from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.kinds import KEEP_CLOSED_MS
-from quotebot.execution.transaction import failure_answer
 from quotebot.jobs.scheduler import AT_ONCE, REST_SECONDS, FiringOrder, ScheduledJob, Scheduler
 from quotebot.jobs.table import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
 from quotebot.settings import Settings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.database import NotRecorded
-from quotebot.slack import reserve
-from quotebot.slack.reserve import Answer, Budgets, Reserver
+from quotebot.slack import surface
+from quotebot.slack.surface import Answer, Budgets, Reserver
 from quotebot.views import messages
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.slack.test_reserve import COMMAND
@@ -85,7 +85,7 @@ async def test_when_the_ledger_cannot_be_asked_the_reservation_answers(
 
 
 def test_the_person_silent_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reserve, "PEOPLE_MAX", 2)
+    monkeypatch.setattr(surface, "PEOPLE_MAX", 2)
     kept = Budgets(ManualClock(), 1)
     assert [kept.spend(person) for person in ("U1", "U2", "U1", "U3")] == [0, 0, 60, 0]
     assert [kept.spend(person) for person in ("U1", "U2")] == [60, 0]

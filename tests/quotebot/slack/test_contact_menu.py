@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from adapters.slack.block_kit import view_problems
-from quotebot.commands.lifecycle import MarkSent
+from quotebot.commands.payloads import MarkSent
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.surface import Surface
 from quotebot.store import quotes as store

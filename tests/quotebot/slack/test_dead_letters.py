@@ -20,7 +20,8 @@ from quotebot.jobs.retention import forget
 from quotebot.observability.metrics import Metrics
 from quotebot.settings import Settings
 from quotebot.store.dead_letters import DeadLetterCard
-from quotebot.views import buttons, operator_messages
+from quotebot.views import operator_messages
+from quotebot.views.card import APPROVE
 from quotebot.views.dead_letter_card import (
     DETAILS,
     DISCARD,
@@ -124,7 +125,7 @@ async def outage(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
     async with bot_in(world, tmp_path / "bot", **settings) as deal:
         await deal.submitted_deal()
         await deal.arm("salesforce", "5xx", method="composite/graph", times=50)
-        await deal.click(buttons.APPROVE, user="U0MANAGER")
+        await deal.click(APPROVE, user="U0MANAGER")
         await posted(deal)
         await deal.clear_faults()
         yield deal

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quotebot.views import buttons, messages
+from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, value_text
+from quotebot.views.card import ACCEPT, CANCEL_QUOTE, FINALIZE, LOSE, MORE, REVISE, SEND, SUBMIT
 from quotebot.views.confirmations import FILL_IN
 from tests.quotebot.views.block_kit import message_problems
 from tests.rig import FIRST_QUOTE, Deal
@@ -86,19 +87,19 @@ async def test_a_shortcut_on_a_message_opens_the_form_with_what_the_message_says
 async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     await deal.slash()
     await deal.settled()
-    await deal.click(buttons.MORE, user="U0REP", value="Change the discount")
+    await deal.click(MORE, user="U0REP", value="Change the discount")
     await send(deal, discount="8")
     await deal.settled()
-    await deal.click(buttons.REVISE, user="U0REP")
+    await deal.click(REVISE, user="U0REP")
     await send(deal, **{"row.2": ""}, term="24m")
     await deal.settled()
-    for click in (buttons.SUBMIT, buttons.FINALIZE):
+    for click in (SUBMIT, FINALIZE):
         await deal.click(click, user="U0REP")
         await deal.settled()
-    await deal.click(buttons.SEND, user="U0REP")
+    await deal.click(SEND, user="U0REP")
     await send(deal, recipient="buyer@acme.example")
     await deal.settled()
-    await deal.click(buttons.ACCEPT, user="U0MANAGER")
+    await deal.click(ACCEPT, user="U0MANAGER")
     await deal.settled()
     assert await kinds(deal) == [
         *("quote.create applied", "quote.revise applied", "quote.revise applied", "quote.submit applied"),
@@ -108,8 +109,8 @@ async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     assert f"Quote {FIRST_QUOTE} v3 for Acme: 🏁 Accepted" in card["text"]
     assert message_problems(card["text"], card["blocks"]) == []
 
-    await deal.click(buttons.LOSE, user="U0REP", stale=True)  # a late clicker
-    await deal.click(buttons.ACCEPT, user="U0REP", stale=True)
+    await deal.click(LOSE, user="U0REP", stale=True)  # a late clicker
+    await deal.click(ACCEPT, user="U0REP", stale=True)
     await deal.settled()
     late = (await deal.whispers("U0REP"))[-2:]
     assert all(f"{FIRST_QUOTE} v3: it is accepted by <@U0MANAGER> on " in text for text in late)
@@ -122,8 +123,8 @@ async def test_a_click_on_an_older_version_is_told_the_newer_one_and_refreshes_t
     await deal.settled()
     before = len(await deal.witness("chat.update"))
     first = value_text(ButtonValue(FIRST_QUOTE, 1, None))
-    await deal.click(buttons.CANCEL, user="U0REP", value=first)
-    await deal.click(buttons.REVISE, user="U0REP", value=first)
+    await deal.click(CANCEL_QUOTE, user="U0REP", value=first)
+    await deal.click(REVISE, user="U0REP", value=first)
     await deal.settled()
     said = await deal.whispers("U0REP")
     assert any(f"{FIRST_QUOTE} v1 is superseded: it is now v2" in text for text in said)
@@ -136,9 +137,9 @@ async def test_the_menu_explains_in_private_and_refreshes_by_an_operation(deal: 
     await deal.slash()
     await deal.settled()
     before = len(await deal.witness("chat.update"))
-    await deal.click(buttons.MORE, user="U0CFO", value="How it is priced")
+    await deal.click(MORE, user="U0CFO", value="How it is priced")
     assert (await deal.whispers("U0CFO"))[-1].startswith(f"*{FIRST_QUOTE} v1*\n")
-    clicked = await deal.click(buttons.MORE, user="U0CFO", value="Refresh this card")
+    clicked = await deal.click(MORE, user="U0CFO", value="Refresh this card")
     await deal.redeliver(clicked["request_id"], "retry", 2)
     await deal.settled()
     assert await kinds(deal) == ["quote.create applied", "quote.refresh applied"]
@@ -150,6 +151,6 @@ async def test_a_form_that_slack_does_not_open_is_said_and_nothing_is_recorded(d
     await deal.settled()
     await deal.arm("slack", "5xx", method="views.open", times=2)
     assert (await deal.slash("new"))["ack"]["text"] == messages.FORM_NOT_OPENED
-    await deal.click(buttons.REVISE, user="U0REP")
+    await deal.click(REVISE, user="U0REP")
     assert (await deal.whispers("U0REP"))[-1] == messages.FORM_NOT_OPENED
     assert await kinds(deal) == ["quote.create applied"]

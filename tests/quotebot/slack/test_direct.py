@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.pricing.price_requests import PriceRequest
-from quotebot.execution.channels import is_direct
+from quotebot.execution.membership import is_direct
 from quotebot.slack.form_input import draft_of_creation
 from quotebot.views import messages as words
 from quotebot.views.confirmations import CREATE_ANOTHER

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, creation
 from quotebot.slack.verbs import HelpRequest, Meaning, StatusRequest, parse

@@ -8,7 +8,7 @@ import pytest
 
 from quotebot.sandbox.world import World
 from quotebot.views import messages
-from quotebot.views.buttons import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
+from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
 from tests.quotebot.parts import gate_held
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually

@@ -14,13 +14,13 @@ from ledger.gates import Gate
 from ledger.machine import EffectState
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
-from quotebot.commands.operations import ActOnEffect, Deed
-from quotebot.dispatch.cards import effect_lines
+from quotebot.commands.payloads import ActOnEffect, Deed
+from quotebot.dispatch.slack_card import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.operator_actions import REASON, standing
-from quotebot.views import buttons
 from quotebot.views.card import (
+    APPROVE,
     CANCEL,
     CHECK,
     RETRY,
@@ -253,7 +253,7 @@ async def test_two_presses_of_retry_on_a_card_make_one_record_and_a_late_one_is_
     async with bot_in(world, tmp_path / "bot", retry={"crm.create": an_hour}) as deal:
         await deal.submitted_deal()
         await deal.arm("salesforce", "5xx", method="composite/graph", times=1)
-        await deal.click(buttons.APPROVE, user="U0MANAGER")
+        await deal.click(APPROVE, user="U0MANAGER")
 
         async def offered() -> bool:
             return "CRM pending retry" in await deal.card_text()

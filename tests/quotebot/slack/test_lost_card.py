@@ -8,10 +8,10 @@ import pytest
 
 from ledger.records import Delivered, Drop, Fail, Trouble
 from quotebot import effects
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.dispatch.services import GONE
 from quotebot.execution.executor import Executor
-from quotebot.views import buttons
+from quotebot.views.card import SUBMIT
 from tests.quotebot.dispatch.test_follow_ups import claimed, performer_of, settle
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 from tests.rig import FIRST_QUOTE
@@ -54,7 +54,7 @@ async def test_a_deleted_card_is_posted_anew_once_and_the_quote_goes_on_in_its_t
     assert await deal.rows("SELECT 1 FROM dead_letters") == []
     assert had_replies or "v1, which was priced, is superseded" in (await deal.replies())[-1]["text"]
 
-    await deal.click(buttons.SUBMIT, user="U0REP")
+    await deal.click(SUBMIT, user="U0REP")
     await deal.settled()
     assert "Pending approval" in (await deal.card())["text"]
     assert (await deal.card())["ts"] == (await deal.replies())[-1]["thread_ts"] == again["ts"]

@@ -13,7 +13,7 @@ from adapters.failures import AdapterError, Failure
 from adapters.salesforce.records import OpenOpportunity
 from adapters.slack.api import Identity
 from adapters.slack.block_kit import view_problems
-from quotebot.commands.registry import CreateByForm
+from quotebot.commands.payloads import CreateByForm
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.slack.crm_menus import AWAY_SECONDS, AccountLookup, OpportunityLookup
 from quotebot.slack.form_input import Filled, Form, read_form

@@ -11,12 +11,11 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.slack.api import Identity, SlackApi
-from quotebot.ack_priority import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
 from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, Envelopes, SocketReceiver, bolt_app, refusal
-from quotebot.slack.reserve import Reserver
-from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Surface
+from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Reserver, Surface
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import messages
+from quotebot.worker_loop import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import RULES, Bench, ManualClock
 from tests.rig import eventually

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.registry import Command, CreateAnother, DecideApproval, SubmitQuote
+from quotebot.commands.payloads import CreateAnother, DecideApproval, SubmitQuote
 from quotebot.slack import payloads
 from quotebot.views.blocks import ButtonValue
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.quote_examples import MORNING
+
+if TYPE_CHECKING:
+    from quotebot.commands.registry import Command
 
 VALUE = '{"v":1,"q":"Q-2026-0042","n":3,"a":"A-2026-0042-v3-1"}'
 BUTTON = ButtonValue("Q-2026-0042", 3, "A-2026-0042-v3-1")

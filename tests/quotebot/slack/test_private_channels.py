@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.execution import channels
+from quotebot.execution import membership
 from quotebot.sandbox.slack.directory import TEAM_ID, Person
-from quotebot.store.versions import PAGE_ROWS
-from quotebot.views import buttons
+from quotebot.store.quotes import PAGE_ROWS
+from quotebot.views.card import APPROVE, SUBMIT
 from quotebot.views.confirmations import SHOW
 from tests.rig import FIRST_QUOTE, Deal, bot_in
 
@@ -115,12 +115,12 @@ async def test_member_of_the_channel_changes_the_quote_by_typing(quoted: Deal) -
 
 async def test_approval_goes_on_though_the_approver_is_not_in_the_channel(quoted: Deal) -> None:
     await quoted.post("channel", channel="C0DEALS", members=["U0REP"])
-    await quoted.click(buttons.SUBMIT, user="U0REP")
+    await quoted.click(SUBMIT, user="U0REP")
     await quoted.settled()
     await quoted.post("home", user="U0MANAGER")
     await quoted.settled()
     home = (await quoted.get("state"))["homes"]["U0MANAGER"]
-    await quoted.post("action", user="U0MANAGER", view_id=home["id"], action_id=buttons.APPROVE)
+    await quoted.post("action", user="U0MANAGER", view_id=home["id"], action_id=APPROVE)
     await quoted.settled()
     assert await quoted.rows("SELECT state FROM quotes") == [{"state": "approved"}]
 
@@ -134,7 +134,7 @@ async def test_without_the_list_of_members_nobody_reads_along_by_membership(quot
 
 
 async def test_bot_that_was_removed_lets_nobody_read_along(quoted: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "MEMBERS_FRESH_MS", 0)
+    monkeypatch.setattr(membership, "MEMBERS_FRESH_MS", 0)
     await quoted.post("channel", channel="C0DEALS", with_bot=False)
     assert is_outline(await asked(quoted, "show {}", COLLEAGUE))
     assert "Very Secret Corp" in await asked(quoted, "show {}", "U0MANAGER")
@@ -149,7 +149,7 @@ async def test_write_waits_while_slack_does_not_say_who_is_in_the_channel(quoted
 
 async def test_members_are_asked_for_once_in_ten_minutes_and_never_for_the_requester(quoted: Deal) -> None:
     await asked(quoted, "show {}", "U0REP")
-    await quoted.click(buttons.SUBMIT, user="U0REP")
+    await quoted.click(SUBMIT, user="U0REP")
     await quoted.settled()
     assert await quoted.witness("conversations.members") == []
     for _ in range(3):

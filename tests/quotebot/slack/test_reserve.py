@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.records import DedupeResult, Outcome, Reservation, Trouble
-from quotebot.commands.registry import Command, SubmitQuote
-from quotebot.slack.reserve import Answer, Reserver, answer_for
+from quotebot.commands.payloads import SubmitQuote
+from quotebot.commands.registry import Command
+from quotebot.slack.surface import Answer, Reserver, answer_for
 from quotebot.views import messages
 from quotebot.views.confirmations import offer_blocks
 from tests.quotebot.parts import create_command, gate_held

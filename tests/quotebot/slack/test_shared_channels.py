@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.cli.doctor.others import CHANNEL_SCOPES, SCOPES
-from quotebot.execution import channels
+from quotebot.execution import membership
 from quotebot.sandbox.world import World
-from quotebot.views import buttons
+from quotebot.views.card import APPROVE, SUBMIT
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def decide_at_home(deal: Deal, user: str) -> None:
     await deal.post("home", user=user)
     await deal.settled()
     home = (await deal.get("state"))["homes"][user]
-    await deal.post("action", user=user, view_id=home["id"], action_id=buttons.APPROVE)
+    await deal.post("action", user=user, view_id=home["id"], action_id=APPROVE)
     await deal.settled()
 
 
@@ -66,7 +66,7 @@ async def test_quote_of_an_unlisted_shared_channel_lives_in_a_direct_message(dea
     state = await deal.get("state")
     assert f"The card of {FIRST_QUOTE} is in your direct messages" in whispered(state, SHARED, "U0REP")[-1]
 
-    await click(deal, "D0REP", buttons.SUBMIT, "U0REP")
+    await click(deal, "D0REP", SUBMIT, "U0REP")
     assert "Home tab" in await seen_in(deal, "D0MANAGER")
     await decide_at_home(deal, "U0MANAGER")
     assert "Approved" in (await card_in(deal, "D0REP"))["text"]
@@ -83,8 +83,8 @@ async def test_listed_shared_channel_holds_the_quote(world: World, tmp_path: Pat
     async with bot_in(world, tmp_path / "bot", shared_channels=(SHARED,)) as deal:
         await deal.slash(SECRET, channel=SHARED)
         await deal.settled()
-        await click(deal, SHARED, buttons.SUBMIT, "U0REP")
-        await click(deal, SHARED, buttons.APPROVE, "U0MANAGER")
+        await click(deal, SHARED, SUBMIT, "U0REP")
+        await click(deal, SHARED, APPROVE, "U0MANAGER")
         text = await seen_in(deal, SHARED)
         assert "Very Secret Corp" in text
         assert f"{FIRST_QUOTE}-v1.pdf" in text
@@ -96,8 +96,8 @@ async def test_partner_reads_what_is_posted_and_asks_and_decides_nothing(world: 
     async with bot_in(world, tmp_path / "bot", shared_channels=(SHARED,)) as deal:
         await deal.slash(SECRET, channel=SHARED)
         await deal.settled()
-        await click(deal, SHARED, buttons.SUBMIT, "U0REP")
-        await click(deal, SHARED, buttons.APPROVE, "U0PARTNER")
+        await click(deal, SHARED, SUBMIT, "U0REP")
+        await click(deal, SHARED, APPROVE, "U0PARTNER")
         typed = await deal.slash(f"status {FIRST_QUOTE}", user="U0PARTNER", channel=SHARED)
         for text in (f"@quotebot status {FIRST_QUOTE}", "@quotebot list all", f"@quotebot cancel {FIRST_QUOTE}"):
             await deal.post("message", user="U0PARTNER", channel=SHARED, text=text, with_teams=with_teams)
@@ -122,13 +122,13 @@ async def test_invited_organization_counts_as_one_that_reads(deal: Deal) -> None
 
 
 async def test_card_leaves_a_channel_that_becomes_shared(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "SHARING_FRESH_MS", 0)
+    monkeypatch.setattr(membership, "SHARING_FRESH_MS", 0)
     await deal.slash(SECRET)
     await deal.settled()
-    await deal.click(buttons.SUBMIT, user="U0REP")
+    await deal.click(SUBMIT, user="U0REP")
     await deal.settled()
     await deal.post("channel", channel="C0DEALS", shared=True)
-    await deal.click(buttons.APPROVE, user="U0MANAGER")
+    await deal.click(APPROVE, user="U0MANAGER")
     await deal.settled()
 
     card = await card_in(deal, "D0REP")
@@ -164,7 +164,7 @@ async def test_without_the_scope_the_main_job_goes_on_by_direct_message(tmp_path
         await deal.settled()
         assert await seen_in(deal, "C0DEALS") == "[]"
         assert "Very Secret Corp" in await seen_in(deal, "D0REP")
-        await click(deal, "D0REP", buttons.SUBMIT, "U0REP")
+        await click(deal, "D0REP", SUBMIT, "U0REP")
         await decide_at_home(deal, "U0MANAGER")
         assert f"{FIRST_QUOTE}-v1.pdf" in await seen_in(deal, "D0REP")
         assert await dead(deal) == []
@@ -230,7 +230,7 @@ async def test_without_the_scope_dead_letters_are_shown_only_in_a_listed_channel
             await deal.arm("salesforce", "refused", code="FIELD_CUSTOM_VALIDATION_EXCEPTION", times=50)
             await deal.slash(SECRET)
             await deal.settled()
-            await click(deal, "D0REP", buttons.SUBMIT, "U0REP")
+            await click(deal, "D0REP", SUBMIT, "U0REP")
             await decide_at_home(deal, "U0MANAGER")
             await deal.settled()
             assert await announced(deal) == ("delivered" if listed else "superseded")

@@ -19,7 +19,7 @@ from tests.rig import FIRST_QUOTE
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-    from quotebot.commands.registry import ReviseQuote
+    from quotebot.commands.payloads import ReviseQuote
     from tests.rig import Deal
 
 QUOTE = example_quote()

@@ -10,18 +10,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quotebot.commands.lifecycle import (
+from quotebot.commands.payloads import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
     AcceptQuote,
     CancelQuote,
     CloneQuote,
+    CreateQuote,
     FinalizeQuote,
     LoseQuote,
     MarkSent,
+    ReviseQuote,
+    SubmitQuote,
 )
 from quotebot.commands.queries import OPEN, ListRequest
-from quotebot.commands.registry import CreateQuote, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState

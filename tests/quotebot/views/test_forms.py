@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.lifecycle import LoseQuote, MarkSent
-from quotebot.commands.registry import CreateByForm, CreateQuote, ReviseQuote
+from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_message, last_block, read_form

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.records import Delivered, Retry, Trouble
 from quotebot import effects
-from quotebot.commands.operations import ShowHome
-from quotebot.commands.registry import SubmitQuote
+from quotebot.commands.payloads import ShowHome, SubmitQuote
 from quotebot.domain.quotes.quote import Listed, QuoteState
 from quotebot.execution.executor import Executor
-from quotebot.views import buttons
+from quotebot.views.card import APPROVE
 from quotebot.views.confirmations import SHOW
 from quotebot.views.home import ENDED_MAX, NEW_QUOTE, OPEN_MAX, WAITING_MAX, Home, home_view, load_home
 from tests.quotebot.access_parts import viewer
@@ -105,7 +104,7 @@ async def test_an_approver_decides_on_the_home_tab_which_is_then_drawn_anew(deal
     (shown,) = [view["view"] for view in (await deal.get("state"))["views"] if view["user"] == "U0MANAGER"]
     assert f"Quote {FIRST_QUOTE}" in str(shown["blocks"][0])
 
-    await on_home(deal, "U0MANAGER", buttons.APPROVE)
+    await on_home(deal, "U0MANAGER", APPROVE)
     await deal.settled()
     assert "Nothing waits for you" in str(await published(deal, "U0MANAGER"))
     kinds = [row["action_kind"] for row in await deal.rows("SELECT action_kind FROM operations ORDER BY id")]

@@ -10,7 +10,7 @@ import pytest
 
 from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain.quotes.quote import Listed, QuoteState
-from quotebot.store.versions import Page
+from quotebot.store.quotes import Page
 from quotebot.views.confirmations import SHOW
 from quotebot.views.list_card import NEWER, OLDER, WHICH, WHOSE, list_blocks, parse_question, question_text
 from tests.quotebot.views.block_kit import message_problems

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.commands.registry import CreateQuote
+from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.approvals.decisions import DecisionRefusal, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import PolicyDecision

@@ -19,8 +19,7 @@ from quotebot.domain.pricing.engine import Pricing, dated, price
 from quotebot.domain.pricing.tax_lines import tax_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack import grammar
-from quotebot.views import price_rows
-from quotebot.views.card import status_card
+from quotebot.views.card import price_rows, status_card
 from quotebot.views.document import Seller, quote_document
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
@@ -38,21 +37,21 @@ def typed(text: str) -> Pricing:
 
 
 def spoken(pricing: Pricing) -> str:
-    card = status_card(example_quote(pricing=pricing), (), figures=price_rows.rows(pricing, POLICY))
+    card = status_card(example_quote(pricing=pricing), (), figures=price_rows(pricing, POLICY))
     return json.dumps(card.blocks, ensure_ascii=False)
 
 
 def test_the_estimated_tax_and_the_total_with_it_are_on_the_card_and_in_the_document() -> None:
     pricing = typed("150 pro, 150 sso, 1 support; discount 15%; tax de")
     expected = (("Tax 19 % (estimated)", "3,294.60 USD"), ("Total with tax", "20,634.60 USD"))
-    assert price_rows.rows(pricing, POLICY) == expected
+    assert price_rows(pricing, POLICY) == expected
     assert all(f"{name}: *{amount}*" in spoken(pricing) for name, amount in expected)
     document = quote_document(replace(quote_in(QuoteState.APPROVED), pricing=pricing), SELLER, "rep")
     assert (document.net_total, document.tax_rows) == ("17,340.00 USD", expected)
 
 
 def test_without_tax_terms_or_another_currency_nothing_is_added() -> None:
-    assert price_rows.rows(typed("10 pro"), POLICY) == ()
+    assert price_rows(typed("10 pro"), POLICY) == ()
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot.commands.registry import DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.price_requests import Changes, LineChange
-from quotebot.execution.actors import FRESH_FOR_APPROVAL_MS, FRESH_MS, Directory
 from quotebot.execution.executor import Executor
+from quotebot.execution.membership import FRESH_FOR_APPROVAL_MS, FRESH_MS, TRUSTED_MS, Directory
 from quotebot.sandbox.slack.directory import TEAM_ID, Person
-from quotebot.store.people import TRUSTED_MS
 from tests.adapters.slack_parts import api_for, requests
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 
