@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ledger.gates import family
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.machine import EffectState
 from ledger.outbox import drop_waiting, superseded
 from ledger.records import Effect, Operation

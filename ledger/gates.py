@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ledger.jsontext import dumps, loads
+from ledger.keys import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Identity of operations and effects: canonical JSON (RFC 8785) and the keys hashed from it.
+"""JSON as the ledger stores and signs it, and the keys of operations and effects: hashes of canonical JSON (RFC 8785).
 
 A key is a JSON array, never a joined string: `a|b|c` is ambiguous. Golden vectors in the tests pin every byte.
 """
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 OPERATION_TAG = "quotebot/op/1"
 EFFECT_TAG = "quotebot/fx/1"
+
+
+def dumps(value: object) -> str:
+    """Return the JSON text of `value`: compact, names sorted. It is written on every commit, hence orjson."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def loads(text: str | bytes) -> Any:
+    """Parse JSON text."""
+    return orjson.loads(text)
 
 
 def canonical_json(value: Json) -> bytes:

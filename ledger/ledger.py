@@ -15,7 +15,7 @@ from ledger import settlement as settlements
 from ledger.claims import SUSPECT_CLAIMS, Suspects, take_effects, take_operations
 from ledger.database import DatabaseError
 from ledger.gates import Breaker, GateRules
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.machine import EffectState
 from ledger.outbox import Cause, enqueue
 from ledger.records import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.machine import EffectState
 from ledger.records import Effect
 

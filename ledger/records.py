@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ledger.jsontext import loads
-from ledger.keys import correlation_id
+from ledger.keys import correlation_id, loads
 from ledger.machine import EffectState, OperationState
 
 if TYPE_CHECKING:

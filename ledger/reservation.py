@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import keys
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.records import DedupeResult, Operation, Request, Reservation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger import outbox
 from ledger.gates import began_before, family
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.records import Delivered, Drop, Fail, Hold, Retry, Settlement, Trouble, Uncertain
 
 if TYPE_CHECKING:

@@ -2,20 +2,29 @@
 
 Event types are a registry; others are refused. Events are passed to the database while the transaction runs and are chained right
 before its COMMIT, all events of a batch at once (`Audit.chain`), so a chain costs one read of its head per commit.
+
+Events also bind the tables. Temporary triggers on the writer's connection report each row of a bound table
+(ledger/audit/columns.py) that a statement inserts, updates or deletes. Right before COMMIT `Binding` reads these rows once more and
+adds `bound` to the `after` of an event of the same commit and chain: {table: {key: digest}}, None for a deleted row.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import orjson
+
+from ledger import keys
 from ledger.audit import chain
-from ledger.jsontext import dumps
+from ledger.keys import dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import sqlite3
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ledger.audit.chain import Keyring
-    from ledger.database import Tx
+    from ledger.audit.columns import TableColumns
+    from ledger.database import Row, Tx
     from ledger.records import Effect, Operation
 
 SYSTEM_CHAIN: Final = "system"  # events without an aggregate
@@ -209,3 +218,98 @@ def _sealed(key_id: str, key: bytes, aggregate_id: str, head: chain.ChainHead) -
 
 def _actor_type(actor: str) -> str:
     return "system" if actor == "quotebot" else "operator"
+
+
+BOUND: Final = "bound"  # the name in an event's `after`
+BOUND_EVENT: Final = "history.bound"  # event of a commit that changed rows without another event in their chain
+_TRIGGERS: Final = {
+    "insert": ("AFTER INSERT ON", "NEW"),
+    "update": ("AFTER UPDATE OF {columns} ON", "NEW"),
+    "delete": ("AFTER DELETE ON", "OLD"),
+}
+
+
+def row_digest(table: str, row: Mapping[str, Any] | Row, columns: Sequence[str]) -> str:
+    """Return the SHA-256 of a row's bound columns: canonical JSON of [table, {column: value}], without NULL columns."""
+    there = row.keys()
+    values = {name: row[name] for name in columns if name in there and row[name] is not None}
+    return keys.sha256(orjson.dumps([table, values], option=orjson.OPT_SORT_KEYS))
+
+
+def key_text(values: Sequence[object]) -> str:
+    """Return a row's primary key as one text: the value itself, or a JSON array of several values."""
+    return str(values[0]) if len(values) == 1 else orjson.dumps(values).decode()
+
+
+class Binding:
+    """Rows that the open transaction of one writer changed. `tables` is the classification."""
+
+    def __init__(self, tables: Mapping[str, TableColumns]) -> None:
+        self._tables = {name: table for name, table in tables.items() if table.bound}
+        self._touched: dict[tuple[str, tuple[object, ...]], tuple[str, bool]] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether any bound row was changed since the last `entries`."""
+        return bool(self._touched)
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        """Make a writer's connection report the rows it changes. The triggers are temporary, so the file does not contain them."""
+        connection.create_function("bind_row", -1, self._touch)
+        connection.executescript("".join(self._triggers()))
+
+    def bind(self, table: str, aggregate_id: str, key: Sequence[object]) -> None:
+        """Bind the current state of a row with the next commit."""
+        self._touched[(table, tuple(key))] = (aggregate_id, False)
+
+    def entries(self, tx: Tx, entries: Sequence[Entry], now: int) -> list[Entry]:
+        """Return the entries of a commit with the digests of its changed rows added.
+
+        A rolled-back statement may have reported a row that is unchanged, or one that does not exist: the first is bound again, the
+        second is left out.
+        """
+        touched, self._touched = self._touched, {}
+        chains: dict[str, dict[str, dict[str, str | None]]] = {}
+        told: dict[str, dict[str, object]] = {}
+        for (name, key), (aggregate_id, deleted) in touched.items():
+            table = self._tables[name]
+            row = tx.one(f"bound_row_{name}", **dict(zip(table.keys, key, strict=True)))
+            if row is None and not deleted:
+                continue
+            digest = None if row is None else row_digest(name, row, table.bound)
+            chains.setdefault(aggregate_id, {}).setdefault(name, {})[key_text(key)] = digest
+            if row is not None and table.told:
+                told.setdefault(aggregate_id, {}).update({column: row[column] for column in table.told.split()})
+        done = list(entries)
+        for aggregate_id, bound in chains.items():
+            _attach(done, aggregate_id, bound, told.get(aggregate_id, {}), now)
+        return done
+
+    def _touch(self, name: str, aggregate_id: str | None, deleted: int, *key: object) -> None:
+        self._touched[(name, key)] = (aggregate_id or SYSTEM_CHAIN, bool(deleted))
+
+    def _triggers(self) -> Iterator[str]:
+        for name, table in self._tables.items():
+            for event, (when, row) in _TRIGGERS.items():
+                keys = ", ".join(f"{row}.{key}" for key in table.keys)
+                yield (
+                    f"CREATE TEMP TRIGGER bound_{name}_{event} {when.format(columns=', '.join(table.bound))} main.{name} "
+                    f"BEGIN SELECT bind_row('{name}', {table.chain.format(row=row)}, {int(event == 'delete')}, {keys}); END;\n"
+                )
+
+
+def _attach(entries: list[Entry], aggregate_id: str, bound: Mapping[str, object], told: Mapping[str, object], now: int) -> None:
+    """Put digests into the last domain event of the chain, else into the last event of the chain, else into a new event."""
+    last = None
+    for place in range(len(entries) - 1, -1, -1):
+        if entries[place].aggregate_id == aggregate_id:
+            last = place if last is None else last
+            if entries[place].event_type not in LEDGER_EVENTS:
+                last = place
+                break
+    if last is None:
+        after = dumps({BOUND: bound})
+        entries.append(Entry(now, BOUND_EVENT, aggregate_id, None, None, None, "quotebot", "system", None, None, None, None, after))
+        return
+    entry = entries[last]
+    after = {} if entry.after is None else loads(entry.after)
+    entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))

@@ -1,9 +1,6 @@
-"""Link between the tables and the audit: every commit puts digests of the rows it wrote into the chain of their aggregate.
+"""Comparison of the tables with the audit: each row of a bound table must have the digest that its chain holds (`Binding`).
 
-Temporary triggers on the writer's connection report each row of a bound table (ledger/audit/columns.py) that a statement inserts,
-updates or deletes. Right before COMMIT `Binding` reads these rows once more and adds `bound` to the `after` of an event of the same
-commit and chain: {table: {key: digest}}, None for a deleted row. A program without the keys cannot write such an event, so a row
-that was edited in the file no longer matches its chain. `TableReplay` compares the last digest of every row with the row.
+A program without the keys cannot write an event with a digest, so a row that was edited in the file no longer matches its chain.
 """
 
 from __future__ import annotations
@@ -13,11 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from ledger import keys
-from ledger.audit.events import LEDGER_EVENTS, SYSTEM_CHAIN, Entry
-from ledger.jsontext import dumps, loads
+from ledger.audit.events import BOUND, BOUND_EVENT, LEDGER_EVENTS, key_text, row_digest
+from ledger.keys import dumps, loads
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS, EffectState, OperationState
 
 if TYPE_CHECKING:
@@ -47,8 +42,6 @@ class Finding:
     meaning: str
 
 
-BOUND: Final = "bound"  # the name in an event's `after`
-BOUND_EVENT: Final = "history.bound"  # event of a commit that changed rows without another event in their chain
 BOUND_FROM: Final = "history.bound_from"  # event that bound the ledger of an older build as found
 UNBOUND: Final = "history_unbound"  # key in `meta`: an upgrade that has not bound every row yet
 _BOUND_MARK: Final = f'"{BOUND}":{{'
@@ -57,97 +50,6 @@ PRAGMA journal_mode = OFF;
 CREATE TABLE bound (name TEXT, key TEXT, digest TEXT, event_id INTEGER, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE TABLE facts (chain TEXT PRIMARY KEY, facts TEXT) WITHOUT ROWID;
 """
-_TRIGGERS: Final = {
-    "insert": ("AFTER INSERT ON", "NEW"),
-    "update": ("AFTER UPDATE OF {columns} ON", "NEW"),
-    "delete": ("AFTER DELETE ON", "OLD"),
-}
-
-
-def row_digest(table: str, row: Mapping[str, Any] | Row, columns: Sequence[str]) -> str:
-    """Return the SHA-256 of a row's bound columns: canonical JSON of [table, {column: value}], without NULL columns."""
-    there = row.keys()
-    values = {name: row[name] for name in columns if name in there and row[name] is not None}
-    return keys.sha256(orjson.dumps([table, values], option=orjson.OPT_SORT_KEYS))
-
-
-def key_text(values: Sequence[object]) -> str:
-    """Return a row's primary key as one text: the value itself, or a JSON array of several values."""
-    return str(values[0]) if len(values) == 1 else orjson.dumps(values).decode()
-
-
-class Binding:
-    """Rows that the open transaction of one writer changed. `tables` is the classification."""
-
-    def __init__(self, tables: Mapping[str, TableColumns]) -> None:
-        self._tables = {name: table for name, table in tables.items() if table.bound}
-        self._touched: dict[tuple[str, tuple[object, ...]], tuple[str, bool]] = {}
-
-    def __bool__(self) -> bool:
-        """Tell whether any bound row was changed since the last `entries`."""
-        return bool(self._touched)
-
-    def prepare(self, connection: sqlite3.Connection) -> None:
-        """Make a writer's connection report the rows it changes. The triggers are temporary, so the file does not contain them."""
-        connection.create_function("bind_row", -1, self._touch)
-        connection.executescript("".join(self._triggers()))
-
-    def bind(self, table: str, chain: str, key: Sequence[object]) -> None:
-        """Bind the current state of a row with the next commit."""
-        self._touched[(table, tuple(key))] = (chain, False)
-
-    def entries(self, tx: Tx, entries: Sequence[Entry], now: int) -> list[Entry]:
-        """Return the entries of a commit with the digests of its changed rows added.
-
-        A rolled-back statement may have reported a row that is unchanged, or one that does not exist: the first is bound again, the
-        second is left out.
-        """
-        touched, self._touched = self._touched, {}
-        chains: dict[str, dict[str, dict[str, str | None]]] = {}
-        told: dict[str, dict[str, object]] = {}
-        for (name, key), (chain, deleted) in touched.items():
-            table = self._tables[name]
-            row = tx.one(f"bound_row_{name}", **dict(zip(table.keys, key, strict=True)))
-            if row is None and not deleted:
-                continue
-            digest = None if row is None else row_digest(name, row, table.bound)
-            chains.setdefault(chain, {}).setdefault(name, {})[key_text(key)] = digest
-            if row is not None and table.told:
-                told.setdefault(chain, {}).update({column: row[column] for column in table.told.split()})
-        done = list(entries)
-        for chain, bound in chains.items():
-            _attach(done, chain, bound, told.get(chain, {}), now)
-        return done
-
-    def _touch(self, name: str, chain: str | None, deleted: int, *key: object) -> None:
-        self._touched[(name, key)] = (chain or SYSTEM_CHAIN, bool(deleted))
-
-    def _triggers(self) -> Iterator[str]:
-        for name, table in self._tables.items():
-            for event, (when, row) in _TRIGGERS.items():
-                keys = ", ".join(f"{row}.{key}" for key in table.keys)
-                yield (
-                    f"CREATE TEMP TRIGGER bound_{name}_{event} {when.format(columns=', '.join(table.bound))} main.{name} "
-                    f"BEGIN SELECT bind_row('{name}', {table.chain.format(row=row)}, {int(event == 'delete')}, {keys}); END;\n"
-                )
-
-
-def _attach(entries: list[Entry], chain: str, bound: Mapping[str, object], told: Mapping[str, object], now: int) -> None:
-    """Put digests into the last domain event of the chain, else into the last event of the chain, else into a new event."""
-    last = None
-    for place in range(len(entries) - 1, -1, -1):
-        if entries[place].aggregate_id == chain:
-            last = place if last is None else last
-            if entries[place].event_type not in LEDGER_EVENTS:
-                last = place
-                break
-    if last is None:
-        after = dumps({BOUND: bound})
-        entries.append(Entry(now, BOUND_EVENT, chain, None, None, None, "quotebot", "system", None, None, None, None, after))
-        return
-    entry = entries[last]
-    after = {} if entry.after is None else loads(entry.after)
-    entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.machine import EffectState, OperationState
 from ledger.operator.explain import effect_facts, waiting
 from ledger.operator.replay import closed_cycle

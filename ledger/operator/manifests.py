@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.database import DatabaseError
-from ledger.jsontext import dumps, loads
+from ledger.keys import dumps, loads
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,18 +16,14 @@ REMAKE_SECONDS: Final = 60.0
 class Ballast:
     """The file `ledger.db.ballast` of `size` bytes; 0 disables it. The writer frees it, housekeeping recreates it."""
 
-    __slots__ = ("_freed_at", "_lock", "_path", "_size")
+    __slots__ = ("_freed_at", "_lock", "_path", "_size", "wanted")
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path.with_name(path.name + ".ballast")
         self._size = size
+        self.wanted = size > 0
         self._freed_at: float | None = None
         self._lock = threading.Lock()
-
-    @property
-    def wanted(self) -> bool:
-        """True if a ballast is configured."""
-        return self._size > 0
 
     def is_there(self) -> bool:
         """Return True if the ballast exists and can be freed."""

@@ -18,7 +18,7 @@ from ledger.sqlite.members import Member, Prepared, Ran, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ledger.audit.history import Binding
+    from ledger.audit.events import Binding
     from ledger.clock import Clock
     from ledger.sqlite.ballast import Ballast
     from ledger.sqlite.locks import WriteGate

@@ -38,7 +38,7 @@ from ledger.sqlite.members import MAX_BATCH, Deadlines, Member, QueuedCall, Ran,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ledger.audit.history import Binding
+    from ledger.audit.events import Binding
     from ledger.clock import Clock
     from ledger.sqlite.migrations import Migration
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
-from ledger.jsontext import dumps, loads
+from ledger.keys import dumps, loads
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError
 from quotebot.store import rulesets as store

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
-from ledger.jsontext import dumps
+from ledger.keys import dumps
 from ledger.records import DedupeResult, Operation, Request, Reservation
 from ledger.settlement import QUOTEBOT
 from quotebot.commands.payloads import CloneQuote, CreateQuote

@@ -15,10 +15,11 @@ import structlog
 
 from ledger import keys
 from ledger.audit.chain import EMPTY, ChainHead, Keyring, head_seal
-from ledger.audit.history import BOUND_FROM, UNBOUND, Binding, Fault, Finding, TableReplay, Words
+from ledger.audit.events import Binding
+from ledger.audit.history import BOUND_FROM, UNBOUND, Fault, Finding, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
 from ledger.database import Database, DatabaseError, Row, Tx
-from ledger.jsontext import loads
+from ledger.keys import loads
 from ledger.settlement import QUOTEBOT
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.store.columns import TABLES

@@ -16,8 +16,7 @@ import pytest
 from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
-from ledger.jsontext import loads
-from ledger.keys import operation_key
+from ledger.keys import loads, operation_key
 from ledger.operator.backup import Backup
 from ledger.operator.manifests import BackupError
 from ledger.sqlite.connections import SqliteTx, open_read_only
