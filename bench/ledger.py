@@ -1,8 +1,10 @@
 """Lifecycle of a command compared with the physical limit, a naive program and two frameworks, in one interleaved run.
 
-    ./run bench ledger [--size 0,100k,1M] [--only "quotebot c=64,limit"] [--peers-python PATH] [--quick] [--json]
+    ./run bench ledger [--size 0,100k,1M] [--only "quotebot c=64,limit"] [--peers] [--peers-python PATH] [--quick] [--json]
 
-Only ratios inside the run are judged. Status 1: a check failed or a goal was missed; 64: not started, with the reason.
+The frameworks live in an environment of their own (.venv-peers), which --peers makes from bench/requirements-peers.lock; it is
+used from then on. Only ratios inside the run are judged. Status 1: a check failed or a goal was missed; 64: not started, with the
+reason; 69: the frameworks could not be installed.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a script, this file would stand in for the package `ledger`
 
+from bench.lifecycle import environment  # noqa: E402 -- after the path
 from bench.lifecycle.deed import open_ledger  # noqa: E402 -- after the path
 from bench.lifecycle.footprint import Footprint, record  # noqa: E402 -- after the path
 from bench.lifecycle.history import build  # noqa: E402 -- after the path
@@ -31,13 +34,14 @@ from bench.lifecycle.verdicts import AGAIN, FIRST, LIMIT, LIMIT_AGAIN, judge, no
 from ledger.clock import SystemClock  # noqa: E402 -- after the path
 
 OURS: Final = (
-    *(LIMIT, "bare", "batch 64", "naive c=1", "naive c=64"),
+    *(LIMIT, "bare", "batch 64", "naive c=1", "naive c=16", "naive c=64", "naive c=256"),
     *("quotebot c=1", "quotebot c=16", FIRST, "quotebot c=256", AGAIN, LIMIT_AGAIN),
 )
-THEIRS: Final = ("dbos c=1", "dbos c=64", "huey c=1", "huey c=64")
+THEIRS: Final = tuple(f"{peer} c={clients}" for peer in PEERS for clients in (1, 16, 64, 256))
 ROUNDS, SECONDS = 5, 1.0
 QUICK_ROUNDS, QUICK_SECONDS = 2, 0.3
 USAGE: Final = 64
+UNAVAILABLE: Final = 69
 
 
 def main() -> int:
@@ -49,6 +53,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return USAGE
+    if asked.peers:
+        try:
+            environment.install()
+        except environment.CannotInstallError as error:
+            print(error, file=sys.stderr)
+            return UNAVAILABLE
     with tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=asked.dir) as place:
         report = _measure(_plan(asked, Path(place)), _whisper)
     _whisper("")
@@ -85,14 +95,14 @@ def _grown(path: Path, footprint: Footprint, size: int, say: Callable[[str], Non
 
 
 def _plan(asked: argparse.Namespace, folder: Path) -> Plan:
-    wanted = asked.only.split(",") if asked.only else [*OURS, *(() if asked.quick else THEIRS)]
+    wanted = asked.only.split(",") if asked.only else [*OURS, *(THEIRS if asked.peers or not asked.quick else ())]
     return Plan(
         variants=tuple(name for name in (*OURS, *THEIRS) if name in wanted),
         sizes=(0,) if asked.quick else asked.size,
         rounds=asked.rounds or (QUICK_ROUNDS if asked.quick else ROUNDS),
         seconds=asked.seconds or (QUICK_SECONDS if asked.quick else SECONDS),
         folder=folder,
-        peers_python=asked.peers_python,
+        peers_python=asked.peers_python or environment.interpreter(),
     )
 
 
@@ -108,8 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--dir", type=Path, default=disk_folder(), help="where files are made and deleted again")
     parser.add_argument("--force", action="store_true", help="run even in memory")
-    parser.add_argument("--peers-python", default=sys.executable, help="the interpreter that has bench/requirements-peers.txt")
-    parser.add_argument("--quick", action="store_true", help="a look: short rounds, an empty file, no peers")
+    parser.add_argument("--peers", action="store_true", help="install the frameworks first, and run them even with --quick")
+    parser.add_argument("--peers-python", help="an interpreter that has bench/requirements-peers.txt, instead of .venv-peers")
+    parser.add_argument("--quick", action="store_true", help="a look: short rounds, an empty file, no frameworks")
     parser.add_argument("--json", action="store_true")
     return parser
 

@@ -146,7 +146,7 @@ def test_every_exemption_in_the_code_names_its_rule_and_its_reason(checkout: Pat
 LOCKS: Final = ("requirements.lock", "requirements-dev.lock", "requirements-build.lock", "requirements-extras.lock")
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, "bench/requirements-peers.lock"])
 def test_a_lock_names_packages_versions_and_hashes_but_no_host(checkout: Path, lock: str) -> None:
     text = (checkout / lock).read_text(encoding="utf-8")
     assert "://" not in text

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from bench.lifecycle import environment, rounds
 from bench.lifecycle.deed import open_ledger, request
 from bench.lifecycle.footprint import NOW_MS, Footprint, record
 from bench.lifecycle.history import build
@@ -24,8 +25,9 @@ from bench.lifecycle.measure import check, mark
 from bench.lifecycle.naive import run_naive
 from bench.lifecycle.product import run_product
 from bench.lifecycle.raw import run_same_rows
-from bench.lifecycle.rounds import NOT_INSTALLED
-from bench.lifecycle.verdicts import AGAIN, FIRST, LIMIT, LIMIT_AGAIN, judge, table
+from bench.lifecycle.rounds import NO_POSTGRES, NOT_INSTALLED
+from bench.lifecycle.verdicts import AGAIN, FIRST, LIMIT, LIMIT_AGAIN, goals, judge, table
+from bench.peers import postgres
 from ledger.clock import SystemClock
 from ledger.records import DedupeResult
 
@@ -260,3 +262,66 @@ def test_a_figure_whose_check_failed_is_neither_printed_nor_judged() -> None:
     assert verdicts(sound, failed, sound) == {}  # one bad round invalidates the others
     lines = {line["variant"]: line for line in table([failed])}
     assert lines[FIRST] == {"size": 0, "variant": FIRST, "problems": ["operations due: 1 instead of 0"]}
+
+
+def test_the_goals_are_ratios_to_the_limit_and_to_others() -> None:
+    assert [str(goal) for goal in goals([0])] == [
+        "quotebot c=1 at 0: throughput >= 0.5x limit",
+        "quotebot c=16 at 0: throughput >= 2.2x limit",
+        "quotebot c=64 at 0: throughput >= 3x limit",
+        "quotebot c=64 at 0: throughput >= 0.47x batch 64",
+        "quotebot c=1 at 0: throughput >= 3.5x dbos c=1",
+        "quotebot c=64 at 0: throughput >= 12x dbos c=64",
+        "quotebot c=64 at 0: throughput >= 3.5x huey c=64",
+        "quotebot c=64 at 0: throughput >= 9x naive c=64",
+    ]
+
+
+def run_missing(folder: Path, variant: str) -> list[str]:
+    """Return the problems of a run of one variant that cannot start."""
+    plan = rounds.Plan((variant,), (0,), 1, BRIEF, folder, sys.executable)
+    ((summary,),) = (done.values() for done in rounds.run_rounds(plan, {}, lambda _: None))
+    problems: list[str] = summary["problems"]
+    return problems
+
+
+def test_a_peer_without_its_server_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_installed", lambda *_: True)
+    monkeypatch.setattr(postgres, "programs", lambda: None)
+    assert run_missing(tmp_path, "procrastinate c=1") == [NO_POSTGRES]
+
+
+def test_a_run_that_says_nothing_is_a_problem_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_installed", lambda *_: True)
+    monkeypatch.setattr(rounds, "_ended", lambda _: (3, "", "first\nno disk\n"))
+    assert run_missing(tmp_path, "huey c=1") == ["failed with status 3: no disk"]
+
+
+def test_the_environment_of_the_peers_is_made_once_for_each_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, folder = tmp_path / "some.lock", tmp_path / "environment"
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        if "venv" in command:
+            environment.python_of(folder).parent.mkdir(parents=True)
+            environment.python_of(folder).touch()
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    lock.write_text("one==1\n")
+    status = 0
+    assert environment.interpreter(folder) == sys.executable
+    environment.install(lock, folder)
+    environment.install(lock, folder)
+    assert len(asked) == 2  # the environment, and its packages
+    assert "--require-hashes" in asked[1]
+    assert environment.interpreter(folder) == str(environment.python_of(folder))
+
+    lock.write_text("one==2\n")
+    status = 1
+    with pytest.raises(environment.CannotInstallError):
+        environment.install(lock, folder)
+    status = 0
+    environment.install(lock, folder)  # the failed one left nothing that looks finished
+    assert len(asked) == 5

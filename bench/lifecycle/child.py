@@ -33,7 +33,7 @@ def run_variant(variant: str, path: Path, seconds: float) -> Run:
     kind, _, clients = variant.partition(" c=")
     if kind == "bare":
         return run_bare(path, footprint, seconds)
-    asyncio.run(_make(path))
+    asyncio.run(make(path))
     before = mark(path)
     if kind in ("limit", LIMIT_AGAIN):
         run = run_same_rows(path, footprint, seconds, 1)
@@ -47,7 +47,8 @@ def run_variant(variant: str, path: Path, seconds: float) -> Run:
     return run
 
 
-async def _make(path: Path) -> None:
+async def make(path: Path) -> None:
+    """Create the file."""
     _, database = await open_ledger(path, SystemClock())
     await database.close()
 

@@ -33,10 +33,14 @@ class Workshop:
         """Request one command after another until `stop` (perf_counter), each after the last one is completed."""
         while time.perf_counter() < stop:
             started = time.perf_counter()
-            reservation = await self._ledger.reserve(request(next(self._ordinals), self._ledger.clock.now_ms()))
-            await self._completion(reservation.operation.id)
-            del self._completions[reservation.operation.id]
+            await self.command()
             self.latencies.append(time.perf_counter() - started)
+
+    async def command(self) -> None:
+        """Request one command and wait until it is completed."""
+        reservation = await self._ledger.reserve(request(next(self._ordinals), self._ledger.clock.now_ms()))
+        await self._completion(reservation.operation.id)
+        del self._completions[reservation.operation.id]
 
     async def execute(self) -> None:
         """Work as the product's executor does until cancelled."""

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bench.lifecycle.footprint import Footprint, Statement
+    from bench.lifecycle.footprint import Footprint, Placed, Statement
+
+Work = list[list[tuple[str, list[list[Any]]]]]  # one batch of commands: per commit, each statement with the values of every command
 
 BARE_SCHEMA: Final = """
 CREATE TABLE operations (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, payload TEXT, state TEXT NOT NULL, response TEXT) STRICT;
@@ -39,14 +41,9 @@ def run_same_rows(path: Path, footprint: Footprint, seconds: float, batch: int) 
     with contextlib.closing(connect(path, footprint.pragmas)) as connection:
         placed = footprint.placed(connection)
         while run.seconds < seconds:
-            turns = range(run.submitted, run.submitted + batch)
-            work = [[(step.sql, [step.values(turn) for turn in turns]) for step in commit] for commit in placed.commits]
+            work = work_of(placed, range(run.submitted, run.submitted + batch))
             started, computed = time.perf_counter(), time.process_time()
-            for commit in work:
-                connection.execute("BEGIN IMMEDIATE")
-                for sql, rows in commit:
-                    _write(connection, sql, rows)
-                connection.execute("COMMIT")
+            write(connection, work)
             elapsed = time.perf_counter() - started
             cpu += time.process_time() - computed
             run.seconds += elapsed
@@ -91,11 +88,21 @@ def run_bare(path: Path, footprint: Footprint, seconds: float) -> Run:
     return run
 
 
-def _write(connection: sqlite3.Connection, sql: str, rows: Sequence[list[Any]]) -> None:
-    if len(rows) == 1:
-        connection.execute(sql, rows[0])
-    else:
-        connection.executemany(sql, rows)
+def work_of(placed: Placed, turns: Sequence[int]) -> Work:
+    """Return the statements of a batch of commands with their values, commit by commit."""
+    return [[(step.sql, [step.values(turn) for turn in turns]) for step in commit] for commit in placed.commits]
+
+
+def write(connection: sqlite3.Connection, work: Work) -> None:
+    """Write a batch of commands, one transaction per commit."""
+    for commit in work:
+        connection.execute("BEGIN IMMEDIATE")
+        for sql, rows in commit:
+            if len(rows) == 1:
+                connection.execute(sql, rows[0])
+            else:
+                connection.executemany(sql, rows)
+        connection.execute("COMMIT")
 
 
 def flat(commit: Sequence[Statement], turn: int) -> list[tuple[str, list[Any]]]:

@@ -14,6 +14,7 @@ batch 64   the same for 64 commands per 3 commits         bare  the same idea in
 naive      one aiosqlite connection, a lock, an await per statement; the rows of the limit
 quotebot   c clients reserve and wait until completed, one executor claims what is due and executes it at once
 dbos, huey the same deed as a workflow or task, its result stored; as quotebot's, its three effects are owed, not performed
+procrastinate  the same on a PostgreSQL of its own on this machine, durable, through a Unix socket
 ratio      throughput over the limit's of the same round, median [min - max];  cpu, written (WAL, checkpoints): per command
 """
 

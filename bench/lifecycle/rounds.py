@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.peers import postgres
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 120
-PEERS: Final = {"dbos": "dbos", "huey": "huey"}  # variant: module
-NOT_INSTALLED: Final = "not installed: pip install -r bench/requirements-peers.txt"
+PEERS: Final = ("dbos", "huey", "procrastinate")  # variants, and their modules
+NOT_INSTALLED: Final = "not installed: ./run bench ledger --peers installs it"
+NO_POSTGRES: Final = "PostgreSQL is not installed: apt-get install postgresql"
+GRACE_SECONDS: Final = 15  # for a run that took too long: to stop what it started
 
 Summary = dict[str, Any]
 
@@ -46,7 +50,8 @@ class Plan:
 
 def run_rounds(plan: Plan, files: dict[int, Path], say: Callable[[str], None]) -> list[dict[tuple[int, str], Summary]]:
     """Run everything; `files` has the prepared file of each size that needs one. A failed run is a summary with problems."""
-    missing = {peer for peer, module in PEERS.items() if not _installed(plan.peers_python, module)}
+    asked = {variant.split()[0] for variant in plan.variants}
+    missing = {peer: why for peer in PEERS if peer in asked and (why := _missing(plan.peers_python, peer))}
     rounds = []
     for number in range(plan.rounds):
         done = {}
@@ -55,7 +60,7 @@ def run_rounds(plan: Plan, files: dict[int, Path], say: Callable[[str], None]) -
             say(f"round {number + 1} of {plan.rounds}: {variant}, {size:,} commands in the file")
             peer = variant.split()[0]
             if peer in missing:
-                done[size, variant] = {"problems": [NOT_INSTALLED]}
+                done[size, variant] = {"problems": [missing[peer]]}
             else:
                 done[size, variant] = _run(plan, files.get(size), variant)
         rounds.append(done)
@@ -70,14 +75,28 @@ def _run(plan: Plan, grown: Path | None, variant: str) -> Summary:
         else:
             command = [sys.executable, "-m", "bench.lifecycle.child", variant, str(path), str(plan.seconds)]
         try:
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
-            summary: Summary = json.loads(done.stdout.splitlines()[-1])
+            status, out, err = _ended(command)
+            summary: Summary = json.loads(out.splitlines()[-1])
         except subprocess.TimeoutExpired:
             return {"problems": [f"did not end within {SECONDS_MAX} s"]}
         except (ValueError, IndexError):
-            last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-            return {"problems": [f"failed with status {done.returncode}: {' '.join(last)}"]}
+            last = [line for line in err.splitlines() if line.strip()][-1:]
+            return {"problems": [f"failed with status {status}: {' '.join(last)}"]}
     return summary
+
+
+def _ended(command: Sequence[str]) -> tuple[int, str, str]:
+    """Run a command and return its status and its output. One that takes too long is first asked to stop: it may own a server."""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=SECONDS_MAX)
+        except BaseException:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=GRACE_SECONDS)
+            process.kill()
+            raise
+    return process.returncode, out, err
 
 
 @contextlib.contextmanager
@@ -88,6 +107,13 @@ def _file(plan: Plan, grown: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
         yield Path(folder, "ledger.db")
+
+
+def _missing(python: str, peer: str) -> str | None:
+    """Return why a peer cannot run here, or None."""
+    if not _installed(python, peer):
+        return NOT_INSTALLED
+    return NO_POSTGRES if peer == "procrastinate" and postgres.programs() is None else None
 
 
 def _installed(python: str, module: str) -> bool:

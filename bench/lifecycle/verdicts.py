@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.lifecycle.rounds import NOT_INSTALLED, PEERS
+from bench.lifecycle.rounds import NO_POSTGRES, NOT_INSTALLED, PEERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,12 +53,12 @@ def goals(sizes: Sequence[int]) -> list[Goal]:
     """Return the goals that these sizes can judge."""
     found = []
     if 0 in sizes:
-        bounds = (("quotebot c=1", LIMIT, 0.45), ("quotebot c=16", LIMIT, 3.0), (FIRST, LIMIT, 4.5))
+        bounds = (("quotebot c=1", LIMIT, 0.5), ("quotebot c=16", LIMIT, 2.2), (FIRST, LIMIT, 3.0), (FIRST, "batch 64", 0.47))
         peers = (
             ("quotebot c=1", "dbos c=1", 3.5),
-            (FIRST, "dbos c=64", 30.0),
-            (FIRST, "huey c=64", 8.0),
-            (FIRST, "naive c=64", 10.0),
+            (FIRST, "dbos c=64", 12.0),
+            (FIRST, "huey c=64", 3.5),
+            (FIRST, "naive c=64", 9.0),
         )
         found += [Goal((0, variant), (0, other), ">=", bound) for variant, other, bound in (*bounds, *peers)]
         largest = max(sizes)
@@ -111,7 +111,7 @@ def _why_not(rounds: Rounds, goal: Goal) -> str:
         problem for done in rounds for cell in (goal.cell, goal.other) for problem in done.get(cell, {}).get("problems", [])
     ]
     if problems:
-        return NOT_INSTALLED if NOT_INSTALLED in problems else problems[0]
+        return next((why for why in (NOT_INSTALLED, NO_POSTGRES) if why in problems), problems[0])
     return "not run"
 
 

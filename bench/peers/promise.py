@@ -6,6 +6,7 @@ effects; the framework stores its result. The effects are enqueued and not perfo
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -15,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 FULL: Final = 2
@@ -98,7 +99,32 @@ def drive(command: Callable[[str], Any], clients: int, seconds: float) -> dict[s
         thread.start()
     for thread in threads:
         thread.join()
-    elapsed = time.perf_counter() - started
+    return _summary(latencies, errors, time.perf_counter() - started)
+
+
+async def drive_tasks(command: Callable[[str], Awaitable[Any]], clients: int, seconds: float) -> dict[str, Any]:
+    """Do as `drive` does, with tasks of one event loop instead of threads."""
+    ordinals = itertools.count(1)
+    latencies: list[float] = []
+    errors: list[str] = []
+    stop = time.perf_counter() + seconds
+
+    async def client() -> None:
+        while time.perf_counter() < stop and not errors:
+            started = time.perf_counter()
+            try:
+                await command(f"T0BENCH:{next(ordinals):08d}")
+            except Exception as error:  # noqa: BLE001 -- any error of a peer ends its run and is reported
+                errors.append(f"{type(error).__name__}: {error}")
+                return
+            latencies.append(time.perf_counter() - started)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return _summary(latencies, errors, time.perf_counter() - started)
+
+
+def _summary(latencies: list[float], errors: list[str], elapsed: float) -> dict[str, Any]:
     ordered = sorted(latencies) or [0.0]
     return {
         "ops": len(latencies),
