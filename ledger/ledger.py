@@ -11,14 +11,22 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger import settlement as settlements
-from ledger.claims import SUSPECT_CLAIMS, Suspects, take_effects, take_operations
+from ledger.claims import (
+    SUSPECT_CLAIMS,
+    Suspects,
+    adjust_settlement,
+    record_settlement,
+    settle_effect,
+    take_effects,
+    take_operations,
+)
 from ledger.database import DatabaseError
 from ledger.gates import Breaker, GateRules
+from ledger.intake import Cause, KeyedRequest, enqueue, note_duplicate, reserve
 from ledger.keys import dumps
 from ledger.machine import EffectState
-from ledger.outbox import Cause, enqueue
 from ledger.records import (
+    QUOTEBOT,
     DeadNotice,
     DedupeResult,
     Effect,
@@ -31,8 +39,6 @@ from ledger.records import (
     Settlement,
     Trouble,
 )
-from ledger.reservation import KeyedRequest, note_duplicate, reserve
-from ledger.settlement import QUOTEBOT
 
 if TYPE_CHECKING:
     from ledger.audit.events import Audit
@@ -382,13 +388,13 @@ class Ledger:
         alone = bool(self.suspects.operations or self.suspects.effects)  # suspects wait for the end of every row in flight
 
         def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool] | None:
-            weighed = settlements.adjust(tx, now, effect, settlement)
-            row = settlements.move(tx, now, effect, weighed)
+            weighed = adjust_settlement(tx, now, effect, settlement)
+            row = settle_effect(tx, now, effect, weighed)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
                 return None
             settled = Effect.of(row)
-            stirred = settlements.record(tx, self.audit, self.gates, now, effect, settled, weighed)
+            stirred = record_settlement(tx, self.audit, self.gates, now, effect, settled, weighed)
             follow_ups = self.settle_follow_ups(tx, now, settled, decide)
             lane = {"class": settled.effect_class, "target": settled.target}
             stirred = alone or stirred or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
 
+QUOTEBOT: Final = "quotebot"  # the actor of the system itself
 Semantics = Literal["convergent", "append", "keyed", "pure", "repeat_once"]
 
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger.claims import POISON_CLAIMS
+from ledger.claims import POISON_CLAIMS, record_attempt
 from ledger.database import DatabaseError
 from ledger.gates import Gate
+from ledger.intake import superseded
 from ledger.ledger import no_follow_ups
 from ledger.machine import EffectState
-from ledger.outbox import superseded
-from ledger.records import DeadNotice, Effect, EffectIntent, Operation, Trouble
-from ledger.settlement import QUOTEBOT, record_attempt
+from ledger.records import QUOTEBOT, DeadNotice, Effect, EffectIntent, Operation, Trouble
 
 if TYPE_CHECKING:
     from ledger.database import Database, Row, Tx

@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger import measures
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from faults.mutants.patching import both, of, patch, put, sql
-from ledger.audit import chain
 from ledger.audit import events as audit
 from ledger.audit.events import Audit
 from ledger.ledger import Ledger
@@ -42,7 +41,7 @@ def audited_apart() -> None:
     put(Ledger, "reserve", reserve_first)
 
 
-@patch(chain, "values_mac")
+@patch(audit, "values_mac")
 def chain_not_linked(honest: Any, key: Any, _previous: Any, values: Any) -> Any:
     """Each event is signed as if it were the first of its chain."""
     return honest(key, bytes(32), values)

@@ -12,7 +12,7 @@ from ledger.database import NotRecorded
 from ledger.sqlite import file
 from ledger.sqlite.batch import BatchRunner
 from ledger.sqlite.flushing import Flushing
-from ledger.sqlite.members import Ran, tell
+from ledger.sqlite.transactions import Ran, tell
 
 
 @patch(file, "_prepare")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from adapters import policies
 from adapters.policies import Policy, RetryDecision
 from faults.mutants.patching import of, patch, put, sql
-from ledger import recovery, settlement
+from ledger import claims, recovery
+from ledger.intake import Cause, enqueue
 from ledger.ledger import Ledger
-from ledger.outbox import Cause, enqueue
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
@@ -188,7 +188,7 @@ async def upload_not_looked_for(honest: Any, self: Any, effect: Any) -> Any:
 
 def dead_letter_not_announced() -> None:
     """A dead letter leaves no alert in the audit."""
-    put(settlement, "_AUDITED_AS", {**of(settlement, "_AUDITED_AS"), Fail: ("effect.late_result", "replay")})
+    put(claims, "_AUDITED_AS", {**of(claims, "_AUDITED_AS"), Fail: ("effect.late_result", "replay")})
 
 
 @patch(EffectHandlers, "follow_ups")

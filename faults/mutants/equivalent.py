@@ -10,7 +10,7 @@ from adapters.policies import Policy
 from faults.lab import bot
 from faults.mutants.patching import both, of, patch, put
 from quotebot import worker_loop
-from quotebot.dispatch.slack_file import FileHandler
+from quotebot.dispatch.documents import FileHandler
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger

@@ -19,7 +19,8 @@ import structlog
 from faults.lab.processes import BrokenError, in_a_fork
 from faults.mutants.patching import patch, put, replaced
 from faults.suites.model import BLOCKS, empty_ledger, run_block
-from ledger import recovery, settlement
+from ledger import ledger as transitions
+from ledger import recovery
 from ledger.audit import events
 from ledger.claims import Suspects
 from ledger.gates import Gate, Gates
@@ -106,7 +107,7 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
     "claim not audited": claim_not_audited,
     "head sealed as another chain's": every_head_sealed_as_one_chain,
     # a failed update is repeated over a newer one, and a login refused before the last resume pauses the class again
-    "settlement not weighed": partial(put, settlement, "adjust", lambda _tx, _now, _effect, verdict: verdict),
+    "settlement not weighed": partial(put, transitions, "adjust_settlement", lambda _tx, _now, _effect, verdict: verdict),
 }
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from faults.mutants.patching import both, of, patch, put, sql
+from ledger.intake import KeyedRequest
 from ledger.ledger import Ledger
 from ledger.records import DedupeResult, Operation, Reservation
-from ledger.reservation import KeyedRequest
 from quotebot.slack.receiver import Envelopes
 from quotebot.slack.surface import Reserver
 

@@ -22,8 +22,7 @@ from faults.lab.loop import LabClock, VirtualLoop
 from faults.suites.model_gates import Gate
 from faults.suites.model_ledger import SEMANTICS, ExpectedEffect, Fx, Model, Op, Verdict
 from ledger import keys
-from ledger.audit.chain import Keyring
-from ledger.audit.events import Audit
+from ledger.audit.events import Audit, Keyring
 from ledger.audit.verification import verify
 from ledger.database import load_statements
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups

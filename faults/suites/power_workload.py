@@ -20,12 +20,11 @@ from adapters.policies import POLICIES, Matrix
 from ledger import recovery
 from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
-from ledger.claims import POISON_CLAIMS
+from ledger.claims import POISON_CLAIMS, STORED_AS
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import Ledger
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Delivered, EffectIntent, Fail, Hold, Request, Retry, Trouble, Uncertain
-from ledger.settlement import STORED_AS
 from quotebot import effects
 from quotebot.app.installation import open_database
 from quotebot.commands.payloads import CreateQuote, DecideApproval, SubmitQuote

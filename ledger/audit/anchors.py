@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
-from ledger.audit import chain
+from ledger.audit.events import anchor_seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
     """Seal the ends of all chains and copy the anchor out; None when the newest anchor already covers every event."""
     standing = await ledger.database.read(chain_ends)
     key_id, key = ledger.audit.keyring.current
-    seal = chain.anchor_seal(key, now, *standing)
+    seal = anchor_seal(key, now, *standing)
 
     def insert(tx: Tx) -> Anchor | None:
         row = tx.one("insert_audit_anchor", at=now, **standing._asdict(), key_id=key_id, seal=seal)

@@ -3,6 +3,9 @@
 Event types are a registry; others are refused. Events are passed to the database while the transaction runs and are chained right
 before its COMMIT, all events of a batch at once (`Audit.chain`), so a chain costs one read of its head per commit.
 
+An event's MAC covers every column and the previous MAC in its aggregate's chain, so an edit, a deletion in the middle or a swap
+breaks the chain from there on. The seal of a chain's head covers the end of the chain: a truncated chain no longer matches it.
+
 Events also bind the tables. Temporary triggers on the writer's connection report each row of a bound table
 (ledger/audit/columns.py) that a statement inserts, updates or deletes. Right before COMMIT `Binding` reads these rows once more and
 adds `bound` to the `after` of an event of the same commit and chain: {table: {key: digest}}, None for a deleted row.
@@ -10,22 +13,106 @@ adds `bound` to the `after` of an event of the same commit and chain: {table: {k
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
 from ledger import keys
-from ledger.audit import chain
 from ledger.keys import dumps, loads
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ledger.audit.chain import Keyring
     from ledger.audit.columns import TableColumns
+    from ledger.clock import Clock
     from ledger.database import Row, Tx
     from ledger.records import Effect, Operation
+
+KEY_BYTES: Final = 32
+EVENT_TAG: Final = "quotebot/audit/1"
+HEAD_TAG: Final = "quotebot/audit-head/1"
+ANCHOR_TAG: Final = "quotebot/audit-anchor/1"
+
+EVENT_COLUMNS: Final = (  # the order in which they are signed
+    "id",
+    "at",
+    "event_type",
+    "aggregate_id",
+    "seq",
+    "previous_id",
+    "operation_key",
+    "effect_id",
+    "correlation_id",
+    "actor",
+    "actor_type",
+    "retry_count",
+    "failure_category",
+    "recovery_action",
+    "before",
+    "after",
+    "schema_version",
+    "key_id",
+)
+
+
+class ChainHead(NamedTuple):
+    """The end of a chain."""
+
+    event_id: int | None
+    seq: int
+    mac: bytes
+
+
+EMPTY: Final = ChainHead(None, 0, bytes(32))
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Keys that signed this ledger, by id. The current key signs new events; old keys verify old events."""
+
+    current_id: str
+    keys: Mapping[str, bytes]
+
+    @property
+    def current(self) -> tuple[str, bytes]:
+        """The id of the current signing key, and the key."""
+        return self.current_id, self.keys[self.current_id]
+
+    @classmethod
+    def of(cls, current: bytes, *older: bytes) -> Keyring:
+        """Build a keyring from raw keys. Raises ValueError for a key shorter than 32 bytes."""
+        for key in (current, *older):
+            if len(key) < KEY_BYTES:
+                raise ValueError(f"an audit key has {len(key)} bytes; it needs {KEY_BYTES}")
+        return cls(key_id(current), {key_id(key): key for key in (current, *older)})
+
+
+def key_id(key: bytes) -> str:
+    """Return the public name of a key: the first 16 hex digits of its SHA-256."""
+    return hashlib.sha256(key).hexdigest()[:16]
+
+
+def values_mac(key: bytes, previous_mac: bytes, values: Sequence[str | int | None]) -> bytes:
+    """Sign one event, given as the values of EVENT_COLUMNS in that order, after the MAC of the previous one.
+
+    At a chain's start that MAC is 32 zero bytes.
+    """
+    return hmac.digest(key, orjson.dumps((EVENT_TAG, previous_mac.hex(), *values)), "sha256")
+
+
+def head_seal(key: bytes, aggregate_id: str, head: ChainHead) -> bytes:
+    """Seal the end of a chain."""
+    return hmac.digest(key, orjson.dumps([HEAD_TAG, aggregate_id, head.event_id, head.seq, head.mac.hex()]), "sha256")
+
+
+def anchor_seal(key: bytes, at: int, last_event_id: int, chains: int, heads_sha256: str) -> bytes:
+    """Seal the heads of all chains at a time (Unix milliseconds)."""
+    return hmac.digest(key, orjson.dumps([ANCHOR_TAG, at, last_event_id, chains, heads_sha256]), "sha256")
+
 
 SYSTEM_CHAIN: Final = "system"  # events without an aggregate
 SCHEMA_VERSION: Final = 1
@@ -184,7 +271,7 @@ class Audit:
             return
         key_id, key = self.keyring.current
         event_id: int = tx.required("last_audit_id")["id"] or 0
-        heads: dict[str, chain.ChainHead] = {}
+        heads: dict[str, ChainHead] = {}
         rows = []
         for entry in entries:
             head = heads.get(entry.aggregate_id) or _head(tx, entry.aggregate_id)
@@ -200,20 +287,20 @@ class Audit:
                 SCHEMA_VERSION,
                 key_id,
             )
-            mac = chain.values_mac(key, head.mac, values)
+            mac = values_mac(key, head.mac, values)
             rows.append((*values, mac))
-            heads[entry.aggregate_id] = chain.ChainHead(event_id, head.seq + 1, mac)
+            heads[entry.aggregate_id] = ChainHead(event_id, head.seq + 1, mac)
         tx.many("insert_audit", rows)
         tx.many("put_audit_head", [_sealed(key_id, key, aggregate_id, head) for aggregate_id, head in heads.items()])
 
 
-def _head(tx: Tx, aggregate_id: str) -> chain.ChainHead:
+def _head(tx: Tx, aggregate_id: str) -> ChainHead:
     row = tx.one("audit_head", aggregate_id=aggregate_id)
-    return chain.EMPTY if row is None else chain.ChainHead(row["event_id"], row["seq"], row["mac"])
+    return EMPTY if row is None else ChainHead(row["event_id"], row["seq"], row["mac"])
 
 
-def _sealed(key_id: str, key: bytes, aggregate_id: str, head: chain.ChainHead) -> tuple[object, ...]:
-    return aggregate_id, *head, key_id, chain.head_seal(key, aggregate_id, head)
+def _sealed(key_id: str, key: bytes, aggregate_id: str, head: ChainHead) -> tuple[object, ...]:
+    return aggregate_id, *head, key_id, head_seal(key, aggregate_id, head)
 
 
 def _actor_type(actor: str) -> str:
@@ -313,3 +400,12 @@ def _attach(entries: list[Entry], aggregate_id: str, bound: Mapping[str, object]
     entry = entries[last]
     after = {} if entry.after is None else loads(entry.after)
     entries[last] = entry._replace(after=dumps({**told, **after, BOUND: bound}))
+
+
+def finish_with(audit: Audit, bound: Binding, clock: Clock) -> Callable[[Tx, Sequence[Entry]], None]:
+    """Return the last step of every commit: it binds the changed rows, then chains the events."""
+
+    def finish(tx: Tx, entries: Sequence[Entry]) -> None:
+        audit.chain(tx, bound.entries(tx, entries, clock.now_ms()) if bound else entries)
+
+    return finish

@@ -12,7 +12,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from ledger.audit.chain import KEY_BYTES, Keyring
+from ledger.audit.events import KEY_BYTES, Keyring
 from ledger.database import DatabaseError
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.audit import chain
 from ledger.audit.anchors import Anchor, chain_ends
+from ledger.audit.events import EMPTY, EVENT_COLUMNS, ChainHead, anchor_seal, head_seal, values_mac
 from ledger.audit.history import Fault, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
     from ledger.audit.history import TableReplay
     from ledger.database import Database, Row, Tx
     from ledger.sqlite.connections import ReadOnlyFile
@@ -100,8 +100,8 @@ def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
     """Tell whether an event (a row, or its columns by name) carries the MAC of its columns and of the previous MAC."""
     key = keyring.keys.get(event["key_id"])
     try:
-        values = [event[name] for name in chain.EVENT_COLUMNS]
-        return key is not None and chain.values_mac(key, previous_mac, values) == event["mac"]
+        values = [event[name] for name in EVENT_COLUMNS]
+        return key is not None and values_mac(key, previous_mac, values) == event["mac"]
     except TypeError:  # a value of a type that no column has
         return False
 
@@ -183,7 +183,7 @@ class _Verification:
             if key is None:
                 raise _TamperedError(Fault.UNKNOWN_KEY, HEADS, aggregate_id, self._unknown(row["key_id"]))
             try:
-                sealed = chain.head_seal(key, aggregate_id, chain.ChainHead(row["event_id"], row["seq"], row["mac"])) == row["seal"]
+                sealed = head_seal(key, aggregate_id, ChainHead(row["event_id"], row["seq"], row["mac"])) == row["seal"]
             except (TypeError, AttributeError):  # a value of a type that no column has
                 sealed = False
             if not sealed:
@@ -215,7 +215,7 @@ class _Verification:
         if row["key_id"] not in self._keys:
             raise _TamperedError(Fault.UNKNOWN_KEY, EVENTS, event_id, self._unknown(row["key_id"]))
         starts = row["previous_id"] is None
-        previous = chain.EMPTY.mac if starts else row["previous_mac"]
+        previous = EMPTY.mac if starts else row["previous_mac"]
         if previous is None or not event_is_sound(self._keyring, previous, row):
             raise _TamperedError(
                 Fault.CHANGED,
@@ -308,7 +308,7 @@ class _Verification:
         if key is None:
             raise _TamperedError(Fault.UNKNOWN_KEY, table, anchor.id, self._unknown(anchor.key_id))
         try:
-            seal = chain.anchor_seal(key, anchor.at, anchor.last_event_id, anchor.chains, anchor.heads_sha256)
+            seal = anchor_seal(key, anchor.at, anchor.last_event_id, anchor.chains, anchor.heads_sha256)
         except TypeError:  # a value that no anchor has
             seal = b""
         if seal.hex() != anchor.seal:

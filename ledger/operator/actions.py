@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger.intake import drop_waiting
 from ledger.keys import dumps
 from ledger.machine import EffectState, OperationState
 from ledger.operator.explain import effect_facts, waiting
 from ledger.operator.replay import closed_cycle
 from ledger.operator.trace import row_of
-from ledger.outbox import drop_waiting
 from ledger.records import Effect, Operation
 
 if TYPE_CHECKING:

@@ -26,16 +26,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.operator.manifests import SCHEMA, UNAUTHENTICATED, BackupError, Manifest, read_manifest, require_authentic, text_of
-from ledger.sqlite.connections import SqliteTx, harden, open_read_only
+from ledger.sqlite.connections import harden, open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.file import APPLICATION_ID
 from ledger.sqlite.migrations import SchemaChangedError, require_schema
+from ledger.sqlite.transactions import SqliteTx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
     from ledger.audit.history import TableReplay
     from ledger.database import Row
     from ledger.sqlite.migrations import Migration

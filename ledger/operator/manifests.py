@@ -19,7 +19,7 @@ from ledger.keys import dumps, loads
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
 
 SCHEMA: Final = 2
 UNAUTHENTICATED: Final = 1  # the schema of Quotebot 0.1.0, which has no HMAC

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger.intake import superseded
 from ledger.machine import EffectState, OperationState
-from ledger.outbox import superseded
 from ledger.records import Effect, Operation
 
 if TYPE_CHECKING:

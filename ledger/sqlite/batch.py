@@ -11,9 +11,8 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.sqlite.connections import FATAL, SqliteTx, primary_code
 from ledger.sqlite.file import BUSY_MS
-from ledger.sqlite.members import Member, Prepared, Ran, tell
+from ledger.sqlite.transactions import FATAL, Member, Prepared, Ran, SqliteTx, primary_code, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

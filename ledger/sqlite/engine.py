@@ -22,7 +22,6 @@ import aiosqlite
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.sqlite.ballast import Ballast
 from ledger.sqlite.batch import COPY_AFTER, BatchRunner
-from ledger.sqlite.connections import SqliteTx
 from ledger.sqlite.file import (
     CACHED_STATEMENTS,
     Opening,
@@ -33,7 +32,7 @@ from ledger.sqlite.file import (
 )
 from ledger.sqlite.flushing import QUICK_SECONDS, Flushing
 from ledger.sqlite.locks import WriteGate
-from ledger.sqlite.members import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, tell
+from ledger.sqlite.transactions import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, SqliteTx, tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

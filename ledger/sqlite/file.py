@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.database import DatabaseError
 from ledger.operator import switch
-from ledger.sqlite.connections import harden, primary_code
+from ledger.sqlite.connections import harden
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.locks import instance_holder
 from ledger.sqlite.migrations import Migration, migrate, pending, require_schema
+from ledger.sqlite.transactions import primary_code
 from ledger.sqlite.wal import Wal
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from ledger.database import OutcomeUnknown
-from ledger.sqlite.members import MAX_BATCH, Member, tell
+from ledger.sqlite.transactions import MAX_BATCH, Member, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from ledger import recovery
-from ledger.audit.events import Audit
+from ledger.audit.events import Audit, finish_with
 from ledger.audit.keyring import load_keyring, require_keys
 from ledger.ledger import Ledger
 from ledger.operator import switch
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
     from ledger.clock import Clock
     from ledger.database import Tx
     from quotebot.settings import Settings
@@ -203,7 +203,7 @@ async def _prepare(
     migrations, statements = schema_and_statements()
     audit = Audit(DOMAIN_EVENTS, load_keyring(settings.data_dir, may_create=False), terminal_user=terminal_user)
     bound = history.binding()
-    finish = history.finish_with(audit, bound, clock)
+    finish = finish_with(audit, bound, clock)
     database = await engine.open(staged, statements=statements, migrations=migrations, clock=clock, finish=finish, binding=bound)
     try:
         await history.bind_as_found(database, audit, bound, clock)

@@ -20,7 +20,7 @@ import structlog
 from adapters.policies import Matrix, policies
 from ledger.audit.anchors import LOG_NAME
 from ledger.audit.columns import statements as bound_statements
-from ledger.audit.events import Audit
+from ledger.audit.events import Audit, finish_with
 from ledger.audit.keyring import key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
 from ledger.clock import SystemClock
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
     from ledger.clock import Clock
     from ledger.database import Database
     from quotebot.domain.approvals.policy import ApprovalPolicy
@@ -201,7 +201,7 @@ async def open_database(
         checkpoints=bot,
         may_migrate=may_migrate,
         ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
-        finish=history.finish_with(audit, bound, clock),
+        finish=finish_with(audit, bound, clock),
         binding=bound,
         before_migrating=before_migrating,
         contended=contended,

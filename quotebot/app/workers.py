@@ -24,7 +24,7 @@ from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.installation import load_rules, matrix, open_audit, open_database
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.pdf_render import Documents
+from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.membership import Directory, Visibility

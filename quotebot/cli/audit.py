@@ -16,7 +16,7 @@ from cyclopts import App, Parameter
 from adapters.artefacts import Artefacts
 from adapters.failures import AdapterError
 from ledger.audit.anchors import LOG_NAME, read_lines
-from ledger.audit.chain import EVENT_COLUMNS
+from ledger.audit.events import EVENT_COLUMNS
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring, require_keys, rotate
 from ledger.audit.proof import load_signer, public_pem
 from ledger.audit.verification import verify as verify_all
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.audit.anchors import Anchor
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
     from ledger.audit.verification import VerificationReport
     from ledger.database import Database
     from ledger.ledger import Ledger

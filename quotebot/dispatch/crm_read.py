@@ -11,9 +11,8 @@ from adapters.failures import AdapterError, Failure
 from adapters.salesforce.records import Position
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
-from quotebot.dispatch.crm_create import ledger_id
 from quotebot.dispatch.crm_mirror import fingerprint
-from quotebot.dispatch.crm_update import status_field
+from quotebot.dispatch.crm_record import ledger_id, status_field
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated
 from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, judge, status_of
 from quotebot.execution import crm_effects

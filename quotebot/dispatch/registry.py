@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.dispatch.crm_create import CreateRecordHandler
 from quotebot.dispatch.crm_read import ReadCrmHandler
-from quotebot.dispatch.crm_update import UpdateRecordHandler
+from quotebot.dispatch.crm_record import CreateRecordHandler, UpdateRecordHandler
+from quotebot.dispatch.documents import FileHandler, RenderHandler
 from quotebot.dispatch.llm import ExtractHandler, SummarizeHandler
-from quotebot.dispatch.pdf_render import RenderHandler
 from quotebot.dispatch.services import EffectHandler
 from quotebot.dispatch.slack_card import CardHandler
-from quotebot.dispatch.slack_file import FileHandler
 from quotebot.dispatch.slack_post import PostHandler
 from quotebot.dispatch.slack_reply import ReplyHandler
 

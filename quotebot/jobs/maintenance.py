@@ -13,8 +13,7 @@ import structlog
 
 from ledger import keys
 from ledger.database import DamagedError, NotRecorded, WritesRefused
-from ledger.records import Request
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT, Request
 from quotebot import effects
 from quotebot.commands.payloads import AnnounceDeadLetter
 from quotebot.store import dead_letters

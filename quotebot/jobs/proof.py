@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.audit import chain
 from ledger.audit.anchors import Anchor
+from ledger.audit.events import EVENT_COLUMNS
 from ledger.audit.history import Finding
 from ledger.audit.proof import canonical, seal_bundle
 from ledger.keys import sha256
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from ledger.audit.chain import Keyring
+    from ledger.audit.events import Keyring
     from ledger.database import Tx
     from ledger.ledger import Ledger
 
@@ -81,7 +81,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
     if sha256(row["pricing"].encode()) != row["pricing_hash"]:
         raise BrokenChainError(f"the price of {quote_id} is not the one that was stored with its hash")
     events = [
-        {**{name: event[name] for name in chain.EVENT_COLUMNS}, "mac": event["mac"].hex()}
+        {**{name: event[name] for name in EVENT_COLUMNS}, "mac": event["mac"].hex()}
         for event in history.proven_chain(tx, quote_id, keyring)
     ]
     rows = history.rows_of_quote(tx, quote_id, events)

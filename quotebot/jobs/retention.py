@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ledger.records import QUOTEBOT
 from ledger.retention import Progress, Purged, Rest, purge, quiet, rest
-from ledger.settlement import QUOTEBOT
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.store import dead_letters
 

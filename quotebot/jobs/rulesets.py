@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
 from ledger.keys import dumps, loads
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT
 from quotebot.domain.catalogue.rulesets import Ruleset, RulesetError
 from quotebot.store import rulesets as store
 

@@ -20,8 +20,7 @@ import structlog
 
 from ledger import keys
 from ledger.database import DatabaseError, Tx
-from ledger.records import DedupeResult, Request, Reservation
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT, DedupeResult, Request, Reservation
 from quotebot.domain.schedule.schedules import Candidate, Fate, Misfire, Schedule, fate_of, slots_due
 from quotebot.store import schedule as store
 from quotebot.store.schedule import Mark

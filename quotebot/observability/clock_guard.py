@@ -18,7 +18,7 @@ import structlog
 
 from adapters.failures import AdapterError
 from ledger.database import NotRecorded, Tx
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

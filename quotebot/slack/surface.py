@@ -17,8 +17,7 @@ import structlog
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
 from ledger.keys import dumps
-from ledger.records import DedupeResult, Operation, Request, Reservation
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT, DedupeResult, Operation, Request, Reservation
 from quotebot.commands.payloads import CloneQuote, CreateQuote
 from quotebot.commands.registry import PAYLOAD_BYTES_MAX
 from quotebot.domain.access import Sight, may_look_up, may_see

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from ledger.outbox import Cause, enqueue
-from ledger.settlement import QUOTEBOT
+from ledger.intake import Cause, enqueue
+from ledger.records import QUOTEBOT
 from quotebot import effects
 
 if TYPE_CHECKING:

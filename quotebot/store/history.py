@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger import keys
-from ledger.audit.chain import EMPTY, ChainHead, Keyring, head_seal
-from ledger.audit.events import Binding
+from ledger.audit.events import EMPTY, Binding, ChainHead, Keyring, head_seal
 from ledger.audit.history import BOUND_FROM, UNBOUND, Fault, Finding, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
 from ledger.database import Database, DatabaseError, Row, Tx
 from ledger.keys import loads
-from ledger.settlement import QUOTEBOT
+from ledger.records import QUOTEBOT
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.store.columns import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ledger.audit.events import Audit, Entry
+    from ledger.audit.events import Audit
     from ledger.clock import Clock
     from ledger.records import Operation
-    from ledger.sqlite.connections import SqliteTx
 
 PAGE_ROWS: Final = 500
 NEWEST_EVENTS: Final = 64  # of a chain, read first for the event of a reservation...
@@ -68,15 +66,6 @@ def binding() -> Binding:
 def replay() -> TableReplay:
     """Return a comparison of a whole ledger with its audit."""
     return TableReplay(TABLES, Words(_read, _compare))
-
-
-def finish_with(audit: Audit, bound: Binding, clock: Clock) -> Callable[[SqliteTx, Sequence[Entry]], None]:
-    """Return the last step of every commit: it binds the changed rows, then chains the events."""
-
-    def finish(tx: SqliteTx, entries: Sequence[Entry]) -> None:
-        audit.chain(tx, bound.entries(tx, entries, clock.now_ms()) if bound else entries)
-
-    return finish
 
 
 async def bind_as_found(database: Database, audit: Audit, bound: Binding, clock: Clock) -> None:

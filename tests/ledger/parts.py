@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import ledger
-from ledger.audit.chain import Keyring
-from ledger.audit.events import Audit
+from ledger.audit.events import Audit, Keyring
 from ledger.database import load_statements
 from ledger.ledger import Ledger
 from ledger.records import Effect, EffectIntent, Operation, Outcome, Request, Reservation, Semantics, Trouble

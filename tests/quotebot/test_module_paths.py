@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tests.rig import Deal
 
-NEW_QUOTE_MODULES_MAX: Final = 53
-APPROVAL_MODULES_MAX: Final = 63
+NEW_QUOTE_MODULES_MAX: Final = 45
+APPROVAL_MODULES_MAX: Final = 55
 PERIODIC: Final = (
     *("quotebot/jobs/", "quotebot/app/workers.py", "quotebot/observability/clock_guard.py", "quotebot/store/schedule.py"),
     "quotebot/store/extractions.py",  # the job that answers messages without the model

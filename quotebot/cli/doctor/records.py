@@ -13,9 +13,10 @@ from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
 from ledger.operator.backup import backups_in, ledger_id_of, own_backups
-from ledger.sqlite.connections import SqliteTx, damage, open_read_only
+from ledger.sqlite.connections import damage, open_read_only
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
+from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
 from quotebot.app.installation import LedgerLostError, require_ledger, schema_and_statements
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing

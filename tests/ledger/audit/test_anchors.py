@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 import structlog
 
-from ledger.audit import chain
 from ledger.audit.anchors import ANCHOR_EVERY_MS, LOG_NAME, Anchor, anchor_due, keep_anchors, read_lines, write_anchor
+from ledger.audit.events import anchor_seal
 from ledger.audit.verification import verify
 from ledger.ledger import Ledger
 from tests.ledger.parts import AUDIT, KEYRING, START_MS, sure
@@ -45,7 +45,7 @@ async def test_an_anchor_seals_every_chains_end_in_the_order_of_their_ids(desk: 
     newest = desk.value("SELECT max(id) FROM audit_events")
     assert (anchor.id, anchor.at, anchor.last_event_id, anchor.chains) == (1, START_MS, newest, len(ends))
     assert anchor.heads_sha256 == expected
-    assert bytes.fromhex(anchor.seal) == chain.anchor_seal(KEYRING.current[1], START_MS, newest, len(ends), expected)
+    assert bytes.fromhex(anchor.seal) == anchor_seal(KEYRING.current[1], START_MS, newest, len(ends), expected)
     (row,) = desk.rows("SELECT * FROM audit_anchors")
     assert Anchor.of(row) == anchor
 

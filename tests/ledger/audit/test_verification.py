@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.audit import chain
 from ledger.audit.anchors import LOG_NAME, Anchor, read_lines, write_anchor
-from ledger.audit.chain import EVENT_COLUMNS, Keyring
-from ledger.audit.events import Audit
+from ledger.audit.events import EVENT_COLUMNS, Audit, ChainHead, Keyring, anchor_seal, head_seal, key_id, values_mac
 from ledger.audit.history import Fault, Finding
 from ledger.audit.verification import ANCHORS, EVENTS, HEADS, RECOMPUTED_ANCHORS, verify
 from ledger.ledger import Ledger
@@ -251,16 +249,16 @@ async def test_an_event_put_in_from_outside_is_named(event_id: int, attacker: At
 
 def forged(attacker: Attacker, key: bytes, key_id: str) -> tuple[str, tuple[Any, ...]]:
     """Return the next event of Q-1, signed with the attacker's own key."""
-    head = chain.ChainHead(8, 4, attacker.value("SELECT mac FROM audit_heads WHERE aggregate_id = 'Q-1'"))
+    head = ChainHead(8, 4, attacker.value("SELECT mac FROM audit_heads WHERE aggregate_id = 'Q-1'"))
     fields: dict[str, Any] = dict.fromkeys(EVENT_COLUMNS)
     fields |= {"id": 9, "at": START_MS, "event_type": "quote.moved", "aggregate_id": "Q-1", "seq": 5, "previous_id": head.event_id}
     fields |= {"actor": "mallory", "actor_type": "user", "schema_version": 1, "key_id": key_id}
-    fields["mac"] = chain.values_mac(key, head.mac, [fields[name] for name in chain.EVENT_COLUMNS])
+    fields["mac"] = values_mac(key, head.mac, [fields[name] for name in EVENT_COLUMNS])
     marks = ", ".join("?" * len(COLUMNS))
     return f"INSERT INTO audit_events ({', '.join(COLUMNS)}) VALUES ({marks})", tuple(fields[name] for name in COLUMNS)
 
 
-@pytest.mark.parametrize("claimed", [RING.current_id, chain.key_id(STRANGE)])
+@pytest.mark.parametrize("claimed", [RING.current_id, key_id(STRANGE)])
 async def test_a_forged_event_is_named_whatever_key_it_claims(claimed: str, attacker: Attacker) -> None:
     found = await attacker.finding(forged(attacker, STRANGE, claimed))
     fault = Fault.CHANGED if claimed == RING.current_id else Fault.UNKNOWN_KEY
@@ -269,12 +267,12 @@ async def test_a_forged_event_is_named_whatever_key_it_claims(claimed: str, atta
 
 async def test_a_forged_event_with_a_forged_end_names_the_end(attacker: Attacker) -> None:
     sql, values = forged(attacker, STRANGE, RING.current_id)
-    head = chain.ChainHead(9, 5, values[-1])
+    head = ChainHead(9, 5, values[-1])
     found = await attacker.finding(
         (sql, values),
         (
             "UPDATE audit_heads SET event_id = 9, seq = 5, mac = ?, seal = ? WHERE aggregate_id = 'Q-1'",
-            (head.mac, chain.head_seal(STRANGE, "Q-1", head)),
+            (head.mac, head_seal(STRANGE, "Q-1", head)),
         ),
     )
     assert (found.table, found.row, found.fault) == (HEADS, "Q-1", Fault.CHANGED)
@@ -342,8 +340,8 @@ async def test_a_deleted_end_of_a_chain_is_named_as_missing(aggregate_id: str, a
 
 
 async def test_an_end_put_back_to_where_the_chain_once_ended_is_named(attacker: Attacker) -> None:
-    once = chain.ChainHead(3, 1, attacker.value("SELECT mac FROM audit_events WHERE id = 3"))
-    sealed = chain.head_seal(NEW, "Q-2", once)  # as it may have been in the file earlier
+    once = ChainHead(3, 1, attacker.value("SELECT mac FROM audit_events WHERE id = 3"))
+    sealed = head_seal(NEW, "Q-2", once)  # as it may have been in the file earlier
     put_back = ("UPDATE audit_heads SET event_id = ?, seq = ?, mac = ?, seal = ? WHERE aggregate_id = 'Q-2'", (*once, sealed))
     found = await attacker.finding(put_back)
     assert (found.table, found.row, found.fault) == (HEADS, "Q-2", Fault.CHANGED)
@@ -392,12 +390,10 @@ def put_back(event_id: int, attacker: Attacker) -> tuple[tuple[str, tuple[Any, .
         if not of_chain:
             heads.append(("DELETE FROM audit_heads WHERE aggregate_id = ?", (aggregate_id,)))
             continue
-        head = chain.ChainHead(
-            of_chain[-1], len(of_chain), attacker.value("SELECT mac FROM audit_events WHERE id = ?", of_chain[-1])
-        )
+        head = ChainHead(of_chain[-1], len(of_chain), attacker.value("SELECT mac FROM audit_events WHERE id = ?", of_chain[-1]))
         key = OLD if of_chain[-1] <= len(CHAINS) // 2 else NEW
         sql = "UPDATE audit_heads SET event_id = ?, seq = ?, mac = ?, key_id = ?, seal = ? WHERE aggregate_id = ?"
-        heads.append((sql, (*head, chain.key_id(key), chain.head_seal(key, aggregate_id, head), aggregate_id)))
+        heads.append((sql, (*head, key_id(key), head_seal(key, aggregate_id, head), aggregate_id)))
     cut: list[tuple[str, tuple[Any, ...]]] = [("DELETE FROM audit_events WHERE id > ?", (event_id,))]
     if event_id < ANCHORED[-1]:
         cut.append(("DELETE FROM audit_anchors WHERE last_event_id > ?", (event_id,)))
@@ -467,7 +463,7 @@ async def test_a_kept_anchor_is_held_against_the_ledgers_own_and_against_its_las
         "seal": replace(  # of another future, in which the same event was the newest
             first,
             at=first.at + 1,
-            seal=chain.anchor_seal(OLD, first.at + 1, first.last_event_id, first.chains, first.heads_sha256).hex(),
+            seal=anchor_seal(OLD, first.at + 1, first.last_event_id, first.chains, first.heads_sha256).hex(),
         ),
     }[change]
     report = await verified(tmp_path / "ledger.db", kept=[other])
@@ -485,7 +481,7 @@ async def test_an_anchor_too_old_to_be_recomputed_is_held_against_the_number_of_
     await database.close()
     other = tmp_path / "other"
     other.mkdir()
-    seal = chain.anchor_seal(NEW, START_MS, 1, 2, "f" * 64)  # of another future; only the key's owner can have sealed it
+    seal = anchor_seal(NEW, START_MS, 1, 2, "f" * 64)  # of another future; only the key's owner can have sealed it
     path = Attacker(tmp_path, other).tamper(
         ("UPDATE audit_anchors SET chains = 2, heads_sha256 = ?, seal = ? WHERE id = 1", ("f" * 64, seal))
     )

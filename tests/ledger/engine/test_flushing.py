@@ -12,7 +12,7 @@ import pytest
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.sqlite.flushing import QUICK_SECONDS
 from ledger.sqlite.locks import gate_holder
-from ledger.sqlite.members import MAX_BATCH
+from ledger.sqlite.transactions import MAX_BATCH
 from ledger.sqlite.wal import Wal
 from tests.ledger.engine.parts import open_book
 from tests.ledger.parts import note, notes, open_shell

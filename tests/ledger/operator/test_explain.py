@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger import keys, outbox
+from ledger import intake, keys
 from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Retry, Trouble, Uncertain
@@ -57,7 +57,7 @@ async def discard(desk: Desk, effect: Effect) -> None:
     def work(tx: Tx) -> None:
         row = sure(tx.one("discard_effect", id=effect.id, cycle=effect.cycle, now=desk.clock.now_ms()))
         desk.ledger.audit.of_effect(tx, desk.clock.now_ms(), "effect.discarded", Effect.of(row), actor="ops")
-        outbox.drop_waiting(tx, desk.ledger.audit, desk.clock.now_ms(), effect.id, "discarded by ops")
+        intake.drop_waiting(tx, desk.ledger.audit, desk.clock.now_ms(), effect.id, "discarded by ops")
 
     await desk.ledger.database.write("discard", work)
 

@@ -19,7 +19,7 @@ import pytest
 from cyclopts import App, CycloptsError
 
 from ledger.audit.anchors import LOG_NAME, write_anchor
-from ledger.audit.chain import key_id
+from ledger.audit.events import key_id
 from ledger.audit.keyring import KeyMissing, add_key, load_keyring, require_keys, rotate
 from ledger.database import DatabaseError
 from quotebot.app.installation import open_ledger

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger.audit.chain import Keyring
+from ledger.audit.events import Keyring
 from ledger.audit.keyring import load_keyring
 from ledger.operator.manifests import read_manifest, text_of
 

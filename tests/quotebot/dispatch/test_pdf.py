@@ -27,7 +27,7 @@ from adapters.slack.errors import ADDRESS_STATUSES, refusal
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.dispatch.dispatcher import Dispatcher
-from quotebot.dispatch.pdf_render import Documents
+from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState

@@ -19,7 +19,8 @@ from ledger.database import DatabaseError
 from ledger.keys import loads, operation_key
 from ledger.operator.backup import Backup
 from ledger.operator.manifests import BackupError
-from ledger.sqlite.connections import SqliteTx, open_read_only
+from ledger.sqlite.connections import open_read_only
+from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import make_backup, prove_backup
 from quotebot.app.installation import schema_and_statements
 from quotebot.cli.doctor import records

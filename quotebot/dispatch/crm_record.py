@@ -1,32 +1,127 @@
-"""Effect class crm.update: the status of a version's record, its PDF, and the amount of the quote's opportunity.
+"""Effect classes crm.create and crm.update: the record of a quote version in Salesforce.
 
-Each call writes the state at that moment, so repeated or late calls converge; the effects are enqueued once the record exists. A
-value that a person changed meanwhile is left alone or put to the operators, as the ownership in the mapping says.
+The record is written under a key of its own. An update is the status of a version's record, its PDF, or the amount of the quote's
+opportunity. Each call writes the state at that moment, so repeated or late calls converge; updates are enqueued once the record
+exists. A value that a person changed meanwhile is left alone or put to the operators, as the ownership in the mapping says.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from adapters.failures import AdapterError, Failure
+from adapters.salesforce.graph import SalesforceLine, SalesforceQuote
 from adapters.salesforce.records import CrmDocument
+from ledger import keys
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
-from quotebot.dispatch import crm_create
-from quotebot.dispatch.pdf_render import Documents, outcome_notices, remember
-from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated
+from quotebot.dispatch.documents import Documents, of_approved, outcome_notices, remember
+from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.domain import money
+from quotebot.domain.pricing.engine import canonical
 from quotebot.domain.quotes.crm_fields import FieldVerdict, judge, status_of
 from quotebot.execution import crm_effects
-from quotebot.execution.crm_effects import AMOUNT, DOCUMENT, effects_of, newest_recorded, notified_before
+from quotebot.execution.crm_effects import AMOUNT, CHOSEN, DOCUMENT, OWN, effects_of, newest_recorded, notified_before
 from quotebot.store import quotes
 
 if TYPE_CHECKING:
-    from adapters.salesforce.api import Salesforce, SalesforceQuote
+    from adapters.salesforce.api import Salesforce
     from adapters.salesforce.mapping import CrmMapping
     from ledger.database import Tx
     from ledger.records import Effect
+    from quotebot.dispatch.services import Services
     from quotebot.domain.quotes.quote import Quote
+
+OPPORTUNITY_NAME_MAX: Final = 120  # Salesforce's limit
+
+
+class CreateRecordHandler(EffectHandler):
+    """Creates the record, or finds it under its key."""
+
+    effect_class: ClassVar = effects.CRM
+
+    async def perform(self, effect: Effect) -> Delivered:
+        """Create the record unless it exists. Raises AdapterError."""
+        salesforce = connected(self.services)
+        wanted = await record_of(self.services, await self.services.quote(effect))
+        record = await salesforce.create_quote(wanted, correlation_id=effect.correlation_id)
+        opportunity = _opportunity_kind(wanted, salesforce.mapping)
+        result = {"record_id": record.record_id} | ({} if opportunity is None else {"opportunity": opportunity})
+        return Delivered(record.record_id, result, already_there=not record.created)
+
+    async def find(self, effect: Effect) -> Delivered | None:
+        """Find the record under its key. Raises AdapterError."""
+        salesforce = connected(self.services)
+        wanted = await record_of(self.services, await self.services.quote(effect))
+        found = await salesforce.find_quote(wanted.key, wanted.content_hash, correlation_id=effect.correlation_id)
+        return None if found is None else Delivered(found.record_id, {"record_id": found.record_id}, already_there=True)
+
+    @classmethod
+    def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+        """Return the redrawn card, and what the new record lacks: its PDF, its present status, the opportunity's amount."""
+        delivered = effect.state == "delivered"
+        more = crm_effects.after_creation(tx, effect, enqueuing(tx, effect)) if delivered else ()
+        return of_approved(tx, effect, now_ms, more)
+
+
+def connected(services: Services) -> Salesforce:
+    """Return Salesforce's client. Raises AdapterError if none is configured: the class is paused, its effects wait."""
+    if services.adapters.salesforce is None:
+        missing = "Salesforce is not configured: set SALESFORCE_INSTANCE_URL and its credentials."
+        raise AdapterError(Failure.AUTH, "not_configured", missing)
+    return services.adapters.salesforce
+
+
+async def record_of(services: Services, quote: Quote) -> SalesforceQuote:
+    """Return the record of a quote version, as Salesforce is to hold it."""
+    return crm_quote(quote, await services.ledger.database.read(ledger_id))
+
+
+def ledger_id(tx: Tx) -> str:
+    """Return the id of this ledger, which begins the key of each of its records."""
+    return str(tx.required("meta", name="ledger_id")["value"])
+
+
+def crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
+    """Return the record of a quote version. Its key and its content hash depend on nothing else."""
+    snapshot: Any = canonical(quote.pricing)
+    return SalesforceQuote(
+        key=f"{ledger_id}_{quote.quote_id}_v{quote.version}",
+        name=f"{quote.quote_id} v{quote.version} {quote.account}",
+        account=quote.account,
+        version=quote.version,
+        currency=quote.pricing.currency,
+        total=quote.pricing.net_total,
+        content_hash=keys.digest(snapshot),
+        expires_on=datetime.fromtimestamp(quote.valid_until // 1000, tz=UTC).date().isoformat(),
+        lines=tuple(
+            SalesforceLine(
+                sku=line.sku,
+                name=line.name,
+                quantity=line.quantity,
+                months=line.months,
+                unit_price=money.multiply(line.unit_price, line.months),  # for the whole term: Salesforce multiplies by quantity
+                discount_percent=quote.pricing.granted_percent(line),
+                net_amount=line.net_amount,
+                position=line.position,
+            )
+            for line in quote.pricing.lines
+        ),
+        opportunity_key=f"{ledger_id}_{quote.quote_id}",
+        opportunity_name=f"{quote.quote_id} {quote.account}"[:OPPORTUNITY_NAME_MAX],
+        is_head=not quote.superseded,
+        opportunity_id="" if quote.opportunity is None else quote.opportunity.record_id,
+        opportunity_account_id="" if quote.opportunity is None else quote.opportunity.account_id,
+    )
+
+
+def _opportunity_kind(quote: SalesforceQuote, mapping: CrmMapping) -> str | None:
+    """Return which opportunity's amount follows a quote: one that a user chose, our own, or None if no amount does."""
+    if quote.opportunity_id:
+        return CHOSEN if mapping.choice is not None and mapping.choice.amount is not None else None
+    return None if mapping.opportunity is None else OWN
+
 
 TITLE_DIGITS: Final = 12  # digits of a document's checksum in its title
 
@@ -39,11 +134,11 @@ class UpdateRecordHandler(EffectHandler):
     async def perform(self, effect: Effect) -> Delivered:
         """Write one update unless Salesforce holds it already. Raises AdapterError."""
         quote = await self.services.quote(effect)
-        salesforce = crm_create.connected(self.services)
+        salesforce = connected(self.services)
         if effect.payload["what"] == AMOUNT:
             newest = await self.services.ledger.database.read(lambda tx: _newest_of_record(tx, effect.aggregate_id))
-            return await _write_amount(salesforce, effect, await crm_create.record_of(self.services, newest))
-        record = await crm_create.record_of(self.services, quote)
+            return await _write_amount(salesforce, effect, await record_of(self.services, newest))
+        record = await record_of(self.services, quote)
         held = await salesforce.read_quote(record.key, correlation_id=effect.correlation_id)
         if held is None:
             message = (
