@@ -43,14 +43,19 @@ class Workshop:
         del self._completions[reservation.operation.id]
 
     async def execute(self) -> None:
-        """Work as the product's executor does until cancelled."""
+        """Work as the product's executor does until cancelled.
+
+        A claim below its limit took everything that was due, so the next claim waits for a change; one command needs no task.
+        """
         ledger = self._ledger
         while True:
             ledger.operations_changed.clear()
             claimed = await ledger.claim_operations(CLAIM_LIMIT)
-            if claimed:
-                await asyncio.gather(*(self._execute_one(operation) for operation in claimed))
+            if len(claimed) == 1:
+                await self._execute_one(claimed[0])
             else:
+                await asyncio.gather(*(self._execute_one(operation) for operation in claimed))
+            if len(claimed) < CLAIM_LIMIT:
                 await ledger.operations_changed.wait()
 
     async def _execute_one(self, operation: Operation) -> None:
