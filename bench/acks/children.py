@@ -107,8 +107,11 @@ class Bot:
         self.name = name
         self.ledger = folder / name / "ledger.db"
 
-    def running(self, **environment: str) -> AbstractAsyncContextManager[int]:
-        """Return a context manager that runs the bot. `environment` takes precedence over the settings of the benchmark."""
+    def running(self, *, without: Sequence[str] = (), **environment: str) -> AbstractAsyncContextManager[int]:
+        """Return a context manager that runs the bot, `without` some speed mechanisms (without.py).
+
+        `environment` takes precedence over the settings of the benchmark.
+        """
         settings = {
             "SLACK_API_URL": f"{self._slack.url}/api/",
             "SLACK_BOT_TOKEN": "xoxb-bench",
@@ -117,7 +120,8 @@ class Bot:
             "QUOTEBOT_COMMANDS_PER_MINUTE": "100000",  # one person stands for many
         }
         log = self._folder / f"{self.name}.log"
-        return child(self._slack, self.name, ["-m", "quotebot", "run"], log, **{**settings, **environment})
+        module = ["bench.acks.without", ",".join(without)] if without else ["quotebot"]
+        return child(self._slack, self.name, ["-m", *module, "run"], log, **{**settings, **environment})
 
     async def quiet(self) -> bool:
         """Wait until everything that was acknowledged is done; false if that took too long."""

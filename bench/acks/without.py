@@ -1,0 +1,44 @@
+"""The bot without some of its speed mechanisms: `python -m bench.acks.without NAME,NAME run`. For bench/ablation.py alone."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from ledger.sqlite.engine import SqliteDatabase
+from quotebot.__main__ import main as run
+from quotebot.app import front
+from quotebot.execution import executor
+from quotebot.execution.run import NOTHING
+from quotebot.worker_loop import Precedence
+
+PYTHON_SWITCH_SECONDS: Final = 0.005
+
+
+MECHANISMS: Final[dict[str, tuple[object, str, object]]] = {  # where each is, and what replaces it
+    # The worker's writer waits up to 3 ms for a pending acknowledgement before it takes the gate.
+    "let_by": (Precedence, "let_by", lambda _: None),
+    # The worker's batches end after 2 ms while an acknowledgement waits.
+    "contended": (Precedence, "contended", property(lambda _: False)),
+    # A batch waits three turns of the loop for envelopes that arrived meanwhile.
+    "gather": (SqliteDatabase, "_gather", lambda self, _turns=0: self._kick()),
+    # A thread switch interval of 50 microseconds in the acknowledging process.
+    "switch": (front, "SWITCH_SECONDS", PYTHON_SWITCH_SECONDS),
+    # Prices and hashes are computed before the transaction.
+    "precompute": (executor, "precompute", lambda *_: NOTHING),
+    # A lone short write of the worker runs on its loop.
+    "brief": (SqliteDatabase, "_alone_and_brief", lambda _: False),
+}
+
+
+def main() -> None:
+    """Switch the mechanisms off, then run the bot with the remaining arguments."""
+    for name in sys.argv[1].split(","):
+        owner, attribute, replacement = MECHANISMS[name]
+        setattr(owner, attribute, replacement)
+    del sys.argv[1]
+    run()
+
+
+if __name__ == "__main__":
+    main()
