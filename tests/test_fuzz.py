@@ -23,13 +23,13 @@ from adapters.llm import api as llm
 from adapters.salesforce import errors
 from adapters.salesforce.calls import soql_beginning, soql_containing, soql_text
 from adapters.slack import api as slack
-from ledger.operator.manifests import BackupError, read_manifest
+from ledger.operator.backup import BackupError, read_manifest
 from quotebot.cli.catalog_files import YamlError, read_yaml
 from quotebot.domain.approvals.policy import PolicyError, parse_policy
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
 from quotebot.domain.catalogue.sheets import read_sheet
 from quotebot.observability import logs
-from quotebot.slack import grammar, listeners_mentions, message_text, payloads, verbs
+from quotebot.slack import grammar, listeners, message_text, payloads, verbs
 from quotebot.slack.connections import Link, Links
 from quotebot.slack.crm_menus import _sought
 from quotebot.slack.form_input import Form, draft_of_message, read_form
@@ -62,7 +62,7 @@ def slash(text: str) -> object:
 
 
 def message(text: str) -> object:
-    plain = listeners_mentions._MENTIONS.sub(" ", text, count=1).strip()
+    plain = listeners._MENTIONS.sub(" ", text, count=1).strip()
     asked = verbs.parse(plain, "C0DEALS", CATALOGUE, grammar.MESSAGE_CHARACTERS_MAX)
     found = message_text.read(plain, CATALOGUE)
     return asked, None if found is None else message_text.asked_back(found)

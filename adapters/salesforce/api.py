@@ -18,10 +18,17 @@ from adapters.failures import AdapterError, Failure
 from adapters.salesforce.calls import RestRequest, SalesforceCalls, Trip, soql_beginning, soql_moment
 from adapters.salesforce.describe import Described, read_described
 from adapters.salesforce.errors import SalesforceRefusal, Target, lost, refused
-from adapters.salesforce.graph import SalesforceLine, SalesforceQuote, checked_key, exact_json, graph_body, read_graph
+from adapters.salesforce.graph import (
+    Opportunities,
+    SalesforceLine,
+    SalesforceQuote,
+    checked_key,
+    exact_json,
+    graph_body,
+    read_graph,
+)
 from adapters.salesforce.mapping import CrmMapping, default_mapping
 from adapters.salesforce.mirror import Mirrors
-from adapters.salesforce.opportunities import Opportunities
 from adapters.salesforce.transport import ClientCredentials, Credentials, make_session
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from quotebot.cli.terminal import follow
 from quotebot.commands.payloads import CRM_AGGREGATE, CancelQuote, ReconcileCrm
 from quotebot.domain.catalogue.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.catalogue.rulesets import parse_ruleset
-from quotebot.jobs.retention import forget
+from quotebot.jobs.maintenance import forget
 from quotebot.jobs.rulesets import Import, RulesetChanges, Who
 from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.store import crm as crm_store

@@ -11,8 +11,8 @@ from adapters.salesforce.api import Salesforce
 from adapters.slack.api import SlackApi
 from faults.mutants.patching import of, patch, put
 from ledger import keys
-from quotebot.dispatch import crm_record
-from quotebot.dispatch.crm_record import CreateRecordHandler
+from quotebot.dispatch import crm
+from quotebot.dispatch.crm import CreateRecordHandler
 from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.slack_post import PostHandler
 
@@ -49,7 +49,7 @@ async def new_key_at_a_replay(honest: Any, self: Any, effect: Any) -> Any:
     """A replay writes its record under its own key."""
     if effect.cycle > 1:
 
-        @patch(crm_record, "crm_quote")
+        @patch(crm, "crm_quote")
         def of_cycle(write: Any, quote: Any, ledger_id: str) -> Any:
             written = write(quote, ledger_id)
             return replace(written, key=f"{written.key}_{effect.cycle}")
@@ -76,7 +76,7 @@ async def every_post_twice(honest: Any, self: Any, **content: Any) -> Any:
     return await honest(self, **content)
 
 
-@patch(crm_record, "crm_quote")
+@patch(crm, "crm_quote")
 def line_left_out_of_the_crm(honest: Any, quote: Any, ledger_id: str) -> Any:
     """Salesforce gets all lines except the last."""
     whole = honest(quote, ledger_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.mutants.patching import of, patch, put
 from quotebot.handlers import lifecycle
-from quotebot.jobs import scheduler, table
+from quotebot.jobs import scheduler
 from quotebot.store import schedule as store
 
 
@@ -46,4 +46,4 @@ def closed_a_week_early() -> None:
         return honest(replace(asked, received_at=quote.valid_until), command, quote, root)
 
     put(lifecycle, "expire", expire)
-    put(table, "GRACE_MS", -7 * 86_400_000)
+    put(scheduler, "GRACE_MS", -7 * 86_400_000)

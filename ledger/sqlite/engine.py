@@ -21,16 +21,8 @@ import aiosqlite
 
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.sqlite.ballast import Ballast
-from ledger.sqlite.batch import COPY_AFTER, BatchRunner
-from ledger.sqlite.file import (
-    CACHED_STATEMENTS,
-    Opening,
-    cannot_be_opened,
-    open_wal,
-    prepare_reader,
-    prepare_writer,
-)
-from ledger.sqlite.flushing import QUICK_SECONDS, Flushing
+from ledger.sqlite.batch import COPY_AFTER, QUICK_SECONDS, BatchRunner, Flushing
+from ledger.sqlite.file import CACHED_STATEMENTS, Opening, cannot_be_opened, open_wal, prepare_reader, prepare_writer
 from ledger.sqlite.locks import WriteGate
 from ledger.sqlite.transactions import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, SqliteTx, tell
 

@@ -22,7 +22,9 @@ from ledger.ledger import Ledger
 from ledger.operator import switch
 from ledger.operator.backup import (
     FOLDER,
+    UNAUTHENTICATED,
     Backup,
+    BackupError,
     Progress,
     Source,
     back_up,
@@ -33,9 +35,9 @@ from ledger.operator.backup import (
     own_backups,
     prove,
     quiet,
+    require_authentic,
     verify,
 )
-from ledger.operator.manifests import UNAUTHENTICATED, BackupError, require_authentic
 from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase

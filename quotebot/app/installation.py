@@ -27,9 +27,8 @@ from ledger.clock import SystemClock
 from ledger.database import load_statements
 from ledger.ledger import Ledger
 from ledger.operator import switch
-from ledger.operator.backup import FOLDER, Proof, Source, back_up
+from ledger.operator.backup import FOLDER, BackupError, Proof, Source, back_up
 from ledger.operator.dead_letters import DeadLetters
-from ledger.operator.manifests import BackupError
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.batch import COPY_AFTER
 from ledger.sqlite.engine import SqliteDatabase

@@ -28,12 +28,19 @@ from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.membership import Directory, Visibility
-from quotebot.jobs.artefacts import ArtefactSweep
-from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job, announce_dead_letters
-from quotebot.jobs.retention import RetentionPeriods, forget, let_go
+from quotebot.jobs.maintenance import (
+    LEASES_PER_LIFE,
+    ArtefactSweep,
+    Housekeeper,
+    Job,
+    RetentionPeriods,
+    announce_dead_letters,
+    forget,
+    let_go,
+)
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.jobs.scheduler import Scheduler
-from quotebot.jobs.table import jobs as scheduled_jobs
+from quotebot.jobs.scheduler import jobs as scheduled_jobs
 from quotebot.observability.alerts import log_dead_letter
 from quotebot.observability.clock_guard import LOOK_SECONDS, ClockGuard
 from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page

@@ -17,13 +17,12 @@ from rich.progress import SpinnerColumn, TextColumn
 
 from ledger.audit.keyring import load_keyring, require_keys
 from ledger.clock import SystemClock
-from ledger.operator.backup import NotWholeError, prove
-from ledger.operator.manifests import UNAUTHENTICATED, NotAuthenticError
+from ledger.operator.backup import UNAUTHENTICATED, NotAuthenticError, NotWholeError, prove
 from quotebot.app import backups as restoring
 from quotebot.app.backups import authentic_backup, make_backup, prove_backup
 from quotebot.app.installation import proof_by
 from quotebot.cli import exits, terminal
-from quotebot.jobs.retention import RetentionPeriods, forget, let_go, too_old
+from quotebot.jobs.maintenance import RetentionPeriods, forget, let_go, too_old
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import load_settings
 

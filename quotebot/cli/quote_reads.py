@@ -17,7 +17,7 @@ from quotebot.cli import exits, tables, terminal
 from quotebot.cli.quote_work import plain
 from quotebot.commands.queries import OPEN
 from quotebot.domain import money
-from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.pricing.engine import explain as trace_of
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import changed

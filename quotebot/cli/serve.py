@@ -24,8 +24,7 @@ from quotebot.cli.config import assignments
 from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import configure_logs
 from quotebot.observability.systemd import Supervisor
-from quotebot.sandbox.backstage import Staff
-from quotebot.sandbox.bot_process import BotProcess, Console, LedgerFeed
+from quotebot.sandbox.backstage import BotProcess, Console, LedgerFeed, Staff
 from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.dispatch.crm_read import ReadCrmHandler
-from quotebot.dispatch.crm_record import CreateRecordHandler, UpdateRecordHandler
+from quotebot.dispatch.crm import CreateRecordHandler, ReadCrmHandler, UpdateRecordHandler
 from quotebot.dispatch.documents import FileHandler, RenderHandler
 from quotebot.dispatch.llm import ExtractHandler, SummarizeHandler
 from quotebot.dispatch.services import EffectHandler

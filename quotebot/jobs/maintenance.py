@@ -1,32 +1,198 @@
-"""Maintenance jobs of a running bot: heartbeat, disk reserve, sealing of the audit, purge.
+"""Maintenance of a running bot: heartbeat, disk reserve, sealing of the audit, retention, and the sweep of the document folder.
 
-Every job may fail or be late without harm: each is repeated, and each starts by reading what there is to do.
+Every job may fail or be late without harm: each is repeated, and each starts by reading what there is to do. Retention deletes
+completed, old rows of the ledger and of the bot; `ledger prune` uses it too. The sweep keeps the stored files and the ledger's list
+of them consistent, and reports lost documents.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from adapters.failures import AdapterError
 from ledger import keys
 from ledger.database import DamagedError, NotRecorded, WritesRefused
 from ledger.records import QUOTEBOT, Request
+from ledger.retention import Progress, Purged, Rest, purge, quiet, rest
 from quotebot import effects
 from quotebot.commands.payloads import AnnounceDeadLetter
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.store import dead_letters
+from quotebot.store import quotes as store
 from quotebot.worker_loop import POLL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from adapters.artefacts import Artefacts
     from ledger.clock import Clock
+    from ledger.database import Database, Tx
     from ledger.ledger import Ledger
+    from quotebot.settings import Settings
+    from quotebot.store.quotes import Artefact
 
-LEASES_PER_LIFE: Final = 3  # a claim is renewed this often before it would lapse
+
+RESTORED_MAX: Final = 100  # per sweep: other work waits for the renderer too
 log = structlog.get_logger(__name__)
+FORGOTTEN_AT_ONCE: Final = 100  # per transaction
+LEASES_PER_LIFE: Final = 3  # a claim is renewed this often before it would lapse
+BATCH: Final = 100  # rows of each kind in one transaction
+
+
+class ArtefactSweep:
+    """Repeated sweep. A file without a row is removed only if the previous sweep saw it too: by then no running work owns it."""
+
+    def __init__(self, database: Database, artefacts: Artefacts, restore: Callable[[Artefact], Awaitable[bool]]) -> None:
+        self._database = database
+        self._artefacts = artefacts
+        self._restore = restore
+        self._strays: frozenset[str] = frozenset()
+        self._lost: set[str] = set()  # tried and reported once in this process
+
+    async def sweep(self) -> tuple[int, int, int]:
+        """Run one sweep; return the numbers of files without a document removed, files rendered again, and documents lost.
+
+        Raises AdapterError if the disk refuses; the changes made until then remain.
+        """
+        stored = await asyncio.to_thread(self._artefacts.names)
+        known, under_way = await self._database.read(lambda tx: (tuple(store.all_artefacts(tx)), store.renders_under_way(tx)))
+        removed = await self._remove(stored - {each.sha256 for each in known}, under_way=under_way)
+        missing = [each for each in known if each.sha256 not in stored and each.sha256 not in self._lost]
+        restored = await self._bring_back(missing[:RESTORED_MAX])
+        if removed or missing:
+            log.info("artefacts.swept", removed=removed, restored=restored, lost=len(self._lost))
+        return removed, restored, len(self._lost)
+
+    async def _remove(self, strays: frozenset[str], *, under_way: bool) -> int:
+        doomed = frozenset() if under_way else strays & self._strays  # a file is written before its row
+        for sha256 in sorted(doomed):
+            await asyncio.to_thread(self._artefacts.remove, sha256)
+        self._strays = strays - doomed
+        return len(doomed)
+
+    async def _bring_back(self, missing: list[Artefact]) -> int:
+        restored = 0
+        for each in missing:
+            try:
+                again = await self._restore(each)
+            except AdapterError as error:
+                log.warning("artefacts.not_restored", quote=each.quote_id, version=each.version, error=str(error))
+                break  # the same error would stop the next ones; the next sweep tries again
+            restored += again
+            if not again:
+                self._lost.add(each.sha256)
+                log.error(
+                    "artefacts.lost",
+                    quote=each.quote_id,
+                    version=each.version,
+                    sha256=each.sha256,
+                    do="other fonts, branding or build make other bytes now: take it from a backup or from Slack",
+                )
+        return restored
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten(Purged):
+    """Number of rows that were deleted, or would be.
+
+    In a dry run, `letter_cards` counts cards whose dead letter is purged already.
+    """
+
+    letter_cards: int = 0
+
+
+async def forget(ledger: Ledger, now: int, *, dry_run: bool, progress: Progress = quiet, actor: str = QUOTEBOT) -> Forgotten:
+    """Purge what ledger.retention.purge allows, then the cards of the purged dead letters; `dry_run` only counts."""
+    purged = await purge(ledger, now, dry_run=dry_run, progress=progress, actor=actor)
+    if dry_run:
+        cards = await ledger.database.read(dead_letters.orphans)
+    else:
+        cards = await forget_cards(ledger, actor)
+    return Forgotten(**asdict(purged), letter_cards=cards)
+
+
+async def forget_cards(ledger: Ledger, actor: str = QUOTEBOT) -> int:
+    """Delete the cards of purged dead letters, in batches, audited; returns their number."""
+    actor_type = "system" if actor == QUOTEBOT else "operator"
+
+    def work(tx: Tx) -> int:
+        gone = dead_letters.forget(tx, FORGOTTEN_AT_ONCE)
+        if gone:
+            after = {"letter_cards": gone}
+            ledger.audit.append(tx, ledger.clock.now_ms(), "retention.purged", actor=actor, actor_type=actor_type, after=after)
+        return gone
+
+    forgotten = 0
+    while gone := await ledger.database.write("letters.forget", work):
+        forgotten += gone
+    return forgotten
+
+
+_STATEMENTS: Final = {  # kind -> its statement, and its period
+    "readings": ("forget_readings", "model_before"),
+    "model_calls": ("forget_model_calls", "model_before"),
+    "quote_summaries": ("forget_summaries", "model_before"),
+    "crm_conflicts": ("forget_conflicts", "reconcile_before"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPeriods:
+    """Retention periods in days after the end of a row: LLM data, and settled differences with Salesforce."""
+
+    model_days: int
+    reconcile_days: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> RetentionPeriods:
+        """Return the periods of the installation's settings."""
+        return cls(settings.model_keep_days, settings.reconcile_keep_days)
+
+
+async def let_go(
+    ledger: Ledger, keeping: RetentionPeriods, *, batch: int = BATCH, between: Rest = rest, actor: str = QUOTEBOT
+) -> dict[str, int]:
+    """Delete rows past their retention period, in batches, audited; returns the number of rows per kind.
+
+    Raises NotRecorded as Database.write does: the rows of earlier batches stay deleted, and the next run continues.
+    """
+    work = partial(_some, ledger=ledger, keeping=keeping, now=ledger.clock.now_ms(), limit=batch, actor=actor)
+    forgotten = Counter(dict.fromkeys(_STATEMENTS, 0))
+    while gone := await ledger.database.write("store.forget", work):
+        forgotten.update(gone)
+        await between()
+    return dict(forgotten)
+
+
+async def too_old(ledger: Ledger, keeping: RetentionPeriods) -> dict[str, int]:
+    """Return the number of rows per kind that `let_go` would delete now."""
+    before = _before(keeping, ledger.clock.now_ms())
+    found = await ledger.database.read(lambda tx: tx.required("count_forgettable", **before))
+    return {kind: found[kind] for kind in _STATEMENTS}
+
+
+def _some(tx: Tx, *, ledger: Ledger, keeping: RetentionPeriods, now: int, limit: int, actor: str) -> dict[str, int]:
+    """Delete at most `limit` rows of each kind past its period; returns the number per kind.
+
+    A row that has not ended stays at any age: an unanswered message, a summary that approvers may read, an open difference.
+    """
+    before = _before(keeping, now)
+    deleted = {kind: len(tx.all(name, before=before[period], limit=limit)) for kind, (name, period) in _STATEMENTS.items()}
+    gone = {kind: count for kind, count in deleted.items() if count}
+    if gone:
+        actor_type = "system" if actor == QUOTEBOT else "operator"
+        ledger.audit.append(tx, now, "retention.purged", actor=actor, actor_type=actor_type, after=gone)
+    return gone
+
+
+def _before(keeping: RetentionPeriods, now: int) -> dict[str, int]:
+    return {"model_before": now - keeping.model_days * DAY_MS, "reconcile_before": now - keeping.reconcile_days * DAY_MS}
 
 
 @dataclass(frozen=True, slots=True)

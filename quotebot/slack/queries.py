@@ -19,7 +19,7 @@ from quotebot import __version__, effects
 from quotebot.commands.queries import ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
-from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import without_margin_figures
 from quotebot.domain.pricing.engine import clipped, explain, request_of
 from quotebot.domain.pricing.price_requests import Changes, changed

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from quotebot.domain.approvals.advice import EasierChange
-    from quotebot.domain.approvals.avoidance import Avoidance
+    from quotebot.domain.approvals.advice import Avoidance, EasierChange
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
 

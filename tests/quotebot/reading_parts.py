@@ -19,8 +19,7 @@ from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model
 from quotebot.execution.executor import Executor
-from quotebot.jobs.scheduler import Scheduler
-from quotebot.jobs.table import reading_answer
+from quotebot.jobs.scheduler import Scheduler, reading_answer
 from quotebot.slack import message_text
 from quotebot.views.document import Seller
 from tests.quotebot.parts import RULES, request_for

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.domain.approvals.avoidance import avoidances
+from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.pricing.engine import Pricing, from_stored
 from tests.quotebot.parts import POLICY

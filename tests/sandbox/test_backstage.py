@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from quotebot.sandbox.backstage import Staff
-from quotebot.sandbox.bot_process import BotProcess, Console, ConsoleError, LedgerFeed
+from quotebot.sandbox.backstage import BotProcess, Console, ConsoleError, LedgerFeed, Staff
 from quotebot.sandbox.faults import KINDS, METHODS, SOCKET_EFFECTS, ArmedFaults, Effect, Target
 from quotebot.sandbox.slack import web_api
 from tests.rig import eventually

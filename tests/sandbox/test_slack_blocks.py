@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from quotebot.sandbox.chance import Tokens
-from quotebot.sandbox.slack.blocks import check_message_blocks, check_view
 from quotebot.sandbox.slack.errors import SlackError
+from quotebot.sandbox.slack.views import check_message_blocks, check_view
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from slack_sdk.errors import SlackApiError
 from adapters.failures import Failure
 from adapters.slack.errors import ERRORS
 from quotebot.sandbox.slack.directory import APP_TOKEN
-from quotebot.sandbox.slack.limits import CONNECTIONS_AT_ONCE
+from quotebot.sandbox.slack.web_api import CONNECTIONS_AT_ONCE
 from quotebot.sandbox.world import World
 from tests.sandbox.conftest import Hand, client_of
 from tests.sandbox.test_slack_web_api import refused

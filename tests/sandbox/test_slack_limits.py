@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.sandbox.slack.directory import BOT_TOKEN
-from quotebot.sandbox.slack.limits import ANY_OF, PER_MINUTE, POSTS_AT_ONCE, POSTS_PER_MINUTE
 from quotebot.sandbox.slack.listing import SCOPES
-from quotebot.sandbox.slack.web_api import METHODS
+from quotebot.sandbox.slack.web_api import ANY_OF, METHODS, PER_MINUTE, POSTS_AT_ONCE, POSTS_PER_MINUTE
 from quotebot.sandbox.wire import Received
 from quotebot.sandbox.world import World
 

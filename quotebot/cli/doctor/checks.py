@@ -1,19 +1,35 @@
-"""Checks of `quotebot doctor` and their runner: all run at once, each with its own deadline, none able to stop another."""
+"""Checks of `quotebot doctor` and their runner: all run at once, each with its own deadline, none able to stop another.
+
+The checks here concern this machine: private files, disk space, a sound SQLite version, a working PDF renderer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sqlite3
+import stat
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
+from adapters.failures import AdapterError
+from adapters.pdf.renderer import PdfRenderer, QuoteDocument
+from ledger.sqlite.ballast import BALLAST_BYTES
+from ledger.sqlite.locks import instance_holder
+from quotebot.app.clients import load_seller
+from quotebot.app.installation import load_rules
+from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles
+from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import redact
+from quotebot.settings import ConfigurationError, slack_tokens
+from quotebot.settings_sources import settings_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,6 +39,44 @@ if TYPE_CHECKING:
 
 SECONDS_MAX: Final = 15.0
 WORDS_MAX: Final = 400
+OTHERS: Final = 0o077  # permission bits of group and others
+FILES_MAX: Final = 100_000  # limit per folder
+NAMED_MAX: Final = 10
+ROOM_BYTES: Final = 4 * BALLAST_BYTES
+SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
+SQLITE_SOUND: Final = (3, 51, 3)  # in older versions, two connections can corrupt the write-ahead log if they reset it at once
+PAGE: Final = QuoteDocument(
+    title="Quote",
+    quote_id="doctor",
+    version="1",
+    account="A test",
+    issued_on="",
+    valid_until="",
+    prepared_by="quotebot doctor",
+    approved_by="",
+    currency="USD",
+    term="",
+    lines=(),
+    list_total="0",
+    discount_label="",
+    discount_total="",
+    net_total="0",
+    assumptions=(),
+    terms=(),
+    seller_name="",
+    seller_lines=(),
+    accent="#1f3a5f",
+    created_at="2026-01-01T00:00:00+00:00",
+)
+SAMPLES: Final = {
+    "Chinese": "\u4e2d\u6587",
+    "Japanese": "\u3042\u30a2",
+    "Korean": "\ud55c\uae00",
+    "Hebrew": "\u05d0\u05d1",
+    "Arabic": "\u0639\u0631",
+    "Thai": "\u0e01\u0e02",
+    "Hindi": "\u0939\u0915",
+}
 
 
 class State(StrEnum):
@@ -129,3 +183,157 @@ def _words(site: Site, words: str) -> str:
     given = (getattr(site.settings, name) for name in type(site.settings).model_fields)
     values = [each.get_secret_value() for each in given if isinstance(each, SecretStr)]
     return redact(" ".join(words.split()), [value for value in values if value])[:WORDS_MAX]
+
+
+async def tokens(site: Site) -> Seen:
+    """Check that both tokens are set and of the right kind."""
+    try:
+        slack_tokens(site.settings)
+    except ConfigurationError as error:
+        return bad("; ".join(line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")))
+    return fine("both are there, each of its kind")
+
+
+async def watchers(site: Site) -> Seen:
+    """Check that the configured observers are available."""
+    found = open_observers(site.settings, site.settings.secrets)
+    found.close()
+    if found.missing:
+        return bad("; ".join(found.missing))
+    return (
+        fine(f"{len(found.each)} can be told") if found.each else nothing("neither a collector of traces nor Sentry is configured")
+    )
+
+
+async def private_secrets(site: Site) -> Seen:
+    """Check that no other user may read the files that may hold secrets."""
+    del site
+    found = settings_files()
+    return _open_ones(found) if found else nothing("there is neither .env nor quotebot.toml nor a folder of secrets")
+
+
+async def data_folder(site: Site) -> Seen:
+    """Check that the data folder is private and can be written."""
+    folder = site.settings.data_dir
+    if not folder.exists():
+        return nothing(f"{folder.absolute()} is not there yet; the bot makes it")
+    if not folder.is_dir():
+        return bad(f"{folder.absolute()} is no folder")
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return bad(f"{folder.absolute()} cannot be written by this user")
+    return _open_ones([folder])
+
+
+async def data_files(site: Site) -> Seen:
+    """Check that no other user may read or owns a file of the data folder or the backups: ledger, keys, documents, logs."""
+    folder, backups = site.settings.data_dir, site.settings.backup_folder
+    if not folder.is_dir():
+        return nothing("there is no data folder yet")
+    roots = [folder, *([backups] if backups is not None and backups.is_dir() else [])]
+    return await asyncio.to_thread(_private_files, roots)
+
+
+async def disk_room(site: Site) -> Seen:
+    """Check the free space on the ledger's disk."""
+    folder = site.settings.data_dir.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = site.free_bytes(folder)
+    words = f"{free / 2**20:,.0f} MiB are free at {folder}"
+    return fine(words) if free >= ROOM_BYTES else bad(f"{words}; at least {ROOM_BYTES >> 20} are needed")
+
+
+async def sqlite_version(site: Site) -> Seen:
+    """Check that SQLite is new enough, and report the fault that we work around."""
+    version = ".".join(map(str, site.sqlite_version))
+    if site.sqlite_version < SQLITE_MIN:
+        return bad(f"SQLite {version} is older than {'.'.join(map(str, SQLITE_MIN))}")
+    if site.sqlite_version < SQLITE_SOUND:
+        return fine(
+            f"SQLite {version} can damage a write-ahead log that two programs reset at once; the bot and its commands queue at a "
+            "lock so that they never do. Let no other program write to the ledger"
+        )
+    return fine(f"SQLite {version}")
+
+
+async def pdf(site: Site) -> Seen:
+    """Render a page with the seller's branding, in the same child process as the bot; report the scripts without a font."""
+    try:
+        seller = load_seller(site.settings)
+    except ConfigurationError as error:
+        return bad(str(error))
+    head = replace(PAGE, seller_name=seller.name, seller_lines=seller.lines, accent=seller.accent, footer=seller.footer)
+    branded = replace(head, terms=seller.terms, logo=seller.logo, template=seller.template)
+    renderer = PdfRenderer()
+    try:
+        page = await renderer.render(branded)
+        boxes = [script for script, sample in SAMPLES.items() if not await _printable(renderer, sample)]
+    except AdapterError as error:
+        return bad(str(error))
+    finally:
+        await asyncio.shield(renderer.close())
+    missing = (
+        f"; there is no font for {', '.join(boxes)}: a quote with such a name is a dead letter until there is" if boxes else ""
+    )
+    return fine(f"a page was rendered ({len(page.content):,} bytes){missing}")
+
+
+async def _printable(renderer: PdfRenderer, sample: str) -> bool:
+    try:
+        await renderer.render(replace(PAGE, account=sample))
+    except AdapterError as error:
+        if error.code == "missing_glyphs":
+            return False
+        raise
+    return True
+
+
+async def approvers(site: Site) -> Seen:
+    """Check that the policy can be read and that every role it may require has an approver."""
+    rules = load_rules(site.settings)
+    held = {role for role, people in rules.approvers.items() if people}
+    strange = sorted(set(rules.approvers) - {*LADDER, *ORTHOGONAL})
+    alone = [role for role in (*LADDER, *ORTHOGONAL) if not held & set(sufficient_roles(role))]
+    if strange:
+        return bad(f"no policy asks for {', '.join(strange)}; roles are {', '.join((*LADDER, *ORTHOGONAL))}")
+    return bad(f"nobody may approve what needs {', '.join(alone)}") if alone else fine("every role has somebody who may approve")
+
+
+async def bot(site: Site) -> Seen:
+    """Check whether a bot works on this ledger. It never tries the bot's lock: even a short attempt could stop a starting bot."""
+    pid = instance_holder(site.settings.ledger_path)
+    if pid is None:
+        return nothing("no bot ever ran here")
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return nothing(f"no bot is running (the last was process {pid})")
+    except PermissionError:  # the process exists and belongs to another user
+        pass
+    return fine(f"process {pid} took the bot's lock last and is alive")
+
+
+def _private_files(roots: list[Path]) -> Seen:
+    """Check every file and folder below the given folders; the folders themselves have their own checks."""
+    looked_at, found = 0, []
+    for root in roots:
+        for path in sorted(islice(root.rglob("*"), FILES_MAX)):
+            try:
+                seen = path.lstat()
+            except FileNotFoundError:  # a temporary file
+                continue
+            looked_at += 1
+            if seen.st_uid != os.geteuid():
+                found.append(f"{path} (belongs to user {seen.st_uid})")
+            elif not stat.S_ISLNK(seen.st_mode) and seen.st_mode & OTHERS:
+                found.append(f"{path} ({stat.S_IMODE(seen.st_mode):o})")
+    if not found:
+        return fine(f"{looked_at:,} looked at, for their owner alone")
+    more = f" and {len(found) - NAMED_MAX:,} more" if len(found) > NAMED_MAX else ""
+    return bad(f"others may use {', '.join(found[:NAMED_MAX])}{more}")
+
+
+def _open_ones(paths: Iterable[Path]) -> Seen:
+    paths = list(paths)
+    found = [f"{path} ({stat.S_IMODE(path.stat().st_mode):o})" for path in paths if path.stat().st_mode & OTHERS]
+    return bad(f"others may use {', '.join(found)}") if found else fine(f"{len(paths)} looked at, for their owner alone")

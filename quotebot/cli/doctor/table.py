@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from quotebot.cli import exits
 from quotebot.cli.config import assignments
-from quotebot.cli.doctor import machine, others, records
+from quotebot.cli.doctor import checks, others, records
 from quotebot.cli.doctor.checks import TROUBLES, Check, Result, Seen, Site, State, examine, exit_status, fine
 from quotebot.cli.tables import print_table
 from quotebot.settings import ConfigurationError, load_settings
@@ -48,7 +48,7 @@ CHECKS: Final = (
         "Set SLACK_BOT_TOKEN and SLACK_APP_TOKEN, in .env or in the environment; quotebot init says where to get them.",
         State.ERROR,
         CONFIG,
-        machine.tokens,
+        checks.tokens,
     ),
     Check(
         "secrets.private",
@@ -57,7 +57,7 @@ CHECKS: Final = (
         "chmod 600 on each file that is named.",
         State.ERROR,
         CONFIG,
-        machine.private_secrets,
+        checks.private_secrets,
     ),
     Check(
         "data.folder",
@@ -66,7 +66,7 @@ CHECKS: Final = (
         "chmod 700 on the folder, and let the bot's own user own it (chown).",
         State.ERROR,
         CONFIG,
-        machine.data_folder,
+        checks.data_folder,
     ),
     Check(
         "data.files",
@@ -75,7 +75,7 @@ CHECKS: Final = (
         "chmod 600 on each file that is named, 700 on a folder; chown to the bot's user what belongs to another.",
         State.ERROR,
         CONFIG,
-        machine.data_files,
+        checks.data_files,
     ),
     Check(
         "disk.room",
@@ -84,7 +84,7 @@ CHECKS: Final = (
         "Make room on that disk, or move the data folder while the bot is stopped.",
         State.ERROR,
         UNAVAILABLE,
-        machine.disk_room,
+        checks.disk_room,
     ),
     Check(
         "sqlite.version",
@@ -93,7 +93,7 @@ CHECKS: Final = (
         "Use a Python that is built with a newer SQLite.",
         State.ERROR,
         CONFIG,
-        machine.sqlite_version,
+        checks.sqlite_version,
     ),
     Check(
         "ledger.schema",
@@ -184,7 +184,7 @@ CHECKS: Final = (
         "Mend what is named; libraries: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 (docs/setup.md).",
         State.ERROR,
         CONFIG,
-        machine.pdf,
+        checks.pdf,
     ),
     Check(
         "documents.stored",
@@ -202,7 +202,7 @@ CHECKS: Final = (
         "Set approvers (QUOTEBOT_APPROVERS) so that each role that is named, or a higher one, has somebody.",
         State.WARNING,
         CONFIG,
-        machine.approvers,
+        checks.approvers,
     ),
     Check(
         "calls.one_retrier",
@@ -220,7 +220,7 @@ CHECKS: Final = (
         "Install the wheel with the extra that is named, or mend the address; docs/monitoring.md says how.",
         State.WARNING,
         CONFIG,
-        machine.watchers,
+        checks.watchers,
     ),
     Check(
         "bot.running",
@@ -229,7 +229,7 @@ CHECKS: Final = (
         "quotebot run",
         State.WARNING,
         REFUSED,
-        machine.bot,
+        checks.bot,
     ),
     Check(
         "slack.reachable",

@@ -1,22 +1,410 @@
-"""Advice about the approval of one priced version: computed once when it is priced, stored beside it, and shown on its card."""
+"""Advice about the approval of one priced version: computed once when it is priced, stored beside it, and shown on its card.
+
+A preview before submission states the required approvals, the largest discount without approval, and the nearest such discount. The
+need for approval is not monotone in the discount: a deeper one leaves less margin and exceeds more discount limits, but also
+reduces the total. Each rule alone is monotone, except for the rounding of each line's share of the discount. So bisection finds
+both ends of the range without approval, and near the upper end every discount is tried at which a cent could matter.
+
+Avoidances are the smallest changes that avoid an approval: of the discount, the term, one line's quantity, or special terms. Prices
+jump at tiers, so the effect of a change is not monotone, and the search does not assume that it is: each reported change was priced
+and avoids the approval, and the same change less one step (0.01 %, a month, a unit) was priced and does not. The search extends to
+a discount at a limit of the policy, one month or one unit; if that does not suffice, it reports no change of the kind. The number
+of priced lines is bounded.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.avoidance import avoidances
-from quotebot.domain.approvals.policy import evaluate
-from quotebot.domain.approvals.preview import free_discount
+from quotebot.domain.approvals.policy import HUNDRED, LADDER, PolicyDecision, evaluate, family_totals, over_total
+from quotebot.domain.pricing.conversion import factor
+from quotebot.domain.pricing.engine import Pricing, price, request_of
+from quotebot.domain.pricing.price_requests import QUANTITY_MAX, TERM_MONTHS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.engine import Pricing
+    from quotebot.domain.pricing.engine import PricingProblem
+    from quotebot.domain.pricing.price_requests import PriceRequest
+
+    Edit = Callable[[int], PriceRequest]
+    Suffices = Callable[[PolicyDecision], bool]
+    _Kind = Callable[["_Search", Pricing, ApprovalPolicy, Suffices], "Avoidance | None"]
+    Reprice = Callable[[Decimal], Pricing]
+
+PRICED_LINES_MAX = 600  # lines priced in one search, over all attempts: a fraction of a second
+LINES_TRIED_MAX = 4  # the largest ones
+HUNDREDTH = Decimal("0.01")
+STEPS = 10_000  # a discount has two decimals: 0.00 to 100.00 %
+STEP = Decimal("0.01")
+ZERO = Decimal(0)
+PREVIEWED_LINES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Avoidance:
+    """A change that avoids an approval. `before` and `after` are per cent, months, units, or the number of terms that need legal.
+
+    `roles` are the roles still needed after the change, usually none.
+    """
+
+    what: Literal["discount", "term", "quantity", "terms"]
+    before: Decimal
+    after: Decimal
+    roles: tuple[str, ...]
+    request: PriceRequest  # with the change made
+    name: str = ""  # the product of a quantity
+    by_margin: bool = False  # a margin decides this step, so the figure reveals product costs
+
+    @property
+    def words(self) -> str:
+        """Return "10 % discount instead of 15 %", "24 instead of 36 months", "120 instead of 150 pro"."""
+        before, after = money.trimmed(self.before), money.trimmed(self.after)
+        return {
+            "discount": f"{after} % discount instead of {before} %",
+            "term": f"{after} instead of {before} months",
+            "quantity": f"{after} instead of {before} {self.name}",
+            "terms": "no special term that needs legal",
+        }[self.what]
+
+    def grants(self, discount_percent: Decimal | None) -> bool:
+        """Return whether this change states that a discount of `discount_percent` needs no approval."""
+        return self.what == "discount" and not self.roles and self.after == discount_percent
+
+
+class _SpentError(Exception):
+    """The search has used up its budget of priced lines."""
+
+
+class _Search:
+    """Evaluator of edits of one request within the budget of priced lines."""
+
+    def __init__(self, ruleset: Ruleset, policy: ApprovalPolicy, lines: int) -> None:
+        self._ruleset = ruleset
+        self._policy = policy
+        self._lines = lines
+        self._left = PRICED_LINES_MAX
+        self._known: dict[PriceRequest, PolicyDecision | None] = {}
+
+    def ruling(self, request: PriceRequest) -> PolicyDecision | None:
+        """Return the policy's decision about a request, None when it has no price. Raises _SpentError."""
+        if request not in self._known:
+            self._left -= self._lines
+            if self._left < 0:
+                raise _SpentError
+            priced = price(request, self._ruleset)
+            self._known[request] = evaluate(priced, self._policy) if isinstance(priced, Pricing) else None
+        return self._known[request]
+
+    def nearest(self, edit: Edit, suffices: Suffices, now: int, ends: Iterable[int]) -> int | None:
+        """Return the nearest step to `now` that suffices while the step before it does not; None if none is found.
+
+        On each side, the nearest of `ends` that suffices bounds the search.
+        """
+        best: int | None = None
+        for side in (-1, 1):
+            there = sorted((end for end in ends if (end - now) * side > 0), key=lambda end: abs(end - now))
+            if best is not None:
+                there = [end for end in there if abs(end - now) < abs(best - now)]
+            end = next((each for each in there if self._holds(edit(each), suffices)), None)
+            if end is not None:
+                step = self._outwards(edit, suffices, now, end)
+                best = step if best is None or abs(step - now) < abs(best - now) else best
+        return best
+
+    def _outwards(self, edit: Edit, suffices: Suffices, now: int, end: int) -> int:
+        """Return a first sufficient step between `now`, which does not suffice, and `end`, which does.
+
+        Usually that is the end itself, a limit of the policy. Otherwise the search uses doubling steps, then bisection.
+        """
+        sign, far = (1 if end > now else -1), abs(end - now)
+
+        def holds(distance: int) -> bool:
+            return self._holds(edit(now + sign * distance), suffices)
+
+        if far == 1 or not holds(far - 1):
+            return end
+        near, distance = 0, 1
+        while distance < far and not holds(distance):
+            near, distance = distance, distance * 2
+        return now + sign * self._least(holds, near, min(distance, far - 1))
+
+    def _holds(self, request: PriceRequest, suffices: Suffices) -> bool:
+        decision = self.ruling(request)
+        return decision is not None and suffices(decision)
+
+    @staticmethod
+    def _least(holds: Callable[[int], bool], no: int, yes: int) -> int:
+        """Bisect between `no` and `yes`: return a step where `holds` is true while it is false one step before."""
+        while yes - no > 1:
+            middle = (no + yes) // 2
+            if holds(middle):
+                yes = middle
+            else:
+                no = middle
+        return yes
+
+
+def avoidances(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> tuple[Avoidance, ...]:
+    """Return at most one change of each kind that makes approval unnecessary; else those that need fewer or lower roles.
+
+    Empty for a quote that needs no approval, for one too long to search, and for one whose prices have changed since.
+    """
+    decision, request = evaluate(pricing, policy), request_of(pricing)
+    search = _Search(ruleset, policy, len(pricing.lines))
+    if decision.automatic or len(pricing.lines) * 2 > PRICED_LINES_MAX or price(request, ruleset) != pricing:
+        return ()
+    alone = _sufficient_alone(pricing, policy)
+    nobody = tuple(_each(search, pricing, policy, lambda after: after.automatic, alone))
+    return nobody or tuple(_each(search, pricing, policy, lambda after: eases(decision, after), KINDS))
+
+
+def _sufficient_alone(pricing: Pricing, policy: ApprovalPolicy) -> tuple[_Kind, ...]:
+    """Return the kinds of change that can make approval unnecessary: no other kind resolves a hit of the discount or of a term."""
+    discount = any(pricing.deepest_discount_percent > row.limit for row in policy.discount_over)
+    discount = discount or pricing.deepest_discount_percent > policy.discount_blocked_over
+    terms = bool(set(pricing.terms) - policy.other_terms)
+    if discount and terms:
+        return ()
+    return (_discount,) if discount else (_terms,) if terms else (_discount, _term, _quantity)
+
+
+def eases(before: PolicyDecision, after: PolicyDecision) -> bool:
+    """Return whether `after` requires less: a lower commercial role or one orthogonal role fewer, and nothing more."""
+    if after.blocked or before.needs == after.needs:
+        return False
+    rungs_before, others_before = _asked(before)
+    rungs_after, others_after = _asked(after)
+    if before.blocked:
+        return others_after <= others_before
+    less = rungs_after < rungs_before or others_after < others_before
+    return less and rungs_after <= rungs_before and others_after <= others_before
+
+
+def _asked(decision: PolicyDecision) -> tuple[int, frozenset[str]]:
+    roles = {role for need in decision.needs for role in need.roles}
+    return max((LADDER.index(role) + 1 for role in roles if role in LADDER), default=0), frozenset(roles - set(LADDER))
+
+
+def _each(
+    search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices, kinds: tuple[_Kind, ...]
+) -> Iterator[Avoidance]:
+    for kind in kinds:
+        try:
+            found = kind(search, pricing, policy, suffices)
+        except _SpentError:
+            return
+        if found is not None:
+            yield found
+
+
+def _discount(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
+    request = request_of(pricing)
+
+    def edit(step: int) -> PriceRequest:
+        return replace(request, discount_percent=money.multiply(step, HUNDREDTH))
+
+    now = int(money.multiply(request.discount_percent, 100))
+    limits = (policy.discount_blocked_over, *(row.limit for row in policy.discount_over))
+    ends = {0, *(int(money.multiply(min(limit, HUNDRED), 100)) for limit in limits)}
+    step = search.nearest(edit, suffices, now, ends)
+    if step is None:
+        return None
+    change = _avoidance(search, "discount", edit(step), request.discount_percent, money.multiply(step, HUNDREDTH))
+    return replace(change, by_margin=_decided_by_margin(search, edit, step, now))
+
+
+def _term(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
+    del policy
+    request = request_of(pricing)
+
+    def edit(months: int) -> PriceRequest:
+        return replace(request, term_months=months)
+
+    months = search.nearest(edit, suffices, request.term_months, (1, TERM_MONTHS_MAX))
+    if months is None:
+        return None
+    change = _avoidance(search, "term", edit(months), Decimal(request.term_months), Decimal(months))
+    return replace(change, by_margin=_decided_by_margin(search, edit, months, request.term_months))
+
+
+def _quantity(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
+    """Try the lines with the largest net; return the sufficient quantity change that is relatively smallest."""
+    del policy
+    request = request_of(pricing)
+    net = {line.sku: line.net_amount for line in pricing.lines}
+    largest = sorted(range(len(request.lines)), key=lambda at: -net.get(request.lines[at].sku, Decimal(0)))[:LINES_TRIED_MAX]
+    found: list[tuple[Decimal, Avoidance]] = []
+    for at in largest:
+        line = request.lines[at]
+
+        def edit(units: int, at: int = at) -> PriceRequest:
+            lines = [replace(each, quantity=units) if number == at else each for number, each in enumerate(request.lines)]
+            return replace(request, lines=tuple(lines))
+
+        units = search.nearest(edit, suffices, line.quantity, (1, min(line.quantity * 2, QUANTITY_MAX)))
+        if units is not None:
+            change = _avoidance(search, "quantity", edit(units), Decimal(line.quantity), Decimal(units), line.sku)
+            change = replace(change, by_margin=_decided_by_margin(search, edit, units, line.quantity))
+            found.append((money.EXACT.divide(Decimal(abs(units - line.quantity)), Decimal(line.quantity)), change))
+    return min(found, key=lambda row: row[0])[1] if found else None
+
+
+def _terms(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
+    request = request_of(pricing)
+    if not request.terms:
+        return None
+    kept = tuple(term for term in request.terms if term in policy.other_terms)
+    edited = replace(request, terms=kept)
+    decision = search.ruling(edited)
+    if kept == request.terms or decision is None or not suffices(decision):
+        return None
+    return _avoidance(search, "terms", edited, Decimal(len(request.terms) - len(kept)), Decimal(0))
+
+
+KINDS = (_discount, _term, _quantity, _terms)
+
+
+def _decided_by_margin(search: _Search, edit: Edit, step: int, now: int) -> bool:
+    """Return whether a margin is under its floor one step closer to `now`. The search has priced that request."""
+    before = search.ruling(edit(step - 1 if step > now else step + 1))
+    return before is not None and before.by_margin
+
+
+def _avoidance(
+    search: _Search,
+    what: Literal["discount", "term", "quantity", "terms"],
+    request: PriceRequest,
+    before: Decimal,
+    after: Decimal,
+    name: str = "",
+) -> Avoidance:
+    decision = search.ruling(request)
+    assert decision is not None  # noqa: S101 -- the search has priced it
+    return Avoidance(what, before, after, decision.required_roles, request, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Result of submitting. Discounts in per cent, None if every discount needs approval.
+
+    `largest_free_discount` is the largest discount without approval. `nearest_free_discount` is the one closest to the present
+    discount: equal to it if no approval is needed now, and possibly deeper if only the total is too large.
+    """
+
+    decision: PolicyDecision
+    largest_free_discount: Decimal | None
+    nearest_free_discount: Decimal | None
+
+
+def preview(pricing: Pricing, reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str] = frozenset()) -> Preview:
+    """Preview the submission of `pricing`. `reprice` returns the same quote at another discount, 0 to 100 %."""
+    decision = evaluate(pricing, policy, terms)
+    free = _free_stretch(reprice, policy, terms)
+    if free is None:
+        return Preview(decision, None, None)
+    first, last = free
+    nearest = min(max(int(money.multiply(pricing.discount_percent, 100)), first), last)
+
+    def is_free(step: int) -> bool:
+        return evaluate(reprice(_percent(step)), policy, terms).automatic
+
+    if not is_free(nearest):  # a cent of rounding breaks the monotony
+        around = range(max(first, nearest + nearest - last), last + 1)
+        nearest = min((step for step in around if is_free(step)), key=lambda step: abs(step - nearest))
+    return Preview(decision, _percent(last), _percent(nearest))
+
+
+def free_discount(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> Decimal | None:
+    """Return the largest header discount in per cent at which the quote needs no approval, by today's ruleset.
+
+    None if there is none, if the prices have changed since, and for a long quote: the search prices it several times while a user
+    waits. None, too, if a margin decides the discount: the whole channel reads it, and it would reveal product costs.
+    """
+    if len(pricing.lines) > PREVIEWED_LINES_MAX:
+        return None
+    request = request_of(pricing)
+
+    def priced(discount: Decimal) -> Pricing | tuple[PricingProblem, ...]:
+        return price(replace(request, discount_percent=discount), ruleset)
+
+    def reprice(discount: Decimal) -> Pricing:
+        found = priced(discount)
+        assert isinstance(found, Pricing)  # noqa: S101 -- a quote with a price at one discount has a price at every one
+        return found
+
+    if priced(pricing.discount_percent) != pricing:
+        return None
+    largest = preview(pricing, reprice, policy).largest_free_discount
+    return largest if largest == _percent(_deepest_by_discount_alone(policy)) else None
+
+
+def _free_stretch(reprice: Reprice, policy: ApprovalPolicy, terms: frozenset[str]) -> tuple[int, int] | None:
+    """Return the smallest and the largest discount without approval, in hundredths of a per cent, or None."""
+    without_totals = replace(policy, total_over=())
+
+    def shallow_enough(step: int) -> bool:
+        return evaluate(reprice(_percent(step)), without_totals, terms).automatic
+
+    def small_enough(step: int) -> bool:
+        if not policy.total_over:
+            return True
+        pricing = reprice(_percent(step))
+        worth = factor(pricing, policy.currency)
+        return worth is not None and not over_total(pricing, policy.total_over[0].limit, worth)
+
+    bound = _deepest_by_discount_alone(policy)
+    if shallow_enough(bound):  # the usual case: one pricing instead of a search
+        last = bound
+    elif shallow_enough(0):
+        last = _last_true(shallow_enough, 0, bound - 1)
+        doubtful = range(last + 1, min(bound, last + 1 + _steps_of_rounding(reprice(ZERO))))
+        last = max((step for step in doubtful if shallow_enough(step)), default=last)
+    else:
+        return None
+    if not small_enough(last):
+        return None
+    return (0 if small_enough(0) else _last_true(lambda step: not small_enough(step), 0, last) + 1), last
+
+
+def _steps_of_rounding(pricing: Pricing) -> int:
+    """Return the number of 0.01 % steps within which rounding can hide the change of a family's net.
+
+    A rounded share differs from the exact one by less than one smallest unit, and so does the whole discount. The bound allows
+    twice that difference: one smallest unit per line and one more.
+    """
+    unit = money.quantum(pricing.currency)
+    steps = [
+        money.EXACT.divide_int(money.product(unit, Decimal(2 * STEPS * (len(pricing.lines) + 1))), net)
+        for net, _ in family_totals(pricing).values()
+        if net > 0
+    ]
+    return int(max(steps, default=ZERO)) + 1
+
+
+def _deepest_by_discount_alone(policy: ApprovalPolicy) -> int:
+    limits = [policy.discount_blocked_over, *(row.limit for row in policy.discount_over[:1]), HUNDRED]
+    return int(money.multiply(min(limits), 100))
+
+
+def _last_true(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the last step from `low` to `high` where `holds` is true. It must be true at `low` and stay false once false."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _percent(step: int) -> Decimal:
+    return money.multiply(step, STEP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from quotebot.domain import money
 from quotebot.domain.catalogue.catalogue import Catalogue, read_catalogue
 from quotebot.domain.catalogue.reader import DocumentError, RulesetProblem, Table, read_json, read_toml
 from quotebot.domain.pricing.constraints import Constraint, read_constraints
-from quotebot.domain.pricing.price_books import PriceBook, PriceEntry, read_books
-from quotebot.domain.pricing.price_kinds import Flat, Tiered
+from quotebot.domain.pricing.price_books import Flat, PriceBook, PriceEntry, Tiered, read_books
 from quotebot.domain.pricing.priced import LARGEST_REMAINDER, PER_LINE
 from quotebot.domain.pricing.taxes import Rate, Tax, read_rates, read_taxes
 

@@ -1,30 +1,244 @@
-"""Price books: a product's price by segment, region, day and currency.
+"""Price books, which give a product's price by segment, region, day and currency, and the kinds of price in them.
 
 The applicable book with the highest priority is used. Two books that could both apply to one request with the same priority are
 refused when the ruleset is loaded, so the order is total.
+
+The kinds are flat, range tiers, slab tiers, blocks, formulas, and percentages of other lines. The method `charge` returns the cost
+of a quantity per month (recurring) or once, before any discount, with its steps. A percentage has no `charge`: it is priced from
+the other lines.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar
 
 from quotebot.domain import money
-from quotebot.domain.catalogue.reader import ALWAYS, VALIDITY_KEYS, Table, Validity
+from quotebot.domain.catalogue.reader import ALWAYS, PRICE_MAX, VALIDITY_KEYS, Table, Validity
+from quotebot.domain.pricing import formulas
+from quotebot.domain.pricing.priced import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date
-    from decimal import Decimal
 
     from quotebot.domain.catalogue.catalogue import Product
 
-from quotebot.domain.pricing.price_kinds import KIND_KEYS, PriceKind, read_kind
 
+KINDS = ("flat", "range", "slab", "block", "formula", "percent")
+KIND_KEYS = ("kind", "price", "tiers", "formula", "inputs", "percent", "of", "basis")
+BASES = ("net", "list")
+TIERS_MAX = 50
+INPUTS_MAX = 20
+UNITS_MAX = 1_000_000
+UNIT_PRICE = Decimal("0.000001")  # precision of average and computed unit prices
+OWN_INPUTS = ("quantity", "term_months")
 BOOKS_MAX = 200
 PRICES_MAX = 20_000
 SURCHARGES_MAX = 100
 PRIORITY_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Tier with its `price`, from `start` units on."""
+
+    start: int
+    price: Decimal
+    label: str  # "50-99", "100+"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Cost of a quantity per month, or once, in the book's currency, not rounded. `unit_price` may be an average."""
+
+    amount: Decimal
+    unit_price: Decimal
+    tier: str | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """Flat price: every unit costs the same."""
+
+    kind: ClassVar[str] = "flat"
+    price: Decimal
+
+    def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
+        """Return quantity * price."""
+        return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
+
+    def document(self) -> dict[str, object]:
+        """Return the price in the form of a ruleset document."""
+        return {"kind": self.kind, "price": money.trimmed(self.price)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tiered:
+    """Tiered price in one of three modes.
+
+    range: the reached tier prices every unit. slab: each unit has the price of its own tier. block: the reached tier's price
+    covers the whole quantity.
+    """
+
+    kind: str  # "range" | "slab" | "block"
+    tiers: tuple[Tier, ...]  # ascending, the first starts at 1
+
+    def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
+        """Return the cost of this quantity by the tiers."""
+        tier = next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
+        base = Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
+        if self.kind == "range":
+            amount = money.product(tier.price, quantity)
+            return Charge(amount, tier.price, tier.label, (base, Step("tier", tier.price, f"tier {tier.label} prices every unit")))
+        if self.kind == "block":
+            step = Step("block", tier.price, f"the block {tier.label} as a whole")
+            return Charge(tier.price, _average(tier.price, quantity), tier.label, (step,))
+        steps: list[Step] = [base]
+        amount = Decimal(0)
+        for number, row in enumerate(self.tiers):
+            end = self.tiers[number + 1].start - 1 if number + 1 < len(self.tiers) else quantity
+            units = min(end, quantity) - row.start + 1
+            if units > 0:
+                part = money.product(row.price, units)
+                amount = money.EXACT.add(amount, part)
+                steps.append(Step("slab", part, f"{units:,} in tier {row.label} at {money.trimmed(row.price)}"))
+        return Charge(amount, _average(amount, quantity), tier.label, tuple(steps))
+
+    def document(self) -> dict[str, object]:
+        """Return the price in the form of a ruleset document."""
+        return {"kind": self.kind, "tiers": [{"from": tier.start, "price": money.trimmed(tier.price)} for tier in self.tiers]}
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Unit price computed by a formula, to six decimals."""
+
+    kind: ClassVar[str] = "formula"
+    formula: formulas.Formula
+    inputs: tuple[tuple[str, Decimal], ...]
+
+    def charge(self, quantity: int, inputs: Mapping[str, Decimal]) -> Charge:
+        """Return quantity * formula. Raises FormulaError when it has no value, or one below 0 or above the highest price."""
+        values = {**inputs, **dict(self.inputs)}
+        price = formulas.evaluate(self.formula, values).quantize(UNIT_PRICE, context=money.EXACT)
+        if not 0 <= price <= PRICE_MAX:
+            raise formulas.FormulaError(f"its value {money.trimmed(price)} is no price")
+        used = ", ".join(f"{name} = {money.trimmed(values[name])}" for name in self.formula.names)
+        step = Step("formula", price, f"{self.formula.text}{f' with {used}' if used else ''}")
+        return Charge(money.product(price, quantity), price, None, (step,))
+
+    def document(self) -> dict[str, object]:
+        """Return the price in the form of a ruleset document."""
+        inputs = {name: money.trimmed(value) for name, value in sorted(self.inputs)}
+        return {"kind": self.kind, "formula": self.formula.text, "inputs": inputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Percentage of the other lines' amounts: `of` names skus or families, empty for every line that is not a share itself."""
+
+    kind: ClassVar[str] = "percent"
+    percent: Decimal
+    of: tuple[str, ...]
+    basis: str  # "net": after the lines' own discounts, before the header's; "list": before any
+
+    def document(self) -> dict[str, object]:
+        """Return the price in the form of a ruleset document."""
+        return {"kind": self.kind, "percent": money.trimmed(self.percent), "of": list(self.of), "basis": self.basis}
+
+
+PriceKind = Flat | Tiered | Computed | Share
+
+
+def read_kind(row: Table, product: Product, products: Mapping[str, Product]) -> PriceKind:
+    """Read the price of one entry of a book."""
+    kind = row.choice("kind", KINDS, "range" if "tiers" in row.entries else "flat")
+    wanted = {"flat": ("price",), "formula": ("formula", "inputs"), "percent": ("percent", "of", "basis")}.get(kind, ("tiers",))
+    for key in KIND_KEYS[1:]:
+        if key in row.entries and key not in wanted:
+            row.report(f"a price of the kind {kind} has no {key}", "remove it, or correct the kind", key)
+    if kind == "flat":
+        return Flat(row.amount("price"))
+    if kind == "formula":
+        return _computed(row, product)
+    if kind == "percent":
+        return _share(row, products)
+    return Tiered(kind, _tiers(row, kind))
+
+
+def _tiers(entry: Table, mode: str) -> tuple[Tier, ...]:
+    starts: list[int] = []
+    prices: list[Decimal] = []
+    for row in entry.tables("tiers", most=TIERS_MAX, needed=True):
+        row.only("from", "price")
+        start, price = row.whole("from", 1, UNITS_MAX), row.amount("price")
+        if start <= starts[-1] if starts else start != 1:
+            row.report(f"{start} is not in order; the first is 1, each next larger", "sort the tiers", "from")
+        if mode != "block" and prices and price > prices[0]:
+            row.report("a tier must not cost more than the first one, the base", "correct the price", "price")
+        starts.append(start)
+        prices.append(price)
+    if not starts:
+        return (Tier(1, Decimal(0), "1+"),)
+    ends = [*(f"-{following - 1}" for following in starts[1:]), "+"]
+    return tuple(Tier(start, price, f"{start}{end}") for start, price, end in zip(starts, prices, ends, strict=True))
+
+
+def _computed(row: Table, product: Product) -> PriceKind:
+    text = row.text("formula", most=formulas.CHARACTERS_MAX)
+    inputs = _inputs(row)
+    try:
+        formula = formulas.parse_formula(text)
+    except formulas.FormulaError as error:
+        if text:
+            row.report(str(error), "e.g. max(10, base - quantity * 0.01)", "formula")
+        return Flat(Decimal(0))
+    known = {*OWN_INPUTS, *inputs, *numeric_attributes(product)}
+    for name in formula.names:
+        if name not in known:
+            row.report(f"{name!r} is no input of this formula", f"known are {', '.join(sorted(known))}", "formula")
+    return Computed(formula, tuple(sorted(inputs.items())))
+
+
+def _inputs(row: Table) -> dict[str, Decimal]:
+    value = row.entries.get("inputs", {})
+    if not isinstance(value, dict) or len(value) > INPUTS_MAX:
+        row.report(f"must be at most {INPUTS_MAX} names with numbers", "e.g. { base = 12 }", "inputs")
+        return {}
+    table = type(row)(value, (*row.path, "inputs"), row.problems)
+    for name in value:
+        if not isinstance(name, str) or not formulas.NAME.fullmatch(name) or name in (*OWN_INPUTS, *formulas.FUNCTIONS):
+            table.report(f"{str(name)[:40]!r} cannot name an input", "lower-case letters, digits and _, no word of the grammar")
+    return {str(name): table.amount(str(name)) for name in value}
+
+
+def _share(row: Table, products: Mapping[str, Product]) -> Share:
+    of = row.texts("of")
+    families = {product.family for product in products.values()}
+    for index, name in enumerate(of):
+        if name not in products and name not in families:
+            row.report(f"{name!r} is no sku and no family of the catalogue", "correct the name", "of", index)
+    return Share(row.amount("percent", most=Decimal(100), decimals=4), of, row.choice("basis", BASES, "net"))
+
+
+def numeric_attributes(product: Product) -> tuple[str, ...]:
+    """Return the attributes with numeric choices only, which a formula may use."""
+    return tuple(row.name for row in product.attributes if all(_is_number(choice) for choice in row.choices))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        money.exact(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _average(amount: Decimal, quantity: int) -> Decimal:
+    return money.EXACT.divide(amount, Decimal(quantity)).quantize(UNIT_PRICE, context=money.EXACT)
 
 
 @dataclass(frozen=True, slots=True)

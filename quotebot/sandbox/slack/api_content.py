@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from quotebot.sandbox.slack.blocks import check_message_blocks, check_view
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
 from quotebot.sandbox.slack.errors import Json, SlackError
+from quotebot.sandbox.slack.views import check_message_blocks, check_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quotebot.sandbox.chance import Tokens
     from quotebot.sandbox.slack.arguments import Arguments
-    from quotebot.sandbox.slack.files import StoredFile
     from quotebot.sandbox.slack.messages import Message
     from quotebot.sandbox.slack.passes import ResponseUrl
     from quotebot.sandbox.slack.views import View
-    from quotebot.sandbox.slack.workspace import Workspace
+    from quotebot.sandbox.slack.workspace import StoredFile, Workspace
 
 METADATA_BYTES_MAX = 8_000
 UPDATE_TEXT_MAX = 4_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.sqlite.flushing import QUICK_SECONDS
+from ledger.sqlite.batch import QUICK_SECONDS
 from ledger.sqlite.locks import gate_holder
 from ledger.sqlite.transactions import MAX_BATCH
 from ledger.sqlite.wal import Wal

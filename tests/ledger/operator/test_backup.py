@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.operator.backup import Backup, Proof, Source, back_up, backup_at, backups_in, keep_newest, own_backups, verify
-from ledger.operator.manifests import BackupError, text_of
+from ledger.operator.backup import (
+    Backup,
+    BackupError,
+    Proof,
+    Source,
+    back_up,
+    backup_at,
+    backups_in,
+    keep_newest,
+    own_backups,
+    text_of,
+    verify,
+)
 from ledger.sqlite.disk import Disk
 from tests.ledger.parts import KEYRING, MIGRATIONS, START_MS, STATEMENTS
 

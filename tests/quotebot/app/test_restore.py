@@ -17,8 +17,7 @@ from faults.checks import checker
 from ledger.audit.keyring import load_keyring
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
-from ledger.operator.backup import Backup, backups_in
-from ledger.operator.manifests import text_of
+from ledger.operator.backup import Backup, backups_in, text_of
 from ledger.operator.switch import ready
 from ledger.records import Delivered, EffectIntent, Outcome
 from ledger.sqlite.disk import Disk

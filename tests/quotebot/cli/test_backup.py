@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.audit.keyring import load_keyring
-from ledger.operator.manifests import text_of
+from ledger.operator.backup import text_of
 from quotebot.app.backups import folder_of, keep_backups
 from quotebot.cli.doctor import records
 from quotebot.cli.doctor.checks import Site

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ledger.audit.keyring import load_keyring
-from ledger.operator.manifests import read_manifest, text_of
+from ledger.operator.backup import read_manifest, text_of
 from tests.quotebot.parts import reshaped
 from tests.test_golden_ledgers import installed
 

@@ -13,7 +13,7 @@ import pytest
 
 from ledger.audit.events import Keyring
 from ledger.audit.keyring import load_keyring
-from ledger.operator.manifests import read_manifest, text_of
+from ledger.operator.backup import read_manifest, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from prometheus_client.core import GaugeMetricFamily
 
+from quotebot.cli.metrics import ACK_SECONDS, OBJECTIVES, judge
 from quotebot.observability.metrics import Metrics
-from quotebot.observability.slo import ACK_SECONDS, OBJECTIVES, judge
 from tests.quotebot.parts import tampered
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from quotebot.observability.slo import Objective
+    from quotebot.cli.metrics import Objective
     from tests.quotebot.cli.conftest import Run
 
 LABELS: Final = {

@@ -31,7 +31,7 @@ from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.jobs.artefacts import ArtefactSweep
+from quotebot.jobs.maintenance import ArtefactSweep
 from quotebot.views.document import Seller, file_title
 from tests.quotebot.dispatch.test_follow_ups import approved
 from tests.quotebot.parts import MATRIX, RULES

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotebot.domain.approvals.avoidance import Avoidance, avoidances, eases
+from quotebot.domain.approvals.advice import Avoidance, avoidances, eases
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, Threshold, evaluate
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price, request_of
 from quotebot.views.card import avoidance_rows

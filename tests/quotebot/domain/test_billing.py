@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.pricing.trace import instalments
+from quotebot.domain.pricing.engine import instalments
 from tests.quotebot.domain.ruleset_parts import ask, priced
 
 

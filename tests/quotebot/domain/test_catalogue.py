@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quotebot.domain.catalogue.rulesets import Ruleset, parse_ruleset, parse_ruleset_toml
-from quotebot.domain.pricing.price_kinds import Flat, Tiered
+from quotebot.domain.pricing.price_books import Flat, Tiered
 from tests.quotebot.domain.ruleset_parts import document, product
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain import money
+from quotebot.domain.approvals.advice import preview
 from quotebot.domain.approvals.policy import evaluate
-from quotebot.domain.approvals.preview import preview
 from quotebot.domain.pricing.conversion import Converted, converted
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, canonical, from_canonical, price
 from quotebot.domain.pricing.taxes import Rate

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotebot.domain.approvals.advice import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
 from quotebot.domain.approvals.policy import ApprovalPolicy, Threshold, evaluate
-from quotebot.domain.approvals.preview import PREVIEWED_LINES_MAX, STEPS, Preview, free_discount, preview
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from tests.quotebot.domain.test_policy import POLICY, RULESET, line, pricing
 

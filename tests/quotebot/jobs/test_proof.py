@@ -23,11 +23,12 @@ from ledger.audit.anchors import write_anchor
 from ledger.audit.proof import KEY_NAME, MANIFEST, SIGNATURE, canonical, load_signer, public_pem, seal_bundle
 from ledger.audit.verification import verify
 from ledger.database import DatabaseError
+from quotebot.cli.audit import SCRIPT, export_proof
 from quotebot.commands.payloads import CloneQuote, SubmitQuote
 from quotebot.execution.executor import Executor
-from quotebot.jobs.proof import SCRIPT, BrokenChainError, export
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
+from quotebot.store.history import BrokenChainError
 from tests.quotebot.history_parts import everything
 from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for
 
@@ -75,7 +76,7 @@ async def with_quote(bench: Bench, folder: Path) -> None:
 
 
 async def exported(bench: Bench, folder: Path, quote_id: str = QUOTE) -> bytes | None:
-    return await export(
+    return await export_proof(
         bench.ledger, quote_id, load_signer(folder), actor="ops", stored_pdf=lambda sha256: PDF if sha256 == PDF_SHA256 else None
     )
 
@@ -182,7 +183,7 @@ def test_a_bundle_holds_the_quote_and_all_that_was_done_about_it(made: tuple[byt
 
 async def test_a_bundle_without_a_stored_pdf_still_names_its_hash(bench: Bench, tmp_path: Path) -> None:
     await with_quote(bench, tmp_path)
-    bundle = await export(bench.ledger, QUOTE, load_signer(tmp_path), actor="ops", stored_pdf=lambda _: None)
+    bundle = await export_proof(bench.ledger, QUOTE, load_signer(tmp_path), actor="ops", stored_pdf=lambda _: None)
     assert bundle is not None
     assert "quote.pdf" not in members(bundle)
     assert json.loads(members(bundle)["quote.json"])["pdf_sha256"] == PDF_SHA256

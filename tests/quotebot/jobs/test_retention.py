@@ -11,7 +11,7 @@ import pytest
 from quotebot import effects
 from quotebot.commands.payloads import SubmitQuote
 from quotebot.domain.schedule.schedules import DAY_MS
-from quotebot.jobs.retention import RetentionPeriods, let_go, too_old
+from quotebot.jobs.maintenance import RetentionPeriods, let_go, too_old
 from tests.quotebot.dispatch.test_summaries import submitted
 from tests.quotebot.parts import create_command, request_for
 from tests.quotebot.reading_parts import desk_at

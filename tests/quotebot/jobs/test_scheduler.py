@@ -38,8 +38,19 @@ from quotebot.domain.schedule.schedules import (
 )
 from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.kinds import KEEP_CLOSED_MS
-from quotebot.jobs.scheduler import AT_ONCE, REST_SECONDS, FiringOrder, ScheduledJob, Scheduler
-from quotebot.jobs.table import GRACE_MS, approval_reminder, jobs, quote_expiry, stale_draft, zone_named
+from quotebot.jobs.scheduler import (
+    AT_ONCE,
+    GRACE_MS,
+    REST_SECONDS,
+    FiringOrder,
+    ScheduledJob,
+    Scheduler,
+    approval_reminder,
+    jobs,
+    quote_expiry,
+    stale_draft,
+    zone_named,
+)
 from quotebot.settings import Settings
 from quotebot.store import quotes as store
 from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at, create_command, request_for

@@ -15,8 +15,7 @@ from ledger.operator.dead_letters import DeadLetter
 from quotebot.app.installation import dead_letters
 from quotebot.app.workers import Ports, _jobs
 from quotebot.execution.executor import Executor
-from quotebot.jobs.maintenance import announce_dead_letters
-from quotebot.jobs.retention import forget
+from quotebot.jobs.maintenance import announce_dead_letters, forget
 from quotebot.observability.metrics import Metrics
 from quotebot.settings import Settings
 from quotebot.store.dead_letters import DeadLetterCard

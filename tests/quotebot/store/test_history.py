@@ -17,8 +17,7 @@ from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.keys import loads, operation_key
-from ledger.operator.backup import Backup
-from ledger.operator.manifests import BackupError
+from ledger.operator.backup import Backup, BackupError
 from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import make_backup, prove_backup

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.salesforce.graph import exact_json
-from quotebot.dispatch.crm_record import crm_quote
+from quotebot.dispatch.crm import crm_quote
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.engine import Pricing, dated, price
