@@ -13,7 +13,7 @@ from faults.checks.wakeups import asleep_in
 from faults.harness import printers, programs
 from faults.harness.fork_server import BOTS, leave_fork_servers
 from faults.harness.rig import BotProcess, Deal, bot_process
-from faults.harness.test_order import dealt, spread
+from faults.harness.test_order import dealt, seconds_of, spread
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
@@ -47,12 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     begins = spread(long, seconds_of, [sum(map(seconds_of, waiting)), *[0.0] * (workers - 1)])
     begins = [[*begin, *longer[worker::workers]] for worker, begin in enumerate(begins)]
     items[:] = dealt([[*waiting, *begins[0]], *begins[1:]], [*(item for item in items if item not in known), *late])
-
-
-def seconds_of(item: pytest.Item) -> float:
-    """Return the seconds that a test takes according to its `takes` marker; 0 without one."""
-    mark = item.get_closest_marker("takes")
-    return 0.0 if mark is None else float(mark.args[0])
 
 
 def pytest_collection_finish() -> None:

@@ -14,7 +14,7 @@ from hypothesis import settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 
 from faults.checks.wakeups import asleep_in
-from faults.harness.test_order import dealt
+from faults.harness.test_order import dealt, seconds_of, spread
 from quotebot.sandbox.world import World
 from tests.rig import Deal, bot_in
 
@@ -30,19 +30,38 @@ _EARLY: Final = frozenset(
     {
         "tests/adapters/test_pdf.py",
         "tests/adapters/test_pdf_pages.py",
-        "tests/quotebot/cli/test_drill.py",
-        "tests/quotebot/cli/test_quote.py",
-        "tests/quotebot/cli/test_replay_live.py",
-        "tests/quotebot/cli/test_run.py",
         "tests/quotebot/domain/test_preview.py",
         "tests/test_bench_ledger.py",
         "tests/test_golden_ledgers.py",
         "tests/test_quality.py",
-        "tests/test_run.py",
         "tests/test_runbook.py",
         "tests/test_wheel.py",
     }
 )
+# Modules that mostly wait, for a process, a timer or a deadline, and how many seconds each takes.
+_WAITING: Final = {
+    "faults/suites/test_crm_outage.py": 6,
+    "faults/suites/test_drills.py": 58,
+    "faults/suites/test_first_deal.py": 10,
+    "faults/suites/test_full_disk.py": 8,
+    "faults/suites/test_replay.py": 10,
+    "faults/suites/test_standby.py": 8,
+    "tests/quotebot/app/test_restore.py": 15,
+    "tests/quotebot/cli/test_clock.py": 18,
+    "tests/quotebot/cli/test_drain.py": 4,
+    "tests/quotebot/cli/test_drill.py": 13,
+    "tests/quotebot/cli/test_quote.py": 11,
+    "tests/quotebot/cli/test_replay_live.py": 5,
+    "tests/quotebot/cli/test_run.py": 19,
+    "tests/quotebot/cli/test_terminal.py": 10,
+    "tests/quotebot/slack/test_listeners.py": 16,
+    "tests/quotebot/slack/test_private_channels.py": 8,
+    "tests/quotebot/slack/test_receiver.py": 6,
+    "tests/quotebot/slack/test_recovery.py": 17,
+    "tests/quotebot/slack/test_shared_channels.py": 17,
+    "tests/quotebot/test_secrets.py": 5,
+    "tests/test_run.py": 10,
+}
 _LINES: Final = ConsoleRenderer(colors=False, exception_formatter=plain_traceback)
 
 
@@ -74,12 +93,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     suites = Path(__file__).parents[1] / "faults"
     late = [item for item in items if item.get_closest_marker("late") is not None]
-    waiting = [item for item in items if item.get_closest_marker("waits") is not None]
+    marked = [item for item in items if item.get_closest_marker("waits") is not None]
+    waiting = [*marked, *(item for item in items if module_of(item) in _WAITING and item not in marked)]
     suite = [item for item in items if item.path.is_relative_to(suites) and item not in late and item not in waiting]
+    long = [item for item in suite if seconds_of(item)]
+    others = [item for item in suite if not seconds_of(item)]
     early = [item for item in items if module_of(item) in _EARLY or item.get_closest_marker("browser") is not None]
     known = {*late, *waiting, *suite, *early}
     short = [*(item for item in items if item not in known), *late]
-    begins = [[*suite[worker::workers], *mine] for worker, mine in enumerate(shares(early, workers))]
+    waits = sum(map(seconds_of, marked)) + sum(_WAITING[module] for module in set(map(module_of, waiting)) & _WAITING.keys())
+    begins = spread(long, seconds_of, [waits, *[0.0] * (workers - 1)])
+    mine = zip(shares(others, workers), shares(early, workers), strict=True)
+    begins = [[*begin, *other, *soon] for begin, (other, soon) in zip(begins, mine, strict=True)]
     items[:] = dealt([[*waiting, *begins[0]], *begins[1:]], short)
 
 
@@ -88,12 +113,11 @@ def module_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def shares(early: list[pytest.Item], workers: int) -> list[list[pytest.Item]]:
+def shares(chosen: list[pytest.Item], workers: int) -> list[list[pytest.Item]]:
     """Distribute whole modules, because their tests share fixtures; only the last worker starts a browser."""
     modules: dict[str, list[pytest.Item]] = {}
-    for item in early:
-        name = module_of(item)
-        modules.setdefault(name if name in _EARLY else "browser", []).append(item)
+    for item in chosen:
+        modules.setdefault("browser" if item.get_closest_marker("browser") is not None else module_of(item), []).append(item)
     with_browser = modules.pop("browser", [])
     dealt = [[item for module in list(modules.values())[worker::workers] for item in module] for worker in range(workers)]
     dealt[-1] += with_browser

@@ -21,6 +21,7 @@ import aiohttp
 
 from faults.harness.bot import PLAN_VARIABLE, KillPlan
 from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_fork_server
+from ledger.sqlite.ballast import BALLAST_BYTES
 from quotebot.app.bot import Ports, run_bot
 from quotebot.settings import Settings
 
@@ -206,7 +207,8 @@ def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
 
 @asynccontextmanager
 async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **overrides: Any) -> AsyncIterator[Deal]:
-    """Run the real bot against a served world for the length of the block."""
+    """Run the real bot against a served world for the length of the block. The room that it keeps on the disk is not reserved."""
+    _lay_sparse_ballast(data_dir)
     stop = asyncio.Event()
     task = asyncio.create_task(run_bot(settings_for(world, data_dir, **overrides), stop, ports))
     try:
@@ -218,6 +220,16 @@ async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **ove
     finally:
         stop.set()
         await task
+
+
+def _lay_sparse_ballast(data_dir: Path) -> None:
+    """Make the ballast without its blocks, which would take longer than the rest of a start: the bot finds it and keeps it."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(data_dir / "ledger.db.ballast", os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        os.ftruncate(file, BALLAST_BYTES)
+    finally:
+        os.close(file)
 
 
 class BotProcess:

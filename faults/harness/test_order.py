@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    import pytest
+
 Item = TypeVar("Item")
 
 
@@ -35,3 +37,9 @@ def spread(items: Iterable[Item], seconds: Callable[[Item], float], busy: Sequen
         free_at[soonest] += seconds(item)
         found[soonest].append(item)
     return found
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """Return the seconds that a test takes according to its `takes` marker; 0 without one."""
+    mark = item.get_closest_marker("takes")
+    return 0.0 if mark is None else float(mark.args[0])

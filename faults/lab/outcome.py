@@ -7,8 +7,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from faults.checks.checker import house_of, violations
 from faults.checks.evidence import Outside
@@ -19,6 +21,7 @@ from ledger.audit.verification import verify_within
 from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.installation import schema_and_statements
 from quotebot.execution.membership import is_direct
+from quotebot.sandbox.request_log import LoggedRequest
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
 from quotebot.store import history
 
@@ -37,6 +40,7 @@ _MOMENT: Final = re.compile(
     r"\b[0-9a-f]{64}\b|\bc-[0-9a-f]{8}\b|\b1[789]\d{8}\.\d{6}\b|\b1[789]\d{11}\b|<!date\^[^>]*>"
     r"|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago"
 )
+_SIGHTING: Final = tuple(field.name for field in fields(LoggedRequest))
 _ASKED_ELSEWHERE: Final = re.compile(r"^You asked in <#\w+>: ")
 _SAME: Final = {
     "quotes": "SELECT quote_id, version, state, account, requester FROM quotes ORDER BY quote_id",
@@ -111,7 +115,12 @@ def not_replayed(cell: Cell, ledger: sqlite3.Connection) -> list[str]:
 def outside_of(world: World) -> Outside:
     """Return the messages, files, Salesforce records and request log of `world`, for the invariants."""
     seen = world.seen()
-    return Outside(seen.messages, seen.files, seen.crm, [asdict(sighting) for sighting in seen.sightings])
+    return Outside(seen.messages, seen.files, seen.crm, [_shown(sighting) for sighting in seen.sightings])
+
+
+def _shown(sighting: LoggedRequest) -> dict[str, Any]:
+    """Return the fields of a request, as asdict does it: they are plain values, so nothing has to be copied."""
+    return {name: getattr(sighting, name) for name in _SIGHTING}
 
 
 def is_somebody_untold(cell: Cell) -> bool:
@@ -200,4 +209,4 @@ def _scrubber(ledger: sqlite3.Connection) -> Scrub:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS).decode()

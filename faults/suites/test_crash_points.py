@@ -65,7 +65,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (base if "PYTEST_XDIST_WORKER" not in os.environ else base.parent) / "windows"
 
 
-@pytest.mark.takes(50)
+@pytest.mark.takes(60)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_crash_lost_answer_or_refusal_at_any_crash_point_ends_in_the_golden_state(shard: int, left: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from faults.lab.sqlite_vfs import Unobservable, WatchedFolder, Wrote, library
 from faults.report.reports import keep
-from faults.suites.io_errors import KINDS, MODES, Bench, KthCall, Trial, cut_offs, main, trials
+from faults.suites.io_errors import KINDS, MODES, TASKS, Bench, KthCall, Trial, cut_offs, main, trials
 from faults.suites.power import BALLAST
 from faults.suites.power_workload import FILE_NAME, TickingClock, audit_of, run_to_end
 from ledger.database import DatabaseError
@@ -28,7 +28,13 @@ except Unobservable as reason:
     pytestmark = pytest.mark.skip(reason=str(reason))
 
 
-@pytest.mark.parametrize("trial", [pytest.param(trial, id=trial.name) for trial in trials("change")])
+@pytest.mark.parametrize(
+    "trial",
+    [
+        pytest.param(trial, id=trial.name, marks=pytest.mark.takes(4 if TASKS[trial.task][1] else 11))  # migrations take long
+        for trial in trials("change")
+    ],
+)
 def test_io_error_in_any_call_leaves_every_answer_true(trial: Trial) -> None:
     report = trial.run()
 
