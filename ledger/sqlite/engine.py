@@ -115,7 +115,7 @@ class SqliteDatabase:
 
         `contended` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end; `let_by`
         waits there, briefly, until that write is done. `at_once` is for a process whose main work is writing: its loop blocks
-        during a batch, and it flushes separately (see flushing.py). The bot ignores it: its thread also checkpoints, in an idle
+        during a batch, and it flushes separately (see batch.py). The bot ignores it: its thread also checkpoints, in an idle
         pause once it changed `copy_after` rows. `binding` records the changed rows of the audited tables; `finish` is then called
         even if nothing was emitted.
 
