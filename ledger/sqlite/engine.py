@@ -40,6 +40,7 @@ IDLE_SECONDS: Final = 0.030  # idle time of the writer before a checkpoint
 SOON_SECONDS: Final = 0.005  # a write this soon after a batch blocked the loop is not alone
 # Turns of the loop that such a write waits for those that have reached a socket: to read it, to wake its task, to pass it on.
 GATHERING_TURNS: Final = 3
+LONE_AFTER: Final = 2  # batches of one write, after which the next write counts as alone
 
 
 class SqliteDatabase:
@@ -80,6 +81,7 @@ class SqliteDatabase:
         self._under_way: list[Member] = []  # the batch on the thread
         self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
+        self._single_batches = LONE_AFTER  # since the last batch of several writes
         self._stood_still_at = float("-inf")  # monotonic seconds: end of the last batch committed on the loop
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         self._contended = contended
@@ -306,9 +308,11 @@ class SqliteDatabase:
     def _alone_and_brief(self) -> bool:
         """Tell whether a single brief write waits: on the loop it takes less time than its way to the thread and back.
 
-        The loop then blocks for one commit. The thread runs the writes that come together, and those after a slow commit.
+        The loop then blocks for one commit. The thread runs the writes that come together, those soon after such a batch (one claim
+        takes all that was reserved together), and those after a slow commit.
         """
-        if len(self._urgent) + len(self._waiting) > 1 or self._runner.last_commit_seconds >= QUICK_SECONDS:
+        alone = self._single_batches >= LONE_AFTER and len(self._urgent) + len(self._waiting) == 1
+        if not alone or self._runner.last_commit_seconds >= QUICK_SECONDS:
             return False
         return (self._urgent or self._waiting)[0].brief and not self._contended()
 
@@ -338,6 +342,7 @@ class SqliteDatabase:
         for waiting in (self._urgent, self._waiting):
             while waiting and len(batch) < MAX_BATCH:
                 batch.append(waiting.popleft())
+        self._single_batches = self._single_batches + 1 if len(batch) == 1 else 0
         return batch
 
     def _notified(self, ran: Ran) -> None:

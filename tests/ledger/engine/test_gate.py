@@ -16,7 +16,7 @@ import pytest
 from bench.lifecycle.machine import disk_folder
 from ledger.database import NotRecorded, WritesRefused
 from ledger.sqlite.batch import COPY_AFTER, COPY_OVERDUE, QUICK_SECONDS, BatchRunner
-from ledger.sqlite.engine import GATHERING_TURNS, SOON_SECONDS
+from ledger.sqlite.engine import GATHERING_TURNS, LONE_AFTER, SOON_SECONDS
 from ledger.sqlite.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
@@ -240,6 +240,9 @@ async def test_brief_writes_that_come_together_share_a_commit_on_the_thread(path
     writers = await asyncio.gather(briefly_written_by(book), briefly_written_by(book))
     assert threading.get_ident() not in writers
     assert book.commits == before + 1
+    for _ in range(LONE_AFTER):
+        assert await briefly_written_by(book) != threading.get_ident()
+    assert await briefly_written_by(book) == threading.get_ident()
     await book.close()
 
 
