@@ -51,7 +51,7 @@ say more about a machine than about a program; the first lines of each benchmark
 median of its runs with the smallest and the largest; a goal without a verdict is not in the table.
 """
 COMPARED: Final = """\
-A command is reserved, claimed and executed: one quote, one audit event, three effects that stay owed. Every commit is flushed.
+A command is reserved, claimed and executed: one quote, one audit event, three effects that stay pending. Every commit is flushed.
 The limit is a bare loop that writes the same rows, one command at a time. procrastinate runs on PostgreSQL, the rest on SQLite."""
 
 

@@ -28,7 +28,9 @@ CREATE TABLE outbox (id INTEGER PRIMARY KEY, operation_id INTEGER NOT NULL, seq 
 
 
 def connect(path: Path, pragmas: dict[str, object]) -> sqlite3.Connection:
-    """Open the file with the pragmas of the product's writer."""
+    """Open the file with the pragmas of the product's writer, and without its adapters, which a plain program does not register."""
+    for kind in (type(None), bytes):
+        sqlite3.adapters.pop((kind, sqlite3.PrepareProtocol), None)
     connection = sqlite3.connect(path, isolation_level=None)
     for name, value in pragmas.items():
         connection.execute(f"PRAGMA {name} = {value}")

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEFINITIONS: Final = """\
-One command: reserve; claim; quote + audit + 3 effects + complete. Effects stay owed. Each variant has a process of its own.
+One command: reserve; claim; quote + audit + 3 effects + complete. Effects stay pending. Each variant has a process of its own.
 limit      plain sqlite3, no loop, no reads: the rows the product writes for a command, same schema and pragmas, 3 commits each
 batch 64   the same for 64 commands per 3 commits         bare  the same idea in a minimal schema (for information)
 naive      one aiosqlite connection, a lock, an await per statement; the rows of the limit
