@@ -111,11 +111,13 @@ class BatchRunner:
 
         Where COMMIT does not flush, callers get their results only after a `flush` that begins after this returned.
         """
-        if not self._connection.in_transaction:  # a begun transaction already holds the gate
-            if not batch[0].urgent:
-                self.let_by()
-            self._gate.take()
+        held = self._connection.in_transaction  # a begun transaction already holds the gate
         try:
+            if not held:
+                if not batch[0].urgent:
+                    self.let_by()
+                self._gate.take()
+                held = True
             if self._gate.leads_elsewhere():
                 self._roll_back()
                 self.broken = "another file was put in the ledger's place (a restore): this process is of the old generation."
@@ -125,7 +127,8 @@ class BatchRunner:
         except BaseException as error:  # noqa: BLE001 -- every waiting caller must get the error
             return self._failed(batch, error)
         finally:
-            self._gate.let_go()
+            if held:
+                self._gate.let_go()
 
     def flush(self) -> str | None:
         """Flush the WAL, so that every earlier commit survives a power cut. Returns the error, or None."""

@@ -60,7 +60,11 @@ class WriteGate:
     def take(self) -> None:
         """Wait for the gate, take it and write the holder's name into it."""
         self._thread.acquire()
-        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._gate, fcntl.LOCK_EX)
+        except BaseException:
+            self._thread.release()
+            raise
         with contextlib.suppress(OSError):  # a full disk: the name is for people, the lock decides
             os.pwrite(self._gate, self._name, 0)
 

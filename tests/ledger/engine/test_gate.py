@@ -285,6 +285,18 @@ async def test_brief_write_never_uses_the_connection_while_the_thread_does(path:
     await book.close()
 
 
+async def test_write_that_cannot_take_the_gate_is_not_recorded_and_holds_nothing(path: Path, clock: ManualClock) -> None:
+    book = await open_book(path, clock)
+    gate, opened = book._runner._gate, book._runner._gate._gate
+    gate._gate = -1  # flock(2) fails
+    with pytest.raises(NotRecorded, match=r"the ledger's writer failed \(.*file descriptor"):
+        await book.write("note", note("refused"))
+    gate._gate = opened
+    assert gate.take_if_free()
+    gate.let_go()
+    await book.close()
+
+
 @pytest.mark.parametrize("overdue", [False, True], ids=["in an idle pause", "without a pause"])
 async def test_thread_copies_the_log_after_many_brief_writes_on_the_loop(path: Path, clock: ManualClock, *, overdue: bool) -> None:
     book = await open_book(path, clock)
