@@ -1,6 +1,6 @@
 """Speed mechanisms of the acknowledgement and of the worker, each switched off in turn and compared with the bot as shipped.
 
-    ./run bench ablation [--rounds 5] [--only 200/s,1000/s,burst,pdfs,large] [--without let_by,contended,...] [--quick]
+    ./run bench ablation [--rounds 5] [--only 200/s,1000/s,burst,pdfs,large] [--without contended,switch,...] [--quick]
 
 Every variant is a bot of its own with its own ledger; all run at the same time, and one after another gets the same volley. The
 table shows the acknowledgement's p50 and p99 without a mechanism, as a multiple of the same round with all of them: 1.30 means that

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import mmap
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -35,9 +34,6 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS: Final = 1.0
 GIVE_WAY_SECONDS: Final = 0.025
 LOOK_SECONDS: Final = 0.0025  # poll interval while yielding to an acknowledgement
-LET_BY_SECONDS: Final = 0.0005  # poll interval in `let_by`: about as long as a process at the gate takes to wake up...
-LET_BY_TIMES: Final = 6  # ...and number of polls, until an uncontended acknowledgement is done
-BREATH_SECONDS: Final = 0.020  # pause between two writes under overload, so that waiting acknowledgements go first
 FLOOD: Final = 10  # so many reservations...
 FLOOD_SECONDS: Final = 0.1  # ...within this time count as overload
 FLOOD_MOMENTS: Final = 10  # the workers yield for so many intervals of GIVE_WAY_SECONDS, then they claim
@@ -108,8 +104,6 @@ class Precedence:
         self._clock = clock
         self._board = _blank(bytearray(_BYTES)) if board is None else board
         self._arrivals: deque[float] = deque(maxlen=FLOOD)
-        self._follows = False
-        self._let_by_at = _NEVER
 
     @property
     def busy(self) -> bool:
@@ -129,23 +123,6 @@ class Precedence:
     def follow(self, board: Board) -> None:
         """Read the numbers that another process writes from now on."""
         self._board = board
-        self._follows = True
-
-    def let_by(self) -> None:
-        """Wait, for a bounded time, until acknowledgements in another process are written.
-
-        Call it in the writer's thread: it blocks.
-        The kernel gives the write gate to the first process that asks, and a running process asks sooner than a waiting one wakes
-        up. Under overload, two writes in a row would delay requests that have already waited.
-        """
-        if self._follows and self.flooded:  # some envelope is always pending then, so `busy` is no help
-            time.sleep(max(0.0, self._let_by_at + BREATH_SECONDS - self._clock.monotonic()))
-        else:
-            for _ in range(LET_BY_TIMES):
-                if not self._follows or not self.busy:
-                    break
-                time.sleep(LET_BY_SECONDS)
-        self._let_by_at = self._clock.monotonic()
 
     def begin(self) -> None:
         """Record that an envelope arrived."""

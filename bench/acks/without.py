@@ -16,12 +16,8 @@ PYTHON_SWITCH_SECONDS: Final = 0.005
 
 
 MECHANISMS: Final[dict[str, tuple[object, str, object]]] = {  # where each is, and what replaces it
-    # The worker's writer waits up to 3 ms for a pending acknowledgement before it takes the gate.
-    "let_by": (Precedence, "let_by", lambda _: None),
     # The worker's batches end after 2 ms while an acknowledgement waits.
     "contended": (Precedence, "contended", property(lambda _: False)),
-    # A batch waits three turns of the loop for envelopes that arrived meanwhile.
-    "gather": (SqliteDatabase, "_gather", lambda self, _turns=0: self._kick()),
     # A thread switch interval of 50 microseconds in the acknowledging process.
     "switch": (front, "SWITCH_SECONDS", PYTHON_SWITCH_SECONDS),
     # Prices and hashes are computed before the transaction.

@@ -71,7 +71,6 @@ class BatchRunner:
         self._committing = False
         self._patient = True
         self.contended: Callable[[], bool] = lambda: False  # whether an urgent write waits for this batch to end
-        self.let_by: Callable[[], object] = lambda: None  # waits briefly while an urgent write of another process goes first
         self.broken: str | None = None
         self.full_since: int | None = None
         self.commits = 0
@@ -114,8 +113,6 @@ class BatchRunner:
         held = self._connection.in_transaction  # a begun transaction already holds the gate
         try:
             if not held:
-                if not batch[0].urgent:
-                    self.let_by()
                 self._gate.take()
                 held = True
             if self._gate.leads_elsewhere():

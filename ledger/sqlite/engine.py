@@ -37,9 +37,6 @@ T = TypeVar("T")
 
 MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # idle time of the writer before a checkpoint
-SOON_SECONDS: Final = 0.005  # a write this soon after a batch blocked the loop is not alone
-# Turns of the loop that such a write waits for those that have reached a socket: to read it, to wake its task, to pass it on.
-GATHERING_TURNS: Final = 3
 LONE_AFTER: Final = 2  # batches of one write, after which the next write counts as alone
 
 
@@ -60,7 +57,6 @@ class SqliteDatabase:
         opening: Opening,
         statements: Mapping[str, str],
         contended: Callable[[], bool],
-        let_by: Callable[[], object],
         *,
         at_once: bool,
     ) -> None:
@@ -82,11 +78,9 @@ class SqliteDatabase:
         self._beginning = False  # whether the thread waits until the next batch can begin
         self._kicked = False
         self._single_batches = LONE_AFTER  # since the last batch of several writes
-        self._stood_still_at = float("-inf")  # monotonic seconds: end of the last batch committed on the loop
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         self._contended = contended
         runner.contended = lambda: bool(self._urgent) or contended()  # members of the running batch have left the queue
-        runner.let_by = let_by
 
     @classmethod
     async def open(
@@ -102,7 +96,6 @@ class SqliteDatabase:
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
         before_migrating: Callable[[], None] | None = None,
         contended: Callable[[], bool] = lambda: False,
-        let_by: Callable[[], object] = lambda: None,
         at_once: bool = False,
         copy_after: int = COPY_AFTER,
         binding: Binding | None = None,
@@ -115,11 +108,10 @@ class SqliteDatabase:
         are any. `before_migrating` is called once before the schema of a used ledger is changed; an exception from it prevents the
         change.
 
-        `contended` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end; `let_by`
-        waits there, briefly, until that write is done. `at_once` is for a process whose main work is writing: its loop blocks
-        during a batch, and it flushes separately (see batch.py). The bot ignores it: its thread also checkpoints, in an idle
-        pause once it changed `copy_after` rows. `binding` records the changed rows of the audited tables; `finish` is then called
-        even if nothing was emitted.
+        `contended` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end. `at_once`
+        is for a process whose main work is writing: its loop blocks during a batch, and it flushes separately (see batch.py). The
+        bot ignores it: its thread also checkpoints, in an idle pause once it changed `copy_after` rows. `binding` records the
+        changed rows of the audited tables; `finish` is then called even if nothing was emitted.
 
         Raises DatabaseError when the file is not a ledger, is newer than this build, or cannot give the required durability.
         """
@@ -160,7 +152,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements, contended, let_by, at_once=at_once)
+        return cls(writer, reader, runner, opening, statements, contended, at_once=at_once)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
@@ -270,18 +262,7 @@ class SqliteDatabase:
         """Start the next batch in the next turn of the loop: the writes of this turn, and those they wake, share it."""
         if not self._kicked:
             self._kicked = True
-            self._loop.call_soon(self._gather if self._at_once else self._kick)
-
-    def _gather(self, turns: int = GATHERING_TURNS) -> None:
-        """Wait up to `turns` turns for writes that arrived while the last batch blocked the loop: they join this batch.
-
-        Each batch has a fixed cost, so sharing one is cheaper.
-        """
-        waited_for = (self._urgent or self._waiting) and self._clock.monotonic() - self._stood_still_at < SOON_SECONDS
-        if turns and waited_for:
-            self._loop.call_soon(self._gather, turns - 1)
-        else:
-            self._kick()
+            self._loop.call_soon(self._kick)
 
     def _kick(self) -> None:
         self._kicked = False
@@ -332,7 +313,6 @@ class SqliteDatabase:
     def _run_at_once(self) -> None:
         """Run the begun batch on the loop; with `at_once`, slow flushes run on another thread."""
         ran = self._runner.run(self._next_batch())
-        self._stood_still_at = self._clock.monotonic()
         self._notified(ran)
         if self._opening.checkpoints and self._runner.worth_copying:
             self._serve_if_needed()
@@ -399,7 +379,6 @@ class SqliteDatabase:
                     return
                 if runner.contended():
                     if self._clock.monotonic() >= runner.copy_due_at:
-                        runner.let_by()
                         runner.checkpoint("PASSIVE")
                 elif runner.copy_overdue or (idle and runner.worth_copying):
                     runner.checkpoint("PASSIVE")

@@ -164,7 +164,6 @@ async def open_database(
     may_migrate: bool = True,
     keeps_room: bool | None = None,
     contended: Callable[[], bool] = lambda: False,
-    let_by: Callable[[], object] = lambda: None,
     at_once: bool = False,
     copy_after: int = COPY_AFTER,
     on_migrating: Callable[[], object] = lambda: None,
@@ -173,9 +172,9 @@ async def open_database(
     """Open the ledger file with the ledger's and the domain's schema and statements; only the bot checkpoints the WAL.
 
     `keeps_room`: this process frees the disk space reserved for a full disk when it needs it; None: only a bot does. `contended`
-    returns true while another process waits for an acknowledgement; batches are short then. `let_by` waits until that process has
-    written. `at_once`: the loop's own thread writes whatever need not wait. `copy_after`: number of changed rows after which a
-    checkpoint pays. `on_migrating` is called before the schema of a used ledger is changed.
+    returns true while another process waits for an acknowledgement; batches are short then. `at_once`: the loop's own thread writes
+    whatever need not wait. `copy_after`: number of changed rows after which a checkpoint pays. `on_migrating` is called before the
+    schema of a used ledger is changed.
     """
 
     def before_migrating() -> None:
@@ -204,7 +203,6 @@ async def open_database(
         binding=bound,
         before_migrating=before_migrating,
         contended=contended,
-        let_by=let_by,
         at_once=at_once,
         copy_after=copy_after,
     )

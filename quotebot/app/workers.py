@@ -104,9 +104,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     """
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
-    database = await ports.database(
-        settings.ledger_path, audit, ports.clock, bot=True, contended=lambda: precedence.contended, let_by=precedence.let_by
-    )
+    database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
     stack.push_async_callback(database.close)
     epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
     ledger = Ledger(

@@ -269,9 +269,9 @@ async def test_full_batch_awaiting_a_flush_blocks_commits_and_deadlines_still_re
     waiting = asyncio.create_task(book.write("note", note("in time")))
     await asyncio.wait([waiting], timeout=0.05)
     assert book.commits == 1
-    disk.let_on()
+    for _ in range(2):  # the second flush may be quick enough to run on the loop
+        disk.let_on()
     assert await asyncio.gather(*committed) == [str(number) for number in range(MAX_BATCH)]
-    disk.let_on()
     assert await waiting == "in time"
     assert len(disk.flushed[1]) == MAX_BATCH + 1
     await book.close()

@@ -16,7 +16,7 @@ import pytest
 from bench.lifecycle.machine import disk_folder
 from ledger.database import NotRecorded, WritesRefused
 from ledger.sqlite.batch import COPY_AFTER, COPY_OVERDUE, QUICK_SECONDS, BatchRunner
-from ledger.sqlite.engine import GATHERING_TURNS, LONE_AFTER, SOON_SECONDS
+from ledger.sqlite.engine import LONE_AFTER
 from ledger.sqlite.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell
@@ -56,16 +56,6 @@ async def test_a_writer_waits_for_the_gate_and_not_for_ever(path: Path, clock: M
     await book.close()
 
 
-async def test_non_urgent_write_yields_to_other_processes_before_it_takes_the_gate(path: Path, clock: ManualClock) -> None:
-    holders: list[str | None] = []
-    book = await open_book(path, clock, let_by=lambda: holders.append(gate_holder(path)))
-    assert await book.write("note", note("urgent"), urgent=True) == "urgent"
-    assert holders == []
-    assert await book.write("note", note("patient")) == "patient"
-    assert holders == [None]
-    await book.close()
-
-
 async def written_by(book: SqliteDatabase) -> int:
     """Write something; return the id of the thread that did it."""
     return await book.write("note", lambda tx: (note("written")(tx), threading.get_ident())[1])
@@ -84,26 +74,6 @@ async def test_checkpoint_owner_and_writers_without_at_once_use_a_thread_of_thei
 ) -> None:
     book = await open_book(path, clock, **options)
     assert await written_by(book) != threading.get_ident()
-    await book.close()
-
-
-async def commits_of_two(book: SqliteDatabase, turns: int) -> int:
-    """Write, and write again `turns` turns of the loop later; return the number of transactions."""
-    before = book.commits
-    first = asyncio.create_task(book.write("note", note("first")))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    await asyncio.gather(first, book.write("note", note("second")))
-    return book.commits - before
-
-
-async def test_late_writer_joins_the_next_batch_and_a_lone_writer_does_not_wait(path: Path, clock: ManualClock) -> None:
-    book = await open_book(path, clock, checkpoints=False, at_once=True)
-    assert await commits_of_two(book, GATHERING_TURNS) == 2
-    assert await commits_of_two(book, GATHERING_TURNS) == 1
-    clock.advance(round(SOON_SECONDS * 1000) + 1)
-    assert await commits_of_two(book, GATHERING_TURNS) == 2
-    assert await commits_of_two(book, 4 * GATHERING_TURNS) == 2
     await book.close()
 
 

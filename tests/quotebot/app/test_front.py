@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +24,10 @@ from quotebot.sandbox.world import World
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
 from quotebot.views import messages
 from quotebot.worker_loop import (
-    BREATH_SECONDS,
     BUSY,
     FLOOD,
     FLOOD_SECONDS,
     LATELY,
-    LET_BY_SECONDS,
-    LET_BY_TIMES,
     Precedence,
     shared_board,
 )
@@ -207,43 +203,6 @@ async def test_workers_see_acks_pending_in_a_forked_process_through_shared_memor
     clock.advance(round(FLOOD_SECONDS * 1000) + 1)
     assert (workers.busy, workers.flooded) == (False, False)
     assert await workers.turn() == LATELY
-
-
-def test_writer_yields_for_a_bounded_time_to_acks_of_other_processes_only() -> None:
-    clock, board = ManualClock(), shared_board()
-    own, workers, socket_side = Precedence(clock), Precedence(clock), Precedence(clock, board)
-    workers.follow(board)
-    own.begin()
-    socket_side.begin()
-    moment, times = LET_BY_TIMES * LET_BY_SECONDS, 100
-    began = time.perf_counter()
-    for _ in range(times):
-        own.let_by()
-    between = time.perf_counter()
-    workers.let_by()
-    assert between - began < times * moment
-    assert time.perf_counter() - between >= moment
-    socket_side.end()
-    workers.let_by()
-    assert not workers.busy
-
-
-def test_writer_pauses_between_two_writes_during_overload() -> None:
-    clock, board = ManualClock(), shared_board()
-    workers, socket_side = Precedence(clock), Precedence(clock, board)
-    workers.follow(board)
-    for _ in range(FLOOD):
-        socket_side.reserving()
-    assert workers.flooded
-    workers.let_by()
-    began = time.perf_counter()
-    workers.let_by()
-    assert time.perf_counter() - began >= BREATH_SECONDS
-    workers.follow(shared_board())
-    times, began = 100, time.perf_counter()
-    for _ in range(times):
-        workers.let_by()
-    assert time.perf_counter() - began < times * BREATH_SECONDS
 
 
 @pytest.mark.parametrize(
