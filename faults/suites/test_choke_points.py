@@ -85,7 +85,6 @@ PLACES: Final = {
         "outbound",
         "a socket of this machine: words for the service manager, which nothing depends on",
     ),
-    "quotebot/worker_loop.py": ("clock", "the writer's thread lets a process in front by, for milliseconds; alone it never does"),
     "quotebot/app/front.py": (
         "process outbound",
         "the process that holds Slack's socket, and the pair of sockets that the two have and speak over",
