@@ -33,7 +33,8 @@ MESSAGE_CHARACTERS_MAX: Final = 2_000
 class Failure(StrEnum):
     """Kind of failure, decided by status and code, never by message text."""
 
-    TRANSIENT = "transient"  # network, time-out, 408, 425, 5xx, record lock: try again
+    TRANSIENT = "transient"  # network, 408, 425, 5xx, record lock: try again
+    TIMEOUT = "timeout"  # no answer before the deadline: try again, as for TRANSIENT
     THROTTLED = "throttled"  # 429: try again, never before Retry-After
     AUTH = "auth"  # credentials or scopes: pause the class, consume no attempt
     MAPPING = "mapping"  # the vendor does not know our field or its value
@@ -46,6 +47,10 @@ class Failure(StrEnum):
     POISON = "poison"  # the process crashed on it too often
     EXPIRED = "expired"  # too old to be worth executing
     INTERNAL = "internal"  # our own bug
+
+
+# The service gave no useful answer: the circuit breaker counts it.
+UNAVAILABLE: Final = frozenset({Failure.TRANSIENT, Failure.TIMEOUT})
 
 
 class AdapterError(Exception):

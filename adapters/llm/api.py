@@ -309,7 +309,7 @@ def translated() -> Iterator[None]:
         raise refusal(error) from error
     except (openai.APITimeoutError, TimeoutError) as error:
         message = "The model did not answer in time; nothing depends on whether it would have."
-        raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
+        raise AdapterError(Failure.TIMEOUT, "timeout", message, possibly_applied=True) from error
     except (openai.APIConnectionError, OSError) as error:
         if isinstance(error, AnswerTooLargeError) or isinstance(error.__cause__, AnswerTooLargeError):
             raise AdapterError(Failure.LLM_SCHEMA, "too_large", "The model's provider answered too much to be read.") from error

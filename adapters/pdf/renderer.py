@@ -241,7 +241,8 @@ class PdfRenderer:
     async def render(self, document: QuoteDocument) -> RenderedPdf:
         """Render one document. Raises AdapterError; `possibly_applied` is never set, because no external state changes.
 
-        TRANSIENT: timeout, renderer_died, closed. RENDER: template_error, render_error, missing_glyphs, missing_native_library.
+        TIMEOUT: timeout. TRANSIENT: renderer_died, closed.
+        RENDER: template_error, render_error, missing_glyphs, missing_native_library.
         """
         return await self._ask(request_of(document, LANGUAGE, PDF_VARIANT))
 
@@ -268,7 +269,7 @@ class PdfRenderer:
                 answered = True
             except TimeoutError as error:
                 message = f"The PDF renderer took over {self._timeout_seconds:g} s and was stopped. Nothing was stored."
-                raise AdapterError(Failure.TRANSIENT, "timeout", message) from error
+                raise AdapterError(Failure.TIMEOUT, "timeout", message) from error
             except (OSError, EOFError) as error:
                 message = f"The PDF renderer's process ended ({type(error).__name__}). Nothing was stored."
                 raise AdapterError(Failure.TRANSIENT, "renderer_died", message) from error

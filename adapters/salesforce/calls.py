@@ -22,7 +22,7 @@ import urllib3
 
 from adapters.failures import AdapterError, Failure
 from adapters.http import asked_wait_seconds
-from adapters.salesforce.errors import SalesforceRefusal, Target, login_refused, lost, refused
+from adapters.salesforce.errors import TIMED_OUT, SalesforceRefusal, Target, login_refused, lost, refused
 from adapters.salesforce.transport import CallCutError, Credentials, KeyUnusableError, LiveCall, ResponseTooLargeError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class SalesforceCalls:
                 return await work
         except TimeoutError as error:
             sent = trip.write is not None and trip.write.sent
-            raise lost("timeout", f"no answer within {limit:g} s", trip.target, sent=sent) from error
+            raise lost(TIMED_OUT, f"no answer within {limit:g} s", trip.target, sent=sent) from error
 
     async def authorised(self, request: RestRequest, trip: Trip) -> Any:
         """Send one request with a session; when it has expired, renew it once and send once more. Raises AdapterError."""
@@ -334,7 +334,7 @@ class SalesforceCalls:
         except requests.exceptions.JSONDecodeError as error:
             raise lost("unreadable", "its answer is not JSON", target, sent=True) from error
         except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise lost("timeout", "no answer in time", target, sent=call.sent) from error
+            raise lost(TIMED_OUT, "no answer in time", target, sent=call.sent) from error
         except requests.exceptions.SSLError as error:
             what = "the secure connection failed (if this stays, check the trusted certificates)"
             raise lost("tls", what, target, sent=call.sent) from error

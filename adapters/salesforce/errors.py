@@ -89,6 +89,7 @@ _FIELDS_MAX = 5
 # A refusal with one of these statuses does not prove that nothing was written: a gateway gave up, or the platform broke midway.
 _DOUBTFUL = frozenset({500, 502, 504})
 _SERVER_ERROR = 500
+TIMED_OUT = "timeout"  # our code of a call without an answer before its deadline
 _PLATFORM_DOWN = ("SERVER_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED")  # the platform reports these before any work
 
 _ADVICE: Mapping[Failure, str] = MappingProxyType(
@@ -180,7 +181,8 @@ def lost(code: str, what: str, target: Target, *, sent: bool) -> AdapterError:
     about = f" {target.key}" if target.key else ""
     state = "It may have been done; repeating it under the same key is safe." if possibly_applied else "Nothing was written."
     message = f"Could not {target.deed}{about} in Salesforce: {what}. {state} {_ADVICE[Failure.TRANSIENT]}"
-    return AdapterError(Failure.TRANSIENT, code, message, possibly_applied=possibly_applied)
+    failure = Failure.TIMEOUT if code == TIMED_OUT else Failure.TRANSIENT
+    return AdapterError(failure, code, message, possibly_applied=possibly_applied)
 
 
 def login_refused(status: int, content: object, *, retry_after_seconds: float | None = None) -> AdapterError:

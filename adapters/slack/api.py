@@ -498,7 +498,7 @@ def translated(method: str) -> Iterator[None]:
         raise AdapterError(Failure.TRANSIENT, "network", f"Slack could not be reached for {method}; nothing was sent.") from error
     except TimeoutError as error:
         message = f"Slack did not answer {method} in time; it may have been applied."
-        raise AdapterError(Failure.TRANSIENT, "timeout", message, possibly_applied=True) from error
+        raise AdapterError(Failure.TIMEOUT, "timeout", message, possibly_applied=True) from error
     except AnswerTooLargeError as error:
         message = f"Slack's answer to {method} was too large to be read; it may have been applied."
         raise AdapterError(Failure.TRANSIENT, "too_large", message, possibly_applied=True) from error

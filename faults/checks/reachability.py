@@ -29,7 +29,8 @@ DOUBT: Final[Mapping[str, str]] = {
     "an absence did not count before the settle delay": """
         SELECT 1 FROM attempts WHERE kind = 'reconcile' AND outcome = 'doubt' AND category = 'uncertain'""",
     "a look-up itself failed": """
-        SELECT 1 FROM attempts WHERE kind = 'reconcile' AND outcome = 'doubt' AND category IN ('transient', 'throttled')""",
+        SELECT 1 FROM attempts
+        WHERE kind = 'reconcile' AND outcome = 'doubt' AND category IN ('transient', 'timeout', 'throttled')""",
     "a doubt outlived its process": """
         SELECT 1 FROM attempts AS a JOIN attempts AS b ON b.effect_id = a.effect_id AND b.fence = a.fence + 1
         WHERE a.outcome = 'doubt' AND b.kind = 'reconcile' AND b.epoch > a.epoch""",
@@ -191,7 +192,7 @@ DEAD: Final[Mapping[str, str]] = {
     "an effect grew too old": "SELECT 1 FROM audit_events WHERE event_type = 'system.error' AND failure_category = 'expired'",
     "a budget was spent": """
         SELECT 1 FROM attempts
-        WHERE effect_id IS NOT NULL AND outcome = 'bury' AND category IN ('transient', 'internal', 'render')""",
+        WHERE effect_id IS NOT NULL AND outcome = 'bury' AND category IN ('transient', 'timeout', 'internal', 'render')""",
     "a refusal for good was seen at first sight": """
         SELECT 1 FROM attempts
         WHERE outcome = 'bury' AND fence = 1 AND category IN ('mapping', 'validation', 'not_found', 'conflict')""",

@@ -43,10 +43,12 @@ async def hanging(stage: Stage) -> str:
     await deal.click("approval.approve", user="U0MANAGER")
     await stage.until_card_says("CRM pending, ref c-")
     await deal.settled()
-    ends = [row["outcome"] for row in await stage.attempts("crm.create")]
-    stage.equal("one try and as many retries as the matrix grants", ends, [*["retry"] * RETRIES, "bury"])
+    ends = await stage.ends("crm.create")
+    stage.equal("one try and as many retries as the matrix grants", ends, [*[("retry", "timeout")] * RETRIES, ("bury", "timeout")])
     asked = await deal.hits()
     stage.fact("none of them asks twice", 1 <= asked <= 1 + RETRIES, asked)
+    listed = await stage.quotebot("dead", "list", "--category", "timeout", "--json")
+    stage.equal("it is listed as a time-out", [each["class"] for each in listed.data["dead_letters"]], ["crm.create"])
     await _given_up_and_replayed(stage)
     return f"{1 + RETRIES} tries of {CALL_SECONDS} s, one dead letter, delivered once by the replay"
 

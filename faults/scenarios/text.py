@@ -144,7 +144,7 @@ async def model_times_out(stage: Stage) -> str:
     await deal.arm("llm", "slow", times=10, delay=30)
     question = await _written(stage, DOUBTFUL)
     ends = await stage.ends("llm.extract")
-    stage.equal("it is tried again, then given up", ends, [("retry", "transient"), ("bury", "transient")])
+    stage.equal("it is tried again, then given up", ends, [("retry", "timeout"), ("bury", "timeout")])
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     proposal = await _written(stage, UNREAD)
     stage.fact("what fixed rules read is proposed, not created", "*Acme*, 24 months" in proposal, proposal)

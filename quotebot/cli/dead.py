@@ -50,7 +50,7 @@ async def list_dead_letters(
     effect_class
         Only this class, e.g. crm.create.
     category
-        Only this failure category, e.g. transient.
+        Only this failure category, e.g. timeout.
     quote
         Only of this quote, e.g. Q-2026-0042.
     since
@@ -64,6 +64,8 @@ async def list_dead_letters(
     """
     try:
         since_ms, quote_id = terminal.duration_ms(since), terminal.checked_quote(quote)
+        terminal.checked_class(effect_class)
+        terminal.checked_category(category)
     except ValueError as error:
         return exits.complain(f"{error}.", exits.USAGE)
     wanted: Status | None = None if status == "all" else status
@@ -84,7 +86,7 @@ async def list_dead_letters(
     elif shown:
         _print_table(shown, now)
     else:
-        exits.complain(f"No dead letters.{tables.no_such_class(effect_class)}")
+        exits.complain("No dead letters.")
     if more and not json_output:
         exits.complain(f"There are more than these {limit}: see them with a larger --limit.")
     return exits.OK

@@ -76,7 +76,7 @@ async def replay(
     effect_class
         Only this class, e.g. crm.create.
     category
-        Only this failure category.
+        Only this failure category, e.g. timeout.
     status
         What was given up (failed, as without it), or what is in doubt (uncertain): it is looked for now.
     since
@@ -113,9 +113,7 @@ async def replay(
         else:
             chosen = [(letter.reference, letter) for letter in await found.list(filters, limit=limit)]
         if not chosen:
-            return exits.complain(
-                f"Nothing matched; nothing was replayed.{tables.no_such_class(effect_class)}", exits.NOTHING_MATCHED
-            )
+            return exits.complain("Nothing matched; nothing was replayed.", exits.NOTHING_MATCHED)
         if dry_run:
             await _show_plan(ledger, chosen, json_output=json_output)
             return exits.OK
@@ -153,14 +151,16 @@ def _filters(
     if not references and status is None and all(value is None for value in narrowing):
         raise ValueError("Say what to replay: an id from `quotebot dead list`, or a filter such as --class crm.create")
     classes = () if only is None else tuple(name.strip() for name in only.split(","))
-    if not all(classes) or any("%" in name for name in classes):
+    if not all(classes):
         raise ValueError(f"{only!r} is no list of classes: write slack.card,crm.create")
+    for name in classes:
+        terminal.checked_class(name)
     since_ms = terminal.duration_ms(since)
     return Filters(
         status="uncertain" if status == "uncertain" else "pending",
-        effect_class=effect_class,
+        effect_class=terminal.checked_class(effect_class),
         classes=classes,
-        category=category,
+        category=terminal.checked_category(category),
         aggregate_id=terminal.checked_quote(quote),
         since=None if since_ms is None else SystemClock().now_ms() - since_ms,
         operation_key=operation_key,

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adapters.policies import POLICIES, unknown_class
 from ledger.operator.actions import Verdict
 from quotebot.cli import exits
 from quotebot.views import waits
@@ -28,7 +27,6 @@ PIPE_WIDTH: Final = 2_000  # wider than any row: readers of a pipe need whole wo
 GAP: Final = 2  # between two columns
 LAST_COLUMN_MIN: Final = 24  # a narrower column would break words into syllables
 UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-OF_COMMANDS: Final = ("quote.", "approval.")  # a dead command is listed under its kind
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -60,11 +58,6 @@ def _needed(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Return the terminal width that keeps every word whole, except in the last column, which may be folded."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     return sum(widths[:-1]) + GAP * (len(widths) - 1) + min(widths[-1], LAST_COLUMN_MIN)
-
-
-def no_such_class(name: str | None) -> str:
-    """Return a sentence about a mistyped class; empty for a class of the retry matrix or of a command."""
-    return "" if name is None or name in POLICIES or name.startswith(OF_COMMANDS) else f" {name}: {unknown_class(name)}."
 
 
 def for_people(name: str, value: Any) -> str:

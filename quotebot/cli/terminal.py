@@ -9,12 +9,16 @@ import os
 import pwd
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from adapters.failures import Failure
+from adapters.policies import POLICIES, unknown_class
 from ledger.operator.dead_letters import parse_reference
 from ledger.sqlite.locks import instance_holder
 from quotebot.app.installation import load_rules, open_ledger, require_ledger
 from quotebot.cli.tables import UNITS_MS
+from quotebot.commands.registry import REGISTRY
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.settings import ConfigurationError, load_settings
@@ -93,6 +97,23 @@ def checked_quote(text: str | None) -> str | None:
     if quote_id is None:
         raise ValueError(f"{text!r} is no quote: write Q-2026-0042")
     return quote_id
+
+
+def checked_class(name: str | None) -> str | None:
+    """Return the name if dead letters can be of it: an effect class or a command kind. Raises ValueError naming the classes."""
+    if name is None or name in POLICIES or name in REGISTRY:
+        return name
+    close = get_close_matches(name, REGISTRY, n=1) or ["quote.create"]
+    raise ValueError(f"{name}: {unknown_class(name)}; a command is listed under its kind, e.g. {close[0]}")
+
+
+def checked_category(name: str | None) -> str | None:
+    """Return the name if it is a failure category. Raises ValueError naming the categories."""
+    if name is None or name in set(Failure):
+        return name
+    close = get_close_matches(name, list(Failure), n=1)
+    meant = f" (did you mean {close[0]}?)" if close else ""
+    raise ValueError(f"{name}: there is no such category{meant}; the categories are {', '.join(Failure)}")
 
 
 def duration_ms(text: str | None) -> int | None:

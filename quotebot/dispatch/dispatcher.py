@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from adapters.failures import AdapterError, Failure
+from adapters.failures import UNAVAILABLE, AdapterError, Failure
 from adapters.policies import Matrix, Policy, RetryDecision, verdict
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
@@ -208,7 +208,7 @@ class Dispatcher:
         except AdapterError as error:
             return self._judge(effect, policy, error)
         except TimeoutError:
-            late = AdapterError(Failure.TRANSIENT, "timeout", "The call did not end in time.", possibly_applied=True)
+            late = AdapterError(Failure.TIMEOUT, "timeout", "The call did not end in time.", possibly_applied=True)
             return self._judge(effect, policy, late)
         except (StaleFenceError, WritesRefused, OutcomeUnknown):
             raise
@@ -248,7 +248,7 @@ class Dispatcher:
             http_status=error.http_status,
             retry_after_ms=None if error.retry_after_seconds is None else round(error.retry_after_seconds * 1000),
             maybe_sent=error.possibly_applied,
-            unavailable=error.failure is Failure.TRANSIENT,
+            unavailable=error.failure in UNAVAILABLE,
         )
         judged = verdict(policy, error, alike_before=_alike_before(effect, error))
         if judged is RetryDecision.PAUSE:

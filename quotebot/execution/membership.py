@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import structlog
 
-from adapters.failures import AdapterError, Failure
+from adapters.failures import UNAVAILABLE, AdapterError, Failure
 from ledger.database import DatabaseError, NotRecorded
 from quotebot.domain.access import INSIDER, Circle
 from quotebot.store import approvals, quotes
@@ -264,7 +264,7 @@ class Channels:
             return facts.kind == "public" or user in await self._members_of(channel)
         except AdapterError as error:
             log.warning("channel.unanswered", channel=channel, code=error.code)
-            return None if error.failure in (Failure.TRANSIENT, Failure.THROTTLED) else False
+            return None if error.failure in (*UNAVAILABLE, Failure.THROTTLED) else False
 
     async def _ask(self, channel: str, fresh_ms: int) -> ChannelFacts | None:
         """Return a channel's facts, at most `fresh_ms` old; None if the scope for them is missing."""

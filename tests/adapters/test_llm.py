@@ -218,7 +218,7 @@ async def test_a_dripping_server_is_cut_off_at_the_deadline() -> None:
         with pytest.raises(AdapterError) as late:
             await read(llm)
         await asyncio.wait_for(server.hung_up.wait(), 5)
-    assert (late.value.failure, late.value.code) == (Failure.TRANSIENT, "timeout")
+    assert (late.value.failure, late.value.code) == (Failure.TIMEOUT, "timeout")
     assert [call.outcome for call in calls] == ["timeout"]
 
 

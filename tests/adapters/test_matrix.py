@@ -41,6 +41,12 @@ transient   lost        R     U     R     U     R     R     R     R     R     R 
 transient   lost2       R     U     D     U     R     R     R     R     R     R     U
 transient   5xx         R     U     R     U     R     R     R     R     R     R     U
 transient   5xx2        R     U     R     U     R     R     R     R     R     R     U
+timeout     nothing     R     R     R     R     R     R     R     R     R     R     R
+timeout     nothing2    R     R     R     R     R     R     R     R     R     R     R
+timeout     lost        R     U     R     U     R     R     R     R     R     R     U
+timeout     lost2       R     U     D     U     R     R     R     R     R     R     U
+timeout     5xx         R     U     R     U     R     R     R     R     R     R     U
+timeout     5xx2        R     U     R     U     R     R     R     R     R     R     U
 throttled   nothing     W     W     W     W     W     W     W     W     W     W     W
 throttled   nothing2    W     W     W     W     W     W     W     W     W     W     W
 throttled   lost        W     W     W     W     W     W     W     W     W     W     W
@@ -141,12 +147,12 @@ CELLS = read_cells()
 
 
 def test_the_table_holds_every_failure_in_every_way_for_every_class_once() -> None:
-    assert len(Failure) == 13
+    assert len(Failure) == 14
     assert sorted(ORDER) == sorted(POLICIES)
     assert {(cell.failure, cell.how, cell.effect_class) for cell in CELLS} == {
         (failure, how, name) for failure in Failure for how in HOW for name in POLICIES
     }
-    assert len(CELLS) == 13 * 6 * 11
+    assert len(CELLS) == 14 * 6 * 11
 
 
 @pytest.mark.parametrize("failure", Failure)

@@ -367,7 +367,7 @@ async def test_a_hung_child_is_a_transient_timeout_and_is_replaced(shared: PdfRe
             await shared.render(DOCUMENT)
         shared._timeout_seconds = patience
 
-        assert (caught.value.failure, caught.value.code, caught.value.possibly_applied) == (Failure.TRANSIENT, "timeout", False)
+        assert (caught.value.failure, caught.value.code, caught.value.possibly_applied) == (Failure.TIMEOUT, "timeout", False)
         assert not alive(hung)
         assert (await shared.render(DOCUMENT)).pages == 1
         assert shared.child_pid != hung

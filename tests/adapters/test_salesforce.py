@@ -289,7 +289,7 @@ async def test_a_slow_answer_is_cut_at_the_deadline_and_the_late_write_is_found(
         await client.create_quote(a_quote("warm"), correlation_id="op-0")
         world.weather.arm("salesforce", "slow", method=GRAPH, delay=2.0)
         error = await failure_of(client, a_quote())
-        assert (error.failure, error.code, error.possibly_applied) == (Failure.TRANSIENT, "timeout", True)
+        assert (error.failure, error.code, error.possibly_applied) == (Failure.TIMEOUT, "timeout", True)
         assert (await client.create_quote(a_quote("next"), correlation_id="op-1")).created  # the only thread is free again
         await world.until(lambda: any(sighting.key == a_quote().key and sighting.applied for sighting in world.seen()))
         assert not (await client.create_quote(a_quote(), correlation_id="op-2")).created
@@ -300,7 +300,7 @@ async def test_a_deadline_that_passes_during_the_login_has_written_nothing(world
     world.weather.arm("salesforce", "slow", method=LOGIN, delay=30)
     async with world.client(timeout_seconds=0.2) as client:
         error = await failure_of(client, a_quote())
-        assert (error.failure, error.code, error.possibly_applied) == (Failure.TRANSIENT, "timeout", False)
+        assert (error.failure, error.code, error.possibly_applied) == (Failure.TIMEOUT, "timeout", False)
 
 
 async def test_a_cancelled_call_frees_its_thread(world: World) -> None:

@@ -195,7 +195,7 @@ async def test_a_dripping_server_is_cut_at_the_deadline_and_the_thread_is_free_a
     script = Scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", drip=True)
     async with talking_to(script, tmp_path, timeout_seconds=1.0) as client:
         error = await failure_of(client)
-        assert (error.failure, error.code, error.possibly_applied) == (Failure.TRANSIENT, "timeout", True)
+        assert (error.failure, error.code, error.possibly_applied) == (Failure.TIMEOUT, "timeout", True)
         await asyncio.wait_for(script.gone.wait(), 2)
         script.drip = False
         script.answer = refusal(400, "INVALID_FIELD", "No such column 'X' on sobject of type Quote")

@@ -100,7 +100,7 @@ async def test_a_slow_answer_is_not_waited_for_beyond_the_deadline(world: World,
         call = await _prepared_call(method, api, world)
         world.weather.arm("slack", "slow", method=method, delay=0.6)
         error = await failure_of(call)
-        assert (error.failure, error.code, error.possibly_applied) == (Failure.TRANSIENT, "timeout", True)
+        assert (error.failure, error.code, error.possibly_applied) == (Failure.TIMEOUT, "timeout", True)
         await seen(world, method)
         assert requests(world, method) == 1
     finally:

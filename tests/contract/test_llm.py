@@ -77,4 +77,4 @@ async def test_an_unknown_model_is_not_tried_again(llm: Side) -> None:
 
 
 async def test_a_deadline_is_kept(llm: Side) -> None:
-    assert (await llm.failure(timeout_seconds=0.0001)).failure is Failure.TRANSIENT
+    assert (await llm.failure(timeout_seconds=0.0001)).failure is Failure.TIMEOUT

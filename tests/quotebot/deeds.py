@@ -27,7 +27,7 @@ Answer = Delivered | Exception
 
 
 def transient(*, possibly_applied: bool = False) -> AdapterError:
-    return AdapterError(Failure.TRANSIENT, "timeout", "No answer.", possibly_applied=possibly_applied)
+    return AdapterError(Failure.TRANSIENT, "network", "No answer.", possibly_applied=possibly_applied)
 
 
 def lost() -> AdapterError:

@@ -93,6 +93,38 @@ def test_list_of_nothing_prints_no_data(command: Run, dead: Path) -> None:
     assert dead.exists()
 
 
+def test_list_by_category_finds_the_letters_of_a_time_out(command: Run, dead: Path) -> None:
+    assert listed(command, "--category", "timeout") == []
+    tampered(dead, "UPDATE effects SET category = 'timeout' WHERE id = ?", ids(dead)[0])
+    assert [letter["id"] for letter in listed(command, "--category", "timeout")] == ids(dead)[:1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("--category", "time-out"),
+            "time-out: there is no such category (did you mean timeout?); the categories are transient, timeout,",
+        ),
+        (("--category", "x"), "x: there is no such category; the categories are transient,"),
+        (("--class", "crm.crate"), "crm.crate: there is no such class (did you mean crm.create?); the classes are slack.card,"),
+        (("--class", "quote.crate"), "a command is listed under its kind, e.g. quote.create"),
+    ],
+)
+def test_list_by_an_unknown_value_is_a_usage_error_that_names_the_values(
+    command: Run, dead: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = command("dead", "list", *arguments)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert words in done.stderr
+    assert dead.exists()
+
+
+def test_list_by_class_takes_the_kind_of_a_command_too(command: Run, dead: Path) -> None:
+    assert listed(command, "--class", "quote.create") == []
+    assert dead.exists()
+
+
 @pytest.mark.parametrize("since", ["yesterday", "2", "-2h", "2w"])
 def test_a_time_nobody_can_read_is_a_usage_error(command: Run, dead: Path, since: str) -> None:
     done = command("dead", "list", f"--since={since}")

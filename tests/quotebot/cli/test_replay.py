@@ -250,3 +250,29 @@ def test_replay_confirmed_after_another_operators_is_lost_and_names_that_operato
     assert "lost to another operator; last replayed by quick on 20" in lost
     assert queued.split() == [ids(dead)[1], "crm.create", "queued"]
     assert [row["cycle"] for row in read_ledger(dead, STATES)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--category", "time-out"), "the categories are transient, timeout,"),
+        (("--class", "salesforce"), "the classes are slack.card,"),
+        (("--only", "slack.card,crm.crate"), "did you mean crm.create?"),
+        (("--only", "slack%"), "there is no such class"),
+    ],
+)
+def test_replay_by_an_unknown_value_is_a_usage_error_that_names_the_values(
+    command: Run, dead: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = command("replay", *arguments, "--yes")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert words in done.stderr
+    assert "Nothing was replayed" in done.stderr
+    assert {row["state"] for row in read_ledger(dead, STATES)} == {"failed"}
+
+
+def test_replay_by_category_takes_the_letters_of_a_time_out(command: Run, dead: Path) -> None:
+    first, _ = ids(dead)
+    assert would_replay(command, "--category", "timeout") == []
+    tampered(dead, "UPDATE effects SET category = 'timeout' WHERE id = ?", first)
+    assert would_replay(command, "--category", "timeout") == [first]

@@ -56,7 +56,7 @@ async def test_retries_wait_as_the_matrix_says_and_end_in_a_dead_letter(
         assert await play.next_step() == 1
     row = play.row()
     assert (row["state"], row["attempts"], row["category"]) == ("failed", len(delays_ms) + 1, "transient")
-    assert row["last_error"] == "No answer (timeout)."
+    assert row["last_error"] == "No answer (network)."
     assert play.draws == ([(0.0, ms / 1000) for ms in delays_ms] if jittered else [])
 
 

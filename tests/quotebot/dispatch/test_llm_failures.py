@@ -123,7 +123,7 @@ async def test_a_provider_that_never_answers_is_cut_off_at_each_deadline_and_giv
     async with scripted() as script, desk_at(bench, script.url, timeout_seconds=0.1) as desk:
         script.silent = True
         asked = await played(desk, script, 0)
-        assert (asked["state"], asked["category"], asked["attempts"]) == (DEAD, "transient", TRIES)
+        assert (asked["state"], asked["category"], asked["attempts"]) == (DEAD, "timeout", TRIES)
         assert "did not answer in time" in asked["last_error"]
         (told,) = desk.said("U0")
         assert FAILED in told

@@ -100,11 +100,20 @@ def failing(failure: Failure, retry_after_seconds: float | None = None) -> Adapt
     return AdapterError(failure, "http", "No.", http_status=503, retry_after_seconds=retry_after_seconds)
 
 
-@pytest.mark.parametrize("retry_after_seconds", [None, 1.0, RETRY_AFTER_MS / 1000])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        failing(Failure.TRANSIENT),
+        failing(Failure.TRANSIENT, 1.0),
+        failing(Failure.TRANSIENT, RETRY_AFTER_MS / 1000),
+        AdapterError(Failure.TIMEOUT, "timeout", "No answer.", possibly_applied=True),
+    ],
+    ids=["5xx", "5xx and 1 s", "5xx and 7 s", "no answer"],
+)
 async def test_a_total_outage_costs_no_more_requests_than_there_are_effects_and_no_effect(
-    retry_after_seconds: float | None, bench: Bench
+    failure: AdapterError, bench: Bench
 ) -> None:
-    minutes = Minutes(bench, failing(Failure.TRANSIENT, retry_after_seconds))
+    minutes = Minutes(bench, failure)
     await minutes.pass_by()
     assert len(minutes.other_side.requests) <= 1.1 * ENQUEUED
     assert bench.rows("SELECT 1 FROM dead_letters") == []

@@ -334,7 +334,7 @@ def no_glyph() -> Answer:
         ([TimeoutError()], [1.0], None, ""),
         ([EOFError(), TimeoutError()], [1.0, 3.0], None, ""),
         ([EOFError(), EOFError(), EOFError()], [1.0, 3.0], "transient", "The PDF renderer's process ended"),
-        ([TimeoutError(), TimeoutError(), TimeoutError()], [1.0, 3.0], "transient", "took over 60 s and was stopped"),
+        ([TimeoutError(), TimeoutError(), TimeoutError()], [1.0, 3.0], "timeout", "took over 60 s and was stopped"),
         ([template_error()], [], "render", "The quote template failed"),
         ([render_error()], [1.0], None, ""),
         ([render_error(), render_error()], [1.0], "render", "WeasyPrint could not render the quote"),
@@ -388,7 +388,7 @@ def transient(what: str) -> AdapterError:
 
 
 def lost(what: str) -> AdapterError:
-    return AdapterError(Failure.TRANSIENT, "timeout", f"No answer to {what}.", possibly_applied=True)
+    return AdapterError(Failure.TIMEOUT, "timeout", f"No answer to {what}.", possibly_applied=True)
 
 
 def answered(what: str, status: int, error: str = "") -> AdapterError:

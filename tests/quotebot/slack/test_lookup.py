@@ -42,7 +42,7 @@ class Org:
     async def find(self, beginning: str, seconds: float) -> tuple[str, ...]:
         self.asked.append((beginning, seconds))
         if self.away:
-            raise AdapterError(Failure.TRANSIENT, "timeout", "no answer")
+            raise AdapterError(Failure.TIMEOUT, "timeout", "no answer")
         return self.names
 
 

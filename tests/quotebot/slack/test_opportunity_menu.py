@@ -46,14 +46,14 @@ class Org:
     async def accounts(self, typed: str, seconds: float) -> tuple[str, ...]:
         del seconds
         if self.away:
-            raise AdapterError(Failure.TRANSIENT, "timeout", "no answer")
+            raise AdapterError(Failure.TIMEOUT, "timeout", "no answer")
         return tuple(name for name in ("Acme Corp", "Globex") if name.casefold().startswith(typed.casefold()))
 
     async def find(self, account: str, typed: str, seconds: float) -> tuple[OpenOpportunity, ...]:
         del seconds
         self.asked.append((account, typed))
         if self.away:
-            raise AdapterError(Failure.TRANSIENT, "timeout", "no answer")
+            raise AdapterError(Failure.TIMEOUT, "timeout", "no answer")
         return self.found
 
 
