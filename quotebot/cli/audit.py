@@ -338,10 +338,20 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
 
 
 @app.command(name="public-key")
-def public_key() -> int:
-    """Print the public key that proof bundles are verified with."""
+def public_key(*, json_output: Json = False) -> int:
+    """Print the public key that proof bundles are verified with.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
     terminal.existing_ledger()  # rejects a folder without a ledger: a key created there would fit no bundle
-    print(public_pem(load_signer(load_settings().data_dir)).decode(), end="")
+    pem = public_pem(load_signer(load_settings().data_dir)).decode()
+    if json_output:
+        tables.print_json({"public_key": pem})
+    else:
+        print(pem, end="")
     return exits.OK
 
 

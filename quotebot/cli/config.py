@@ -19,6 +19,7 @@ from quotebot.settings_reference import reference as page
 from quotebot.settings_sources import FILE_NAME, ignored_files
 
 app = App(name="config", help="See what is configured.")
+Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 STEPS: Final = """\
 Then connect it to Slack (docs/setup.md says the same with more words):
@@ -40,7 +41,7 @@ To try it without an account: {name} sandbox"""
 def show(
     *,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
-    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    json_output: Json = False,
 ) -> int:
     """Print every setting: its value, where it came from, its default. Secrets are not shown.
 
@@ -65,13 +66,22 @@ def show(
 
 
 @app.command
-def reference() -> int:
-    """Print the page of all settings, docs/configuration.md."""
-    print(page(), end="")
+def reference(*, json_output: Json = False) -> int:
+    """Print the page of all settings, docs/configuration.md.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
+    if json_output:
+        print(json.dumps({"schema_version": 1, "page": page()}, indent=2))
+    else:
+        print(page(), end="")
     return exits.OK
 
 
-def init(folder: Path = Path()) -> int:
+def init(folder: Path = Path(), *, json_output: Json = False) -> int:
     """Write a first quotebot.toml, every setting in it as a comment, and print how to connect the bot to Slack.
 
     An existing file is never changed.
@@ -80,6 +90,8 @@ def init(folder: Path = Path()) -> int:
     ----------
     folder
         Where to write it; made if need be.
+    json_output
+        Print JSON.
     """
     path = folder / FILE_NAME
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,6 +102,9 @@ def init(folder: Path = Path()) -> int:
         return exits.complain(
             f"{path.absolute()} is there already and was not changed. Choose another folder, or edit it.", exits.CONFLICT
         )
+    if json_output:
+        print(json.dumps({"schema_version": 1, "path": str(path.absolute()), "manifest": str(_manifest())}, indent=2))
+        return exits.OK
     print(f"{path.absolute()} was written; everything in it has its default.")
     print(STEPS.format(manifest=_manifest(), folder=folder.absolute(), name=our_name()))
     return exits.OK

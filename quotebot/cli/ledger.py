@@ -18,6 +18,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from ledger.audit.keyring import load_keyring, require_keys
 from ledger.clock import SystemClock
 from ledger.operator.backup import UNAUTHENTICATED, NotAuthenticError, NotWholeError, prove
+from quotebot import __version__
 from quotebot.app import backups as restoring
 from quotebot.app.backups import authentic_backup, make_backup, prove_backup
 from quotebot.app.installation import proof_by
@@ -143,10 +144,19 @@ def _verify_backup(file: Path, *, unauthenticated: bool, json_output: bool) -> i
 
 
 @app.command
-async def migrate() -> int:
-    """Bring the ledger up to this build's schema, with a backup first, as the bot's next start would. No bot may be running."""
+async def migrate(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """Bring the ledger up to this build's schema, with a backup first, as the bot's next start would. No bot may be running.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
     async with terminal.existing_ledger():
-        print("The ledger is of this build.")
+        if json_output:
+            print(json.dumps({"schema_version": 1, "build": __version__}, indent=2))
+        else:
+            print("The ledger is of this build.")
     return exits.OK
 
 

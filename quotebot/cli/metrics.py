@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from ledger.measures import measure
 from quotebot.cli import exits, terminal
 from quotebot.cli.tables import print_table
-from quotebot.observability.metrics import exposition, families, of_database, read_page
+from quotebot.observability.metrics import exposition, families, of_database, quantiles, read_page
 from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def _acks(samples: Sequence[Sample]) -> Judged:
 async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
     """Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format.
 
-    The bot writes what only it knows (how long acks take, say) to metrics.prom in the data folder every 15 seconds.
+    The bot writes what only it knows (how long acks take, say) to metrics.prom in the data folder every 15 seconds. Of each
+    histogram the quantiles 0.5, 0.95 and 0.99 are printed too, estimated from its buckets.
 
     Parameters
     ----------
@@ -112,6 +113,7 @@ async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negat
         Print JSON.
     """
     found = await gathered()
+    found += quantiles(found)
     if json_output:
         print(json.dumps({"schema_version": 1, "metrics": _public(found)}, indent=2))
     else:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 
-async def pause(name: str, *, reason: str, actor: Annotated[str | None, Parameter(name="--as")] = None) -> int:
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+async def pause(
+    name: str, *, reason: str, actor: Annotated[str | None, Parameter(name="--as")] = None, json_output: Json = False
+) -> int:
     """Hold a class of effects, or a family of classes, until somebody resumes it. What is under way is finished; ages stop.
 
     Parameters
@@ -27,6 +32,8 @@ async def pause(name: str, *, reason: str, actor: Annotated[str | None, Paramete
         The reason, for the audit and for other operators.
     actor
         The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
+    json_output
+        Print JSON.
     """
     try:
         who = terminal.operator(actor)
@@ -38,14 +45,18 @@ async def pause(name: str, *, reason: str, actor: Annotated[str | None, Paramete
         if not await _known(ledger, name):
             return _unknown(name)
         paused = await ledger.pause(name, who, reason.strip())
-    if paused:
+    if json_output:
+        tables.print_json({"name": name, "outcome": "paused" if paused else "held already"})
+    elif paused:
         print(f"{name} is paused; what is owed waits. To go on: quotebot resume {name}")
     else:
         exits.complain(f"{name} was held already; nothing was changed. See: quotebot gates")
     return exits.OK
 
 
-async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(name="--as")] = None) -> int:
+async def resume(
+    effect_class: str, *, actor: Annotated[str | None, Parameter(name="--as")] = None, json_output: Json = False
+) -> int:
     """Let a paused class of effects work again, once its cause (an expired login, say) is mended. One effect goes first.
 
     Parameters
@@ -54,6 +65,8 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
         A class, e.g. crm.create, or a family, e.g. crm.
     actor
         The name in the audit, beside the terminal user's; for the system users of QUOTEBOT_CLI_OPERATORS.
+    json_output
+        Print JSON.
     """
     try:
         who = terminal.operator(actor)
@@ -64,6 +77,9 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
             return _unknown(effect_class)
         resumed = await ledger.resume(effect_class, who)
         runs = await bot_runs(ledger)
+    if json_output:
+        tables.print_json({"name": effect_class, "outcome": "resumed" if resumed else "not paused", "bot_runs": runs})
+        return exits.OK if resumed else exits.NOTHING_MATCHED
     if not resumed:
         return exits.complain(f"{effect_class} is not paused; nothing was changed.", exits.NOTHING_MATCHED)
     when = (
@@ -73,7 +89,7 @@ async def resume(effect_class: str, *, actor: Annotated[str | None, Parameter(na
     return exits.OK
 
 
-async def gates(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+async def gates(*, json_output: Json = False) -> int:
     """List the classes of effects that are held or only tried, with cause, reason and how much waits.
 
     Parameters

@@ -9,9 +9,9 @@ import contextlib
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from quotebot import __version__
 from quotebot.cli import exits
@@ -144,7 +144,9 @@ def _status_of(error: Exception) -> int:
 
 
 @app.command
-def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+def completion(
+    shell: Literal["bash", "zsh", "fish"], *, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False
+) -> int:
     """Print the completion script of a shell. Written where that shell looks for it, it works in the next one.
 
     bash: quotebot completion bash > ~/.local/share/bash-completion/completions/quotebot.
@@ -155,6 +157,14 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
     ----------
     shell
         Whose.
+    json_output
+        Print JSON.
     """
-    print(app.generate_completion(prog_name="quotebot", shell=shell), end="")
+    script = app.generate_completion(prog_name="quotebot", shell=shell)
+    if json_output:
+        import json  # noqa: PLC0415 -- see COMMANDS
+
+        print(json.dumps({"schema_version": 1, "script": script}, indent=2))
+    else:
+        print(script, end="")
     return exits.OK

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 BOT_CONNECT_SECONDS = 20.0
+Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 def run(
@@ -45,6 +47,7 @@ def run(
     standby: Annotated[bool, Parameter(negative="")] = False,
     new: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    json_output: Json = False,
 ) -> int:
     """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.
 
@@ -56,6 +59,8 @@ def run(
         Begin an empty ledger where one was lost; without it that is exit status 78. Quote numbers begin anew. Old keys stay.
     set_
         NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
+    json_output
+        Write the log as lines of JSON on a terminal too; elsewhere it always is.
     """
     settings = load_settings(assignments(set_), for_slack=True)
     if new:
@@ -65,22 +70,23 @@ def run(
             f"given out before appear twice. {'Left as it is: ' + ', '.join(left) + '.' if left else ''}".rstrip()
         )
     require_ledger(settings)
-    ingress = fork_ingress(settings, watched)
+    watch = partial(watched, json_lines=json_output or not sys.stderr.isatty())
+    ingress = fork_ingress(settings, watch)
 
     async def work() -> None:
         supervisor = Supervisor.of(os.environ)
         await run_bot(settings, stop_on_signals(), standby=standby, supervisor=supervisor, ingress=ingress)
 
-    with watched(settings):
+    with watch(settings):
         asyncio.run(work())
     return exits.OK
 
 
 @contextlib.contextmanager
-def watched(settings: Settings) -> Iterator[None]:
+def watched(settings: Settings, *, json_lines: bool) -> Iterator[None]:
     """Configure this process's log and observers for the block, and report the error that ends it."""
     observers = open_observers(settings, settings.secrets)
-    configure_logs(json_lines=not sys.stderr.isatty(), secrets=settings.secrets, observers=observers.each)
+    configure_logs(json_lines=json_lines, secrets=settings.secrets, observers=observers.each)
     observers.complain()
     try:
         yield
@@ -99,6 +105,7 @@ async def sandbox(
     data: Path | None = None,
     bot: Annotated[bool, Parameter(negative="--no-bot")] = True,
     headless: bool = False,
+    json_output: Json = False,
 ) -> int:
     """Start a whole local world (Slack, Salesforce, an LLM) with a web page, and the bot connected to it. No account needed.
 
@@ -112,6 +119,8 @@ async def sandbox(
         With --no-bot only the world starts, and the environment that makes `quotebot run` connect to it is printed.
     headless
         Do not open a browser.
+    json_output
+        Print the address of the page and the environment as one line of JSON, as soon as the sandbox is ready.
     """
     with contextlib.ExitStack() as cleanup:
         folder = data or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-sandbox-")))
@@ -135,12 +144,12 @@ async def sandbox(
                 exits.UNAVAILABLE,
             )
         try:
-            return await _run_world(world, folder, with_bot=bot, headless=headless)
+            return await _run_world(world, folder, with_bot=bot, headless=headless, json_output=json_output)
         finally:
             await world.stop()
 
 
-async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool) -> int:
+async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool, json_output: bool) -> int:
     settings = folder / FILE_NAME  # an empty file: while it is named, neither .env nor quotebot.toml of the current folder is read
     settings.touch(mode=0o600)
     environment = {
@@ -153,6 +162,11 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }
     stop = stop_on_signals()
+    ready = json.dumps({"schema_version": 1, "url": world.url, "bot": with_bot, "environment": environment}, sort_keys=True)
+    if not with_bot and json_output:
+        print(ready, flush=True)
+        await stop.wait()
+        return exits.OK
     if not with_bot:
         for name in sorted(os.environ.keys() - without_settings(os.environ).keys() - environment.keys()):
             print(f"unset {name}")
@@ -180,7 +194,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
             return exits.complain(
                 f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.", exits.UNEXPECTED
             )
-        print(f"Sandbox ready: {world.url}", flush=True)
+        print(ready if json_output else f"Sandbox ready: {world.url}", flush=True)
         exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list")
         if not headless and sys.stdout.isatty():
             webbrowser.open(world.url)

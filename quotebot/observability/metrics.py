@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from ledger.gates import family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from adapters.salesforce.calls import ApiUsage
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
 PDF_BUCKETS_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 GATE_STATES: Final = ("flowing", "held", "half_open")
+QUANTILES: Final = (0.5, 0.95, 0.99)
 
 # measure of the ledger -> (metric without its prefix, help, labels)
 COUNTERS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
@@ -133,6 +134,42 @@ def read_page(data_dir: Path, now_seconds: float) -> list[Metric]:
 def exposition(found: Sequence[Metric]) -> bytes:
     """Return metrics as Prometheus text."""
     return generate_latest(_Fixed(found))
+
+
+def quantiles(found: Iterable[Metric]) -> Iterator[Metric]:
+    """Return the quantiles of each histogram as gauges: `quotebot_ack_seconds` yields `quotebot_ack_quantile_seconds`.
+
+    A quantile is estimated as Prometheus does it: by linear interpolation inside its bucket; beyond the last bound, that bound.
+    """
+    for metric in found:
+        counts: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+        for sample in metric.samples:
+            if metric.type == "histogram" and sample.name.endswith("_bucket"):
+                labels = tuple(sorted((name, value) for name, value in sample.labels.items() if name != "le"))
+                counts.setdefault(labels, []).append((float(sample.labels["le"]), sample.value))
+        names = [name for name, _ in next(iter(counts), ())]
+        shown = GaugeMetricFamily(
+            f"{metric.name.removesuffix('_seconds')}_quantile_seconds",
+            f"Estimated quantiles of {metric.name}.",
+            labels=(*names, "quantile"),
+        )
+        for labels, buckets in counts.items():
+            if buckets[-1][1]:
+                for quantile in QUANTILES:
+                    shown.add_metric([*(value for _, value in labels), str(quantile)], _quantile(sorted(buckets), quantile))
+        if shown.samples:
+            yield shown
+
+
+def _quantile(buckets: Sequence[tuple[float, float]], quantile: float) -> float:
+    """Return a quantile from the bounds and cumulative counts of the buckets, of which the last has the bound infinity."""
+    rank = quantile * buckets[-1][1]
+    lower = below = 0.0
+    for bound, count in buckets[:-1]:
+        if count >= rank:
+            return round(lower + (bound - lower) * (rank - below) / (count - below), 6)
+        lower, below = bound, count
+    return lower
 
 
 def families(measures: Measures) -> Iterator[Metric]:

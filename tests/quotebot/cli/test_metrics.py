@@ -200,3 +200,27 @@ def test_the_page_of_a_running_bot_is_read_and_an_old_one_is_not(tmp_path: Path)
     assert (count.labels, count.value) == ({"source": "slack_slash"}, 1.0)
     assert read_page(tmp_path, written + 61) == []
     assert read_page(tmp_path / "nowhere", written) == []
+
+
+def test_the_command_prints_quantiles_of_the_running_bots_histograms(command: Run, dead: Path) -> None:
+    metrics = Metrics()
+    for seconds in [0.002] * 90 + [0.2] * 9 + [9.0]:
+        metrics.observe_ack("slash_commands", seconds)
+    metrics.observe_reserve(0.002)
+    write_page(metrics, dead.parent)
+    found = read(command("metrics").stdout.encode())
+    acks = [value(found, "quotebot_ack_quantile_seconds", source="slack_slash", quantile=each) for each in ("0.5", "0.95", "0.99")]
+    assert acks == [0.001833, 0.183333, 0.25]
+    assert 0.001 < value(found, "quotebot_reserve_quantile_seconds", quantile="0.5") < 0.0025
+    assert "quotebot_pdf_render_quantile_seconds" not in found
+    printed = {each["name"]: each for each in json.loads(command("metrics", "--json").stdout)["metrics"]}
+    assert printed["quotebot_ack_quantile_seconds"]["type"] == "gauge"
+    assert printed["quotebot_ack_quantile_seconds"]["samples"][0]["labels"] == {"source": "slack_slash", "quantile": "0.5"}
+
+
+def test_a_quantile_beyond_the_last_bound_is_that_bound(command: Run, dead: Path) -> None:
+    metrics = Metrics()
+    metrics.observe_ack("events_api", 9.0)
+    write_page(metrics, dead.parent)
+    found = read(command("metrics").stdout.encode())
+    assert value(found, "quotebot_ack_quantile_seconds", source="slack_event", quantile="0.99") == 3.0
