@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from pathlib import Path
+from typing import Final
 
 from tests.rig import FIRST_QUOTE, Deal
+
+PAGE: Final = (Path(__file__).resolve().parent.parent / "docs" / "first-deal.md").read_text("utf-8")
 
 
 async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None:
@@ -21,3 +26,7 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     assert sum(Decimal(str(line["Quotebot_Net__c"])) for line in lines) == Decimal(17340)
     assert Decimal(str(quote["GrandTotal"])) == Decimal(17340)
     assert len(await deal.cards()) == 1
+    elements = [each for block in (await deal.card())["blocks"] for each in block.get("elements", ())]
+    labels = [each["text"]["text"] for each in elements if each["type"] == "button"]
+    (told,) = re.findall(r"^4\. .*Its buttons are now (.*?)\. ", PAGE, re.MULTILINE)
+    assert re.findall(r"\*\*(.+?)\*\*", told) == labels

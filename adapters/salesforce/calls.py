@@ -354,24 +354,28 @@ def _shut_down() -> AdapterError:
     return AdapterError(Failure.TRANSIENT, "closed", message)
 
 
-_ESCAPED = str.maketrans({"\\": "\\\\", "'": "\\'", '"': '\\"', "\n": " ", "\r": " ", "\t": " "})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def soql_text(text: str) -> str:
     """Return the text as a literal, including the quotes."""
-    return f"'{_CONTROL.sub(' ', text.translate(_ESCAPED))}'"
+    return _soql("{}", text)
 
 
 def soql_beginning(text: str) -> str:
     """Return a LIKE literal that matches values beginning with the text; its own % and _ are escaped."""
-    escaped = _CONTROL.sub(" ", text.translate(_ESCAPED))
-    return "'" + escaped.replace("%", "\\%").replace("_", "\\_") + "%'"
+    return _soql("'{:like}%'", text)
 
 
 def soql_containing(text: str) -> str:
     """Return a LIKE literal that matches values containing the text; its own % and _ are escaped."""
-    return f"'%{soql_beginning(text)[1:]}"
+    return _soql("'%{:like}%'", text)
+
+
+def _soql(literal: str, text: str) -> str:
+    from simple_salesforce.format import format_soql  # noqa: PLC0415 -- slow to import
+
+    return str(format_soql(literal, _CONTROL.sub(" ", text)))
 
 
 def soql_moment(modstamp: str, *, back_seconds: float = 0.0) -> str:

@@ -6,8 +6,7 @@ clock changes in either direction. The mark that is written after the reservatio
 that the slot is known already.
 A mark with a time in the future is ignored: the clock was wrong then, or is now. The slots due by the present clock are found
 again, and the ledger recognizes those that were fired.
-Sealing the audit, purging, checking and copying the file are not commands (maintenance.py). They concern the ledger itself, start
-by reading what there is to do, take minutes, and must go on when the ledger is full; as operations they would only add rows.
+Sealing the audit, purging, checking and copying the file are not commands: docs/decisions/0015-maintenance-is-no-operation.md.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from simple_salesforce.format import format_soql
 
 from adapters.failures import Failure
 from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
@@ -69,6 +70,20 @@ async def test_what_is_typed_cannot_change_the_query(tmp_path: Path) -> None:
         "SELECT Id, AccountId, Name, StageName, CloseDate, CurrencyIsoCode FROM Opportunity WHERE Account.Name = 'O\\'Brien\\\\' "
         "AND IsClosed = false AND Name LIKE '%50\\%\\_\\'%' ORDER BY CloseDate ASC, Name ASC LIMIT 20"
     )
+
+
+async def test_typed_text_enters_a_query_only_through_format_soql(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    formatted: list[str] = []
+
+    def spy(query: str, *values: str) -> str:
+        formatted.extend(values)
+        return str(format_soql(query, *values))
+
+    monkeypatch.setattr("simple_salesforce.format.format_soql", spy)
+    async with world.client() as client:
+        await client.find_accounts("Ac\nme", 5.0)
+        await client.opportunities.find_open("O'Brien", "50%", 5.0)
+    assert formatted == ["Ac me", "50%", "O'Brien"]
 
 
 @pytest.mark.parametrize("mapping", [default_mapping(), WITH_OWN], ids=["alone", "beside our own"])

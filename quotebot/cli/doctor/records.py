@@ -183,7 +183,7 @@ async def audit(site: Site) -> Seen:
             return bad(str(error))
         report = verify_within(tx, keyring, events_max=EVENTS_MAX, replay=history.replay)
         if report is None:
-            return nothing(f"it has over {EVENTS_MAX:,} events: quotebot audit verify")
+            return nothing(f"it has over {EVENTS_MAX:,} events: `quotebot audit verify`")
         if report.finding is not None:
             return bad(f"{report.finding.table} {report.finding.row}: {report.finding.meaning}")
         return fine(f"{report.events:,} events are whole")
