@@ -25,7 +25,7 @@ from adapters.salesforce.calls import soql_beginning, soql_containing, soql_text
 from adapters.slack import api as slack
 from ledger.operator.backup import BackupError, read_manifest
 from quotebot.cli.catalog_files import YamlError, read_yaml
-from quotebot.domain.approvals.policy import PolicyError, parse_policy
+from quotebot.domain.approvals.policy_document import PolicyError, parse_policy
 from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset_json, parse_ruleset_toml
 from quotebot.domain.catalogue.sheets import read_sheet
 from quotebot.observability import logs

@@ -29,7 +29,7 @@ from quotebot import effects
 from quotebot.app.installation import open_database
 from quotebot.commands.payloads import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
-from quotebot.domain.approvals.policy import parse_policy
+from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState

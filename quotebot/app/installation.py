@@ -36,7 +36,7 @@ from ledger.sqlite.file import cannot_be_opened
 from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import Migration
 from quotebot import __version__
-from quotebot.domain.approvals.policy import parse_policy
+from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS
@@ -78,7 +78,7 @@ def load_rules(settings: Settings) -> Rules:
     ruleset, policy = _built_in()
     return Rules(
         ruleset=ruleset,
-        policy=policy,
+        builtin_policy=policy,
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,
         operators=settings.operators,

@@ -78,18 +78,18 @@ async def import_files(
         Print JSON.
     """
     try:
-        who = _who(actor, request_id, quiet=dry_run)
+        who = identified(actor, request_id, quiet=dry_run)
         given = catalog_files.sources(files)
     except ValueError as error:
         return exits.complain(f"{error}. Nothing was imported.", exits.USAGE)
     if not given:
         return exits.complain("Name the files to import, e.g. quotebot catalog import prices.csv --dry-run", exits.USAGE)
-    async with _changing(dry_run=dry_run) as (ledger, changes):
-        seen, base = await _active(ledger)
-        ruleset = catalog_files.read(given, base, as_version, await _known(ledger, base.name))
+    async with changing(dry_run=dry_run) as (ledger, changes):
+        seen, base = await active_version(ledger)
+        ruleset = catalog_files.read(given, base, as_version, await known_hashes(ledger, base.name))
         if isinstance(ruleset, list):
             return catalog_reads.print_problems(ruleset, json_output=json_output)
-        told = {"base": seen, **_compared(base, ruleset, json_output=json_output)}
+        told = {"base": seen, **compared(base, ruleset, json_output=json_output)}
         if dry_run and json_output:
             tables.print_json({"dry_run": True, "outcome": "not imported", "name": ruleset.label, **told})
             return exits.OK
@@ -98,7 +98,7 @@ async def import_files(
         origin = ", ".join(source.path.name for source in given)
         wanted = Import(ruleset, origin, note, replaces, activate, catalog_files.fingerprint(given, as_version))
         answer = await changes.import_draft(wanted, who, seen=seen)
-    return _report(answer, who, told, json_output=json_output)
+    return report(answer, who, told, json_output=json_output)
 
 
 @app.command
@@ -119,40 +119,40 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
         Print JSON.
     """
     try:
-        who = _who(actor, request_id)
+        who = identified(actor, request_id)
     except ValueError as error:
         return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
-    async with _changing() as (ledger, changes):
-        seen, base = await _active(ledger)
+    async with changing() as (ledger, changes):
+        seen, base = await active_version(ledger)
         found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):
             return found
         row, ruleset = found
-        told = {"base": seen, **_compared(base, ruleset, json_output=json_output)}
+        told = {"base": seen, **compared(base, ruleset, json_output=json_output)}
         answer = await changes.activate(row.version, who, seen=seen)
-    return _report(answer, who, told, json_output=json_output)
+    return report(answer, who, told, json_output=json_output)
 
 
 @app.command
 async def discard(version: str, *, actor: As = None, request_id: str | None = None, json_output: Json = False) -> int:
     """Give a draft up. What was ever active is kept, because quotes name it. Options as of `quotebot catalog activate`."""
     try:
-        who = _who(actor, request_id)
+        who = identified(actor, request_id)
     except ValueError as error:
         return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
-    async with _changing() as (ledger, changes):
+    async with changing() as (ledger, changes):
         found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):
             return found
         answer = await changes.discard(found[0].version, who)
-    return _report(answer, who, {}, json_output=json_output)
+    return report(answer, who, {}, json_output=json_output)
 
 
 # ------------------------------------------------------------------------------------------------- shared helpers
 
 
 @contextlib.asynccontextmanager
-async def _changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
+async def changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
     """Open the ledger for a change; a ledger without a ruleset gets its first version."""
     async with terminal.existing_ledger() as ledger:
         changes = RulesetChanges(ledger)
@@ -165,7 +165,7 @@ def _builtin() -> Ruleset:
     return load_rules(load_settings()).ruleset
 
 
-async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
+async def active_version(ledger: Ledger) -> tuple[int | None, Ruleset]:
     """Return the active version's number and its ruleset; the number is None before the first start of a bot."""
 
     def look(tx: Tx) -> tuple[int | None, Ruleset]:
@@ -175,7 +175,7 @@ async def _active(ledger: Ledger) -> tuple[int | None, Ruleset]:
     return await ledger.database.read(look)
 
 
-async def _known(ledger: Ledger, name: str) -> dict[str, str]:
+async def known_hashes(ledger: Ledger, name: str) -> dict[str, str]:
     """Return the hashes of the newest versions with this name, by the version in their documents."""
     rows = await ledger.database.read(store.newest)
     begin = f"{name} "
@@ -183,7 +183,7 @@ async def _known(ledger: Ledger, name: str) -> dict[str, str]:
     return {row.label.removeprefix(begin): row.hash for row in kept}
 
 
-def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
+def identified(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
     """Check the actor and the request id; a fresh id is printed before the change. Raises ValueError."""
     checked = terminal.operator(actor)
     if request_id is not None and not REQUEST_ID.fullmatch(request_id):
@@ -195,7 +195,7 @@ def _who(actor: str | None, request_id: str | None, *, quiet: bool = False) -> W
     return Who(checked, request_id)
 
 
-def _compared(base: Ruleset, ruleset: Ruleset, *, json_output: bool) -> dict[str, object]:
+def compared(base: Ruleset, ruleset: Ruleset, *, json_output: bool) -> dict[str, object]:
     """Return the difference between two rulesets and the warnings about the second; print them unless JSON is printed later."""
     differences, warnings = ruleset_changes(base, ruleset), lint(ruleset)
     if not json_output:
@@ -204,7 +204,8 @@ def _compared(base: Ruleset, ruleset: Ruleset, *, json_output: bool) -> dict[str
     return {"changes": [asdict(each) for each in differences], "warnings": list(warnings)}
 
 
-def _report(answer: RulesetAnswer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
+def report(answer: RulesetAnswer, who: Who, told: Mapping[str, object], *, json_output: bool) -> int:
+    """Print the outcome of a change and return its exit status."""
     done = answer.outcome in ("applied", "unchanged")
     if json_output:
         tables.print_json({"request_id": who.request_id, **asdict(answer), **told})

@@ -13,7 +13,14 @@ from ledger import keys
 from quotebot.domain.catalogue import ruleset_sheets
 from quotebot.domain.catalogue.reader import LEVELS_MAX
 from quotebot.domain.catalogue.ruleset_sheets import COLUMNS, table_of
-from quotebot.domain.catalogue.rulesets import RulesetError, parse_ruleset, parse_ruleset_json, parse_ruleset_toml, renamed
+from quotebot.domain.catalogue.rulesets import (
+    RulesetError,
+    parse_ruleset,
+    parse_ruleset_json,
+    parse_ruleset_toml,
+    renamed,
+    with_policy,
+)
 from quotebot.domain.catalogue.sheets import BYTES_MAX, SheetProblem
 
 if TYPE_CHECKING:
@@ -63,7 +70,10 @@ def read(
     one of the newest versions are that version.
     """
     if given[0].table is None:
-        return _document(given[0], as_version)
+        whole = _document(given[0], as_version)
+        if isinstance(whole, list) or whole.policy is not None or base.policy is None:
+            return whole
+        return with_policy(whole, base.policy, whole.version)  # a document without a policy changes prices alone
     found = _sheets(given, base, as_version, known)
     if as_version is not None or isinstance(found, list):
         return found

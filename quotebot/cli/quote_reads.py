@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from ledger.clock import SystemClock
-from quotebot.app.installation import load_rules
 from quotebot.cli import exits, tables, terminal
 from quotebot.cli.quote_work import plain
 from quotebot.commands.queries import OPEN
@@ -23,7 +22,6 @@ from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import changed
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.domain.quotes.versions import Simulation, difference_words, simulate
-from quotebot.settings import load_settings
 from quotebot.slack import grammar
 from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.ledger import Ledger
+    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
@@ -70,7 +69,7 @@ async def show(quote: str, *, version: Version = None, json_output: Json = False
         if value is not None and value != []:
             print(f"{name:16} {', '.join(value) if isinstance(value, list) else tables.for_people(name, value)}")
     print()
-    print_lines(found.pricing)
+    print_lines(found.pricing, (await terminal.active_rules()).policy)
     return exits.OK
 
 
@@ -160,7 +159,7 @@ async def price(*text: str, json_output: Json = False) -> int:
     if json_output:
         tables.print_json({**priced(simulation.pricing)})
     else:
-        print_lines(simulation.pricing)
+        print_lines(simulation.pricing, (await terminal.active_rules()).policy)
     return exits.OK
 
 
@@ -178,14 +177,15 @@ async def preview(*text: str, json_output: Json = False) -> int:
     simulation = await _simulated_quote(typed) if typed.upper().startswith("Q-") else await _simulated(typed)
     if isinstance(simulation, int):
         return simulation
-    decision, easier = simulation.decision, easier_ways(simulation.pricing)
+    rules = await terminal.active_rules()
+    decision, easier = simulation.decision, easier_ways(simulation.pricing, rules)
     if json_output:
         ruling = {"automatic": decision.automatic, "blocked": decision.blocked, "hits": list(decision.hits)}
         roles = list(decision.required_roles)
         tables.print_json({**ruling, "required_roles": roles, "easier": easier[1], **priced(simulation.pricing)})
     else:
         print(plain(in_words(decision)).replace("*", "") + ".")
-        print_figures(simulation.pricing, easier[0])
+        print_figures(simulation.pricing, rules.policy, easier[0])
     return exits.OK
 
 
@@ -387,7 +387,7 @@ def _line(line: PricedLine) -> dict[str, Any]:
     }
 
 
-def print_lines(pricing: Pricing) -> None:
+def print_lines(pricing: Pricing, policy: ApprovalPolicy) -> None:
     """Print the lines and totals of a price as a table, and below it tax, the total in the policy's currency and special terms."""
     currency = pricing.currency
     totals = (
@@ -411,12 +411,11 @@ def print_lines(pricing: Pricing) -> None:
             *totals,
         ],
     )
-    print_figures(pricing)
+    print_figures(pricing, policy)
 
 
-def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
+def easier_ways(pricing: Pricing, rules: Rules) -> tuple[Sequence[tuple[str, str]], list[dict[str, Any]]]:
     """Return the smallest changes that avoid an approval, as display rows and in their JSON form."""
-    rules = load_rules(load_settings())
     found = tuple(change for change in avoidances(pricing, rules.ruleset, rules.policy) if not change.by_margin)
     told = [
         {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
@@ -425,7 +424,7 @@ def easier_ways(pricing: Pricing) -> tuple[Sequence[tuple[str, str]], list[dict[
     return avoidance_rows(found), told
 
 
-def print_figures(pricing: Pricing, more: Sequence[tuple[str, str]] = ()) -> None:
+def print_figures(pricing: Pricing, policy: ApprovalPolicy, more: Sequence[tuple[str, str]] = ()) -> None:
     """Print the figures beside the lines: tax, the total in the policy's currency, special terms, and `more`."""
-    for name, value in (*price_rows(pricing, load_rules(load_settings()).policy), *more):
+    for name, value in (*price_rows(pricing, policy), *more):
         print(f"{name}: {value}")

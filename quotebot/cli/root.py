@@ -35,6 +35,7 @@ COMMANDS: Final = {
     ),
     "quotebot.cli.quote:app": "Make, change and look at quotes from the terminal; each request id has one effect.",
     "quotebot.cli.catalog:app": "What is sold and for how much: import, compare, check and activate versions of the ruleset.",
+    "quotebot.cli.approval_policy:app": "Who has to approve what: import, compare, check and preview the approval policy.",
     "quotebot.cli.dead:app": "Look at what was given up (dead letters), and decide about it.",
     "quotebot.cli.replay:replay": (
         "Put dead letters back to work: the same row under the same key, so that nothing already done is done again."
@@ -80,7 +81,8 @@ app = App(
 )
 for _path, _help in COMMANDS.items():
     _module, _, _attribute = _path.rpartition(":")
-    app.command(_path, name=_module.rpartition(".")[2] if _attribute == "app" else _attribute, help=_help)
+    _name = _module.rpartition(".")[2] if _attribute == "app" else _attribute
+    app.command(_path, name=_name.replace("_", "-"), help=_help)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

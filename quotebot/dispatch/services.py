@@ -181,6 +181,10 @@ class Services:
     channels: Channels
     settle_delay_ms: int
 
+    def rules_now(self, tx: Tx) -> Rules:
+        """Return the rules with the active ruleset and its policy."""
+        return replace(self.rules, ruleset=self.active.read(tx))
+
     async def quote(self, effect: Effect) -> Quote:
         """Return the quote of an effect, see `quote_of`. Raises AdapterError if there is none."""
         quote = await self.ledger.database.read(lambda tx: quote_of(tx, effect))

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.advice import Advice
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
     from quotebot.execution.operator_actions import Label
     from quotebot.store.dead_letters import DeadLetterCard
     from quotebot.views.blocks import Json
@@ -168,6 +169,7 @@ class CardState:
     summary: str | None  # the model's, unless its figures are no longer among the facts
     commands: tuple[str, ...]  # the commands that wait for another attempt, as mrkdwn
     advice: Advice | None  # None if the version needs no approval, or if the rules have changed since it was priced
+    rules: Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,18 +208,20 @@ class QuoteCards:
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         summary = quotes.summary_of(tx, quote_id, quote.version)
+        rules = self.services.rules_now(tx)
         return CardState(
             quote,
             effect_lines(rows, gates),
             approvals.delegations(tx, quote.team_id, self.services.ledger.clock.now_ms()),
             None if summary is None else may_be_shown(summary, facts_of(quote)),
             pending_lines(tx, quote_id),
-            quotes.load_advice(tx, quote, basis_of(self.services.active.read(tx), self.services.rules.policy)),
+            quotes.load_advice(tx, quote, basis_of(rules.ruleset, rules.policy)),
+            rules,
         )
 
     def draw(self, state: CardState) -> Card:
         """Return the card."""
-        quote, rules = state.quote, self.services.rules
+        quote, rules = state.quote, state.rules
         approvers = () if quote.approval is None else rules.who_may_decide(quote.approval, quote.makers, state.away)
         decision = evaluate(quote.pricing, rules.policy)
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
@@ -333,7 +337,7 @@ class CardHandler(EffectHandler):
 
     def _home(self, tx: Tx, user: str, team_id: str) -> Json:
         """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since."""
-        rules, found = self.services.rules, membership.known_person(tx, team_id, user)
+        rules, found = self.services.rules_now(tx), membership.known_person(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, rules.guest_reps)
         if isinstance(admitted, Refusal):
             return refused_view(messages.turned_away(admitted.code))

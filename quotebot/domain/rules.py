@@ -24,7 +24,7 @@ class Rules:
     """Active ruleset and policy with the settings for decisions: role holders, validity of quotes and limits."""
 
     ruleset: Ruleset
-    policy: ApprovalPolicy
+    builtin_policy: ApprovalPolicy  # applies while the ruleset has none
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of the people who may process dead letters
@@ -38,6 +38,11 @@ class Rules:
     def catalogue(self) -> Catalogue:
         """Catalogue of the active ruleset."""
         return self.ruleset.catalogue
+
+    @property
+    def policy(self) -> ApprovalPolicy:
+        """Approval policy of the active ruleset."""
+        return self.ruleset.policy or self.builtin_policy
 
     @property
     def role_holders(self) -> frozenset[str]:

@@ -701,3 +701,10 @@ WHERE q.quote_id = :quote_id;
 -- The last number of every year by the quotes there are: Q-2026-0042.
 SELECT CAST(substr(quote_id, 3, 4) AS INTEGER) AS year, max(CAST(substr(quote_id, 8) AS INTEGER)) AS last
 FROM quotes GROUP BY 1;
+
+-- name: heads_priced_since
+-- The newest version of each quote, if it was priced since then, in order, some at a time.
+SELECT q.quote_id, q.version, q.account, v.pricing FROM quotes AS q
+JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+WHERE q.quote_id > :quote_id AND v.created_at >= :since
+ORDER BY q.quote_id LIMIT :limit;

@@ -23,7 +23,7 @@ from quotebot.app.installation import open_database, schema_and_statements
 from quotebot.commands.payloads import CreateQuote
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, EffectHandlers
-from quotebot.domain.approvals.policy import parse_policy
+from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.pricing.engine import PriceRequest
 from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS

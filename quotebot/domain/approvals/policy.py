@@ -1,4 +1,4 @@
-"""Approval policy of a priced quote: thresholds as data, one pure evaluation, and the parser of the policy file.
+"""Approval policy of a priced quote: thresholds as data and one pure evaluation. Its document is read in policy_document.py.
 
 A blocked quote never looks like one that needs no approval: every blocking rule also requires the top of the ladder.
 """
@@ -8,21 +8,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
-from quotebot.domain.catalogue.reader import DocumentError, read_toml
 from quotebot.domain.pricing.conversion import Converted, converted, factor
-from quotebot.domain.pricing.price_requests import TERM_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from quotebot.domain.pricing.engine import Pricing
+    from quotebot.domain.pricing.priced import Pricing
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
 ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
+ROLES = (*LADDER, *ORTHOGONAL)
+ANY_FAMILY: Final = "*"  # margin floor of the families without one of their own
 HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
 UNDER_THE_FLOOR = "margin is under the floor"
@@ -64,12 +63,23 @@ class ApprovalPolicy:
     discount_blocked_over: Decimal
     discount_over: tuple[Threshold, ...]  # ascending
     total_over: tuple[Threshold, ...]  # ascending
-    margin_under: Mapping[str, Threshold]  # by product family
+    margin_under: Mapping[str, Threshold]  # by product family, or ANY_FAMILY
     legal_terms: frozenset[str] = frozenset()  # each of these terms also needs legal
     other_terms: frozenset[str] = frozenset()  # known terms that need no approval
     full_ladder: bool = False  # every rung up to the highest required one, each by a different person
     order: Literal["parallel", "sequential"] = "parallel"
     timing: Timing = field(default_factory=Timing)
+    months_over: tuple[Threshold, ...] = ()  # ascending, by the term in months
+    quantity_over: Mapping[str, Threshold] = field(default_factory=dict)  # by SKU, over the sum of its lines
+
+    @property
+    def label(self) -> str:
+        """Name and version, as people read them."""
+        return f"{self.name} {self.version}"
+
+    def floor(self, family: str) -> Threshold | None:
+        """Return the margin floor of a product family; None if the policy has neither its own nor one for any family."""
+        return self.margin_under.get(family) or self.margin_under.get(ANY_FAMILY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,8 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
                 *_discount_hits(pricing, policy),
                 *_total_hits(pricing, policy, worth),
                 *_margin_hits(pricing, policy),
+                *_month_hits(pricing, policy),
+                *_quantity_hits(pricing, policy),
                 *_term_hits(terms | frozenset(pricing.terms), policy),
             ],
             policy,
@@ -242,20 +254,34 @@ def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
 
 def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for family, (net, cost) in family_totals(pricing).items():
-        floor = policy.margin_under.get(family)
+        floor = policy.floor(family)
         if floor is None:
-            yield _Hit(_TOP, f"{family} has no margin floor in policy {policy.name} {policy.version}")
+            yield _Hit(_TOP, f"{family} has no margin floor in policy {policy.label}")
             continue
         if _is_under(floor, net, cost):
             given_away = f"{family} is given away, so its" if net == 0 else family
             yield _Hit(floor, f"{given_away} {UNDER_THE_FLOOR}", by_margin=True)
 
 
+def _month_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
+    passed = [row for row in policy.months_over if pricing.term_months > row.limit]
+    if passed:
+        yield _Hit(passed[-1], f"term {pricing.term_months} months is over {money.trimmed(passed[-1].limit)} months")
+
+
+def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
+    for sku, rule in policy.quantity_over.items():
+        quantity = sum(line.quantity for line in pricing.lines if line.sku == sku)
+        if quantity > rule.limit:
+            counted = f"{quantity:,} {sku}"
+            yield _Hit(rule, f"{counted} is over {money.trimmed(rule.limit)}" if rule.limit else f"{sku} always needs approval")
+
+
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
     """Return each family's margin under its floor, with both figures. For approvers only: the figures reveal unit costs."""
     found: list[str] = []
     for family, (net, cost) in family_totals(pricing).items():
-        floor = policy.margin_under.get(family)
+        floor = policy.floor(family)
         if floor is not None and net != 0 and _is_under(floor, net, cost):
             scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
             margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
@@ -281,161 +307,3 @@ def family_totals(pricing: Pricing) -> dict[str, tuple[Decimal, Decimal]]:
         net = money.total(tuple(line.net_amount for line in lines), pricing.currency)
         found[family] = (net, money.total(tuple(line.cost_amount for line in lines), pricing.currency))
     return found
-
-
-ROLES = (*LADDER, *ORTHOGONAL)
-HOURS_MAX = 24 * 365
-
-
-class PolicyError(ValueError):
-    """The policy text is invalid; the message names the place and the remedy."""
-
-
-def parse_policy(toml_text: str) -> ApprovalPolicy:
-    """Build a policy from TOML. Raises PolicyError naming the first invalid place."""
-    try:
-        data = read_toml(toml_text)
-    except DocumentError as error:
-        raise PolicyError(f"the policy is not valid TOML: {error}") from error
-    currency = _text(data, "currency")
-    try:
-        money.exponent(currency)
-    except ValueError as error:
-        raise PolicyError(f"currency: {error}") from error
-    discount, totals, margins = (_table(data, key) for key in ("discount", "total", "margin"))
-    rungs = _ascending(discount, "discount", "percent")
-    blocked_over = _number(discount.get("blocked_over"), "discount.blocked_over")
-    if rungs and blocked_over < rungs[-1].limit:
-        raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
-    legal, other = _terms(data.get("terms", {}))
-    return ApprovalPolicy(
-        name=_text(data, "name"),
-        version=_text(data, "version"),
-        currency=currency,
-        discount_blocked_over=blocked_over,
-        discount_over=rungs,
-        total_over=_ascending(totals, "total", "amount"),
-        margin_under={family: _floor(row, f"margin.{family}") for family, row in margins.items()},
-        legal_terms=legal,
-        other_terms=other,
-        **_routing(data.get("routing", {})),
-    )
-
-
-def _floor(row: Any, place: str) -> Threshold:
-    floor = _threshold(row, place, "under")
-    if floor.limit > HUNDRED:
-        raise PolicyError(f"{place}.under: no margin is over 100 %, so nothing could ever meet this floor")
-    return floor
-
-
-def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """Read the optional [terms] table: the terms that also need legal, and the other permitted terms."""
-    if not isinstance(table, dict) or not set(table) <= {"legal", "other"}:
-        raise PolicyError("terms: may only have legal and other")
-    legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
-    if both := legal & other:
-        raise PolicyError(f"terms.other: {min(both)} needs legal already; keep it in one list")
-    return legal, other
-
-
-def _names(names: Any, place: str) -> frozenset[str]:
-    if not isinstance(names, list) or not all(isinstance(name, str) and TERM_NAME.fullmatch(name) for name in names):
-        raise PolicyError(f"{place}: must be a list of the names of terms, such as liability_cap")
-    return frozenset(names)
-
-
-def _routing(table: Any) -> dict[str, Any]:
-    """Read the optional [routing] table: full_ladder, order, remind_hours, escalate_hours, expire_hours."""
-    known = {"full_ladder", "order", "remind_hours", "escalate_hours", "expire_hours"}
-    if not isinstance(table, dict) or not set(table) <= known:
-        raise PolicyError(f"routing: may only have {', '.join(sorted(known))}")
-    full_ladder, order = table.get("full_ladder", False), table.get("order", "parallel")
-    if not isinstance(full_ladder, bool):
-        raise PolicyError(f"routing.full_ladder: {full_ladder!r} must be true or false")
-    if order not in ("parallel", "sequential"):
-        raise PolicyError(f"routing.order: {order!r} must be parallel or sequential")
-    hours = {name: _hours(table, name, default // HOUR_MS) for name, default in _TIMES.items()}
-    if not hours["remind_hours"] < hours["escalate_hours"] < hours["expire_hours"]:
-        raise PolicyError("routing: remind_hours must be less than escalate_hours, and that less than expire_hours")
-    return {"full_ladder": full_ladder, "order": order, "timing": Timing(*(hours[name] * HOUR_MS for name in _TIMES))}
-
-
-_TIMES = {"remind_hours": Timing().remind_ms, "escalate_hours": Timing().escalate_ms, "expire_hours": Timing().expire_ms}
-
-
-def _hours(table: dict[str, Any], name: str, default: int) -> int:
-    value = table.get(name, default)
-    if type(value) is not int or not 1 <= value <= HOURS_MAX:
-        raise PolicyError(f"routing.{name}: {value!r} must be a whole number of hours from 1 to {HOURS_MAX:,}")
-    return value
-
-
-def _ascending(table: dict[str, Any], place: str, key: str) -> tuple[Threshold, ...]:
-    rows = table.get("over")
-    if not isinstance(rows, list):
-        raise PolicyError(f"{place}.over: must be a list of {{ {key}, role }}")
-    found = tuple(_threshold(row, f"{place}.over[{number}]", key) for number, row in enumerate(rows, start=1))
-    for number, (low, high) in enumerate(pairwise(found), start=2):
-        if not low.limit < high.limit:
-            raise PolicyError(f"{place}.over[{number}].{key}: must be larger than the row before it")
-        if low.role in LADDER and high.role in LADDER and LADDER.index(low.role) > LADDER.index(high.role):
-            raise PolicyError(f"{place}.over[{number}].role: a larger {key} must not need a lower role")
-    return found
-
-
-def _threshold(row: Any, place: str, key: str) -> Threshold:
-    """Read { <key>, role } or { <key>, roles, roles_needed }; both may have people and dual_control."""
-    if not isinstance(row, dict) or key not in row or not set(row) <= {key, *_ROUTES} or ("role" in row) == ("roles" in row):
-        raise PolicyError(f"{place}: must be {{ {key}, role }}; roles, roles_needed, people and dual_control are possible too")
-    roles = row.get("roles", [row.get("role")])
-    if not isinstance(roles, list) or not roles or len(set(map(str, roles))) != len(roles):
-        raise PolicyError(f"{place}.roles: must be a list of different roles")
-    for role in roles:
-        if role not in ROLES:
-            raise PolicyError(f"{place}.role: {role!r} must be one of {', '.join(ROLES)}")
-    dual_control = row.get("dual_control", False)
-    if not isinstance(dual_control, bool):
-        raise PolicyError(f"{place}.dual_control: {dual_control!r} must be true or false")
-    return Threshold(
-        limit=_number(row[key], f"{place}.{key}"),
-        role=roles[0],
-        more=tuple(roles[1:]),
-        roles_needed=_any_or_all(row, "roles_needed", "all", place),
-        people=_any_or_all(row, "people", "any", place),
-        dual_control=dual_control,
-    )
-
-
-_ROUTES = frozenset({"role", "roles", "roles_needed", "people", "dual_control"})
-
-
-def _any_or_all(row: dict[str, Any], key: str, default: Literal["any", "all"], place: str) -> Literal["any", "all"]:
-    value = row.get(key, default)
-    if value not in ("any", "all"):
-        raise PolicyError(f'{place}.{key}: {value!r} must be "any" or "all"')
-    return "any" if value == "any" else "all"
-
-
-def _number(value: Any, place: str) -> Decimal:
-    try:
-        number = money.exact(value)
-    except (TypeError, ValueError) as error:
-        raise PolicyError(f"{place}: {value!r} must be a number") from error
-    if number < 0:
-        raise PolicyError(f"{place}: {value!r} must not be negative")
-    return number
-
-
-def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
-    table = data.get(key)
-    if not isinstance(table, dict):
-        raise PolicyError(f"{key}: a [{key}] table is needed")
-    return table
-
-
-def _text(data: dict[str, Any], key: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise PolicyError(f"{key}: {value!r} must be a non-empty text")
-    return value

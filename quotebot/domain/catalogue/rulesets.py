@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ledger import keys
 from quotebot.domain import money
+from quotebot.domain.approvals.policy_document import PolicyError, policy_document, read_policy
 from quotebot.domain.catalogue.catalogue import Catalogue, read_catalogue
 from quotebot.domain.catalogue.reader import DocumentError, RulesetProblem, Table, read_json, read_toml
 from quotebot.domain.pricing.constraints import Constraint, read_constraints
@@ -25,13 +26,14 @@ from quotebot.domain.pricing.taxes import Rate, Tax, read_rates, read_taxes
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from quotebot.domain.approvals.policy import ApprovalPolicy
 
 DOCUMENT_SCHEMA = 1
 HEADER_RULES = (LARGEST_REMAINDER, PER_LINE)
 ROUNDING = ("half_up_per_line",)
 KEYS = (
     *("schema", "name", "version", "currency", "rounding", "header_discount"),
-    *("products", "price_books", "constraints", "taxes", "rates"),
+    *("products", "price_books", "constraints", "taxes", "rates", "policy"),
 )
 
 
@@ -58,6 +60,7 @@ class Ruleset:
     rounding: str  # "half_up_per_line": rounds each amount of a line once, half up, to the currency's exponent; totals are sums
     header_rule: str  # allocation of the header discount: "largest_remainder" | "per_line"
     hash: str  # SHA-256 of the canonical document
+    policy: ApprovalPolicy | None = None  # None: the policy that ships with the build applies
 
     @property
     def label(self) -> str:
@@ -85,6 +88,7 @@ def parse_ruleset(document: object) -> Ruleset:
         "rates": read_rates(table),
         "rounding": table.choice("rounding", ROUNDING, ROUNDING[0]),
         "header_rule": table.choice("header_discount", HEADER_RULES, LARGEST_REMAINDER),
+        "policy": _policy(table),
     }
     if problems:
         raise RulesetError(problems)
@@ -109,6 +113,26 @@ def parse_ruleset_json(text: str) -> Ruleset:
     return parse_ruleset(document)
 
 
+def _policy(table: Table) -> ApprovalPolicy | None:
+    given = table.entries.get("policy")
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        table.report("a policy is a table", "write name, version, currency, discount, total and margin", "policy")
+        return None
+    try:
+        return read_policy(given)
+    except PolicyError as error:
+        place, _, message = str(error).partition(": ")
+        table.report(message, "see docs/approvals.md", "policy", *place.split("."))
+        return None
+
+
+def with_policy(ruleset: Ruleset, policy: ApprovalPolicy, version: str) -> Ruleset:
+    """Return the same prices under another approval policy and version, with the matching hash."""
+    return parse_ruleset({**canonical_ruleset(ruleset), "policy": policy_document(policy), "version": version})
+
+
 def renamed(ruleset: Ruleset, version: str) -> Ruleset:
     """Return the same rules under another version, with the matching hash. Raises RulesetError for an invalid version."""
     return parse_ruleset({**canonical_ruleset(ruleset), "version": version})
@@ -120,7 +144,7 @@ def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:
     Order has no meaning in a ruleset except in lists of names for people (aliases, choices), which keep their order.
     """
     products = ruleset.catalogue.products
-    return {
+    document: dict[str, object] = {
         "schema": DOCUMENT_SCHEMA,
         "name": ruleset.name,
         "version": ruleset.version,
@@ -133,6 +157,7 @@ def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:
         "taxes": sorted((tax.document() for tax in ruleset.taxes), key=_order),
         "rates": sorted((rate.document() for rate in ruleset.rates), key=_order),
     }
+    return document if ruleset.policy is None else {**document, "policy": policy_document(ruleset.policy)}
 
 
 def ruleset_hash(ruleset: Ruleset) -> str:
@@ -164,7 +189,7 @@ class Change:
     """One difference. `key` names the row, `field` the changed field; `old` and `new` are display texts, None if absent."""
 
     kind: Literal["added", "removed", "changed"]
-    table: str  # "ruleset", "products", "price_books", "prices", "constraints", "taxes", "rates"
+    table: str  # "ruleset", "products", "price_books", "prices", "constraints", "taxes", "rates", "policy"
     key: str
     field: str
     old: str | None
@@ -180,7 +205,22 @@ def ruleset_changes(before: Ruleset, after: Ruleset) -> tuple[Change, ...]:
         found += _rows(table, _keyed(old[table], names), _keyed(new[table], names))
         if table == "price_books":
             found += _rows("prices", _prices(old[table]), _prices(new[table]))
+    found += _rows("policy", _policy_rules(old.get("policy")), _policy_rules(new.get("policy")))
     return tuple(found)
+
+
+def _policy_rules(document: Entry | None) -> dict[str, Entry]:
+    """Return a policy's rules as rows, each keyed by its condition, e.g. "discount over 10"."""
+    if document is None:
+        return {}
+    found = {"head": {name: document[name] for name in ("name", "version", "currency")}}
+    found["discount blocked over"] = {"percent": document["discount"]["blocked_over"]}
+    for table, unit in (("discount", "percent"), ("total", "amount"), ("term", "months")):
+        for rule in document.get(table, {}).get("over", ()):
+            found[f"{table} over {rule[unit]}"] = {name: value for name, value in rule.items() if name != unit}
+    for table in ("margin", "quantity"):
+        found |= {f"{table} {name}": rule for name, rule in document.get(table, {}).items()}
+    return found | {table: document[table] for table in ("terms", "routing")}
 
 
 def _keyed(rows: list[Entry], names: tuple[str, ...]) -> dict[str, Entry]:

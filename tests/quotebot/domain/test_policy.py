@@ -11,13 +11,12 @@ from quotebot.domain.approvals.policy import (
     ApprovalPolicy,
     Need,
     PolicyDecision,
-    PolicyError,
     Timing,
     evaluate,
     margin_figures,
-    parse_policy,
     without_margin_figures,
 )
+from quotebot.domain.approvals.policy_document import PolicyError, parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PricedLine, PriceRequest, Pricing, price
 

@@ -9,7 +9,8 @@ import pytest
 
 from quotebot.commands.payloads import DecideApproval, EscalateApproval, ExpireApproval, RemindApprover
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.approvals.policy import ApprovalPolicy, evaluate, parse_policy
+from quotebot.domain.approvals.policy import ApprovalPolicy, evaluate
+from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.approvals.requests import invalidated, open_request
 from quotebot.domain.approvals.reuse import EarlierApproval
 from quotebot.domain.quotes.lifecycle import allowed
@@ -414,7 +415,7 @@ class Desk:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.rules = replace(RULES, policy=case.policy, approvers=case.approvers)
+        self.rules = replace(RULES, builtin_policy=case.policy, approvers=case.approvers)
         priced = pricing(line("saas", case.net, case.cost), discount=case.discount)
         self.quote: Quote = example_quote(PENDING, requester=case.requester, pricing=priced, valid_until=NEVER)
         policy = evaluate(priced, case.policy, case.terms)

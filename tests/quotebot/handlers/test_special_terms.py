@@ -50,7 +50,7 @@ def test_a_listed_term_needs_legal_and_another_known_one_nobody(terms: tuple[str
 
 def test_a_misspelt_term_is_refused_with_the_right_one_wherever_it_comes_in() -> None:
     original = quote_with("exclusivity")
-    rules = replace(RULES, policy=replace(RULES.policy, legal_terms=frozenset({"exclusive"}), other_terms=frozenset()))
+    rules = replace(RULES, builtin_policy=replace(RULES.policy, legal_terms=frozenset({"exclusive"}), other_terms=frozenset()))
     decisions = [
         created("exclusivty"),
         revised(original, "exclusivty"),
@@ -62,7 +62,7 @@ def test_a_misspelt_term_is_refused_with_the_right_one_wherever_it_comes_in() ->
 
 
 def test_a_term_that_the_policy_has_forgotten_since_goes_to_legal() -> None:
-    rules = replace(RULES, policy=replace(RULES.policy, other_terms=frozenset()))
+    rules = replace(RULES, builtin_policy=replace(RULES.policy, other_terms=frozenset()))
     decision = submit(asked(), quote_with("net_60"), ROOT, 0, rules)
     assert decision.quote is not None
     assert decision.quote.approval is not None

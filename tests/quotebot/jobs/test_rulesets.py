@@ -17,7 +17,8 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from quotebot.app.installation import open_database, open_ledger
-from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset, renamed
+from quotebot.domain.approvals.policy import Threshold
+from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset, renamed, with_policy
 from quotebot.execution.executor import Executor
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.jobs.repricing import Repricing
@@ -28,9 +29,9 @@ from quotebot.slack.surface import LOOK_SECONDS
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
 from quotebot.store import rulesets as store
 from tests.quotebot.access_parts import viewer
-from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
+from tests.quotebot.parts import MATRIX, POLICY, RULES, Bench, create_command, request_for
 from tests.quotebot.views.quote_examples import RULESET
-from tests.rig import bot_in, eventually, settings_for
+from tests.rig import bot_in, eventually, read_ledger, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -364,3 +365,19 @@ async def test_product_activated_while_the_bot_runs_can_be_sold_by_the_next_comm
         explained = (await deal.slash("explain Q-2026-0001"))["ack"]["text"]
         assert "Ruleset version 2 (sample 2, " in explained
         assert "42.00 USD" in (await deal.slash("simulate: 2 gadget; term 1m"))["ack"]["text"]
+
+
+async def test_an_activated_policy_decides_about_the_next_submission_in_slack(tmp_path: Path) -> None:
+    strict = replace(POLICY, version="2", discount_over=(Threshold(Decimal(5), "vp_sales"),))
+    async with World(tmp_path / "world").serve() as world, bot_in(world, tmp_path / "bot") as deal:
+        await deal.slash("new for Acme: 10 pro; term 12m; discount 6%")
+        await deal.settled()
+        assert "vp_sales" not in await deal.card_text()
+        async with open_ledger(settings_for(world, tmp_path / "bot")) as ledger:
+            asked = Import(with_policy(RULESET, strict, "2"), "policy.toml", activate=True)
+            assert (await RulesetChanges(ledger).import_draft(asked, who("1"), seen=1)).outcome == "applied"
+        await deal.slash(f"submit {QUOTE}")
+        await deal.settled()
+        assert "vp_sales" in await deal.card_text()
+        (approval,) = read_ledger(tmp_path / "bot" / "ledger.db", "SELECT state, required_roles FROM approvals")
+        assert (approval["state"], approval["required_roles"]) == ("pending", '["vp_sales"]')

@@ -1,0 +1,262 @@
+"""Document of an approval policy: read from TOML, or from plain data; its canonical form; comparison and lint. Pure."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from quotebot.domain import money
+from quotebot.domain.approvals.policy import ANY_FAMILY, HOUR_MS, HUNDRED, LADDER, ROLES, ApprovalPolicy, Threshold, Timing
+from quotebot.domain.catalogue.reader import DocumentError, read_toml
+from quotebot.domain.pricing.price_requests import TERM_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from decimal import Decimal
+
+HOURS_MAX: Final = 24 * 365
+KEYS: Final = ("name", "version", "currency", "discount", "total", "margin", "term", "quantity", "terms", "routing")
+
+
+class PolicyError(ValueError):
+    """The policy text is invalid; the message names the place and the remedy."""
+
+
+def parse_policy(toml_text: str) -> ApprovalPolicy:
+    """Build a policy from TOML. Raises PolicyError naming the first invalid place."""
+    try:
+        data = read_toml(toml_text)
+    except DocumentError as error:
+        raise PolicyError(f"the policy is not valid TOML: {error}") from error
+    return read_policy(data)
+
+
+def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
+    """Build a policy from plain data (TOML, JSON, or YAML with all scalars as text). Raises PolicyError as `parse_policy` does."""
+    currency = _text(data, "currency")
+    try:
+        money.exponent(currency)
+    except ValueError as error:
+        raise PolicyError(f"currency: {error}") from error
+    discount, totals, margins = (_table(data, key) for key in ("discount", "total", "margin"))
+    rungs = _ascending(discount, "discount", "percent")
+    blocked_over = _number(discount.get("blocked_over"), "discount.blocked_over")
+    if rungs and blocked_over < rungs[-1].limit:
+        raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
+    quantities = _table(data, "quantity") if "quantity" in data else {}
+    legal, other = _terms(data.get("terms", {}))
+    unknown = [key for key in data if key not in KEYS]
+    if unknown:
+        raise PolicyError(f"{unknown[0]}: unknown; known are {', '.join(KEYS)}")
+    return ApprovalPolicy(
+        name=_text(data, "name"),
+        version=_text(data, "version"),
+        currency=currency,
+        discount_blocked_over=blocked_over,
+        discount_over=rungs,
+        total_over=_ascending(totals, "total", "amount"),
+        margin_under={family: _floor(row, f"margin.{family}") for family, row in margins.items()},
+        legal_terms=legal,
+        other_terms=other,
+        months_over=_ascending(_table(data, "term"), "term", "months") if "term" in data else (),
+        quantity_over={sku: _threshold(row, f"quantity.{sku}", "over") for sku, row in quantities.items()},
+        **_routing(data.get("routing", {})),
+    )
+
+
+def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
+    """Return the canonical document: JSON-ready, in a fixed order, numbers as text. `read_policy` reads it back.
+
+    Optional tables that say nothing are left out.
+    """
+    document: dict[str, Any] = {
+        "name": policy.name,
+        "version": policy.version,
+        "currency": policy.currency,
+        "discount": {
+            "blocked_over": money.trimmed(policy.discount_blocked_over),
+            "over": [_row("percent", rule) for rule in policy.discount_over],
+        },
+        "total": {"over": [_row("amount", rule) for rule in policy.total_over]},
+        "margin": {family: _row("under", rule) for family, rule in sorted(policy.margin_under.items())},
+    }
+    if policy.months_over:
+        document["term"] = {"over": [_row("months", rule) for rule in policy.months_over]}
+    if policy.quantity_over:
+        document["quantity"] = {sku: _row("over", rule) for sku, rule in sorted(policy.quantity_over.items())}
+    document["terms"] = {"legal": sorted(policy.legal_terms), "other": sorted(policy.other_terms)}
+    timing = (policy.timing.remind_ms, policy.timing.escalate_ms, policy.timing.expire_ms)
+    hours = {name: milliseconds // HOUR_MS for name, milliseconds in zip(_TIMES, timing, strict=True)}
+    document["routing"] = {"full_ladder": policy.full_ladder, "order": policy.order, **hours}
+    return document
+
+
+def _row(key: str, rule: Threshold) -> dict[str, Any]:
+    found: dict[str, Any] = {key: money.trimmed(rule.limit)}
+    if rule.more:
+        found |= {"roles": [rule.role, *rule.more], "roles_needed": rule.roles_needed}
+    else:
+        found["role"] = rule.role
+    if rule.people != "any":
+        found["people"] = rule.people
+    if rule.dual_control:
+        found["dual_control"] = True
+    return found
+
+
+def lint_policy(
+    policy: ApprovalPolicy, families: Iterable[str], skus: Iterable[str], holders: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return every finding about a policy beside a catalogue and the holders of roles, one sentence each, in a fixed order."""
+    return (*_unruled(policy, frozenset(families), frozenset(skus)), *_unheld(policy, holders))
+
+
+def _unruled(policy: ApprovalPolicy, families: frozenset[str], skus: frozenset[str]) -> Iterator[str]:
+    for family in sorted(families):
+        if policy.floor(family) is None:
+            yield f"{family} has no margin floor, so each quote with such a product needs {LADDER[-1]}"
+    for family in sorted(set(policy.margin_under) - families - {ANY_FAMILY}):
+        yield f"margin.{family} applies to nothing: no product has this family"
+    for sku in sorted(set(policy.quantity_over) - skus):
+        yield f"quantity.{sku} applies to nothing: there is no such product"
+    if not policy.discount_over:
+        yield f"no discount needs approval up to {money.format_percent(policy.discount_blocked_over)}"
+
+
+def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    rules = (*policy.discount_over, *policy.total_over, *policy.margin_under.values(), *policy.months_over)
+    named = {role for rule in (*rules, *policy.quantity_over.values()) for role in (rule.role, *rule.more)}
+    named |= {"legal"} if policy.legal_terms else set()
+    for role in ROLES:
+        above = LADDER[LADDER.index(role) + 1 :] if role in LADDER else ()
+        if role in named and not holders.get(role):
+            instead = next((each for each in above if holders.get(each)), None)
+            yield f"{role} has no holder" + (
+                f"; {instead} is asked instead" if instead else ", and nobody above it: nobody can approve"
+            )
+
+
+def _floor(row: Any, place: str) -> Threshold:
+    floor = _threshold(row, place, "under")
+    if floor.limit > HUNDRED:
+        raise PolicyError(f"{place}.under: no margin is over 100 %, so nothing could ever meet this floor")
+    return floor
+
+
+def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Read the optional [terms] table: the terms that also need legal, and the other permitted terms."""
+    if not isinstance(table, dict) or not set(table) <= {"legal", "other"}:
+        raise PolicyError("terms: may only have legal and other")
+    legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
+    if both := legal & other:
+        raise PolicyError(f"terms.other: {min(both)} needs legal already; keep it in one list")
+    return legal, other
+
+
+def _names(names: Any, place: str) -> frozenset[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) and TERM_NAME.fullmatch(name) for name in names):
+        raise PolicyError(f"{place}: must be a list of the names of terms, such as liability_cap")
+    return frozenset(names)
+
+
+def _routing(table: Any) -> dict[str, Any]:
+    """Read the optional [routing] table: full_ladder, order, remind_hours, escalate_hours, expire_hours."""
+    known = {"full_ladder", "order", "remind_hours", "escalate_hours", "expire_hours"}
+    if not isinstance(table, dict) or not set(table) <= known:
+        raise PolicyError(f"routing: may only have {', '.join(sorted(known))}")
+    full_ladder, order = table.get("full_ladder", False), table.get("order", "parallel")
+    full_ladder = _flag(full_ladder, "routing.full_ladder")
+    if order not in ("parallel", "sequential"):
+        raise PolicyError(f"routing.order: {order!r} must be parallel or sequential")
+    hours = {name: _hours(table, name, default // HOUR_MS) for name, default in _TIMES.items()}
+    if not hours["remind_hours"] < hours["escalate_hours"] < hours["expire_hours"]:
+        raise PolicyError("routing: remind_hours must be less than escalate_hours, and that less than expire_hours")
+    return {"full_ladder": full_ladder, "order": order, "timing": Timing(*(hours[name] * HOUR_MS for name in _TIMES))}
+
+
+_TIMES = {"remind_hours": Timing().remind_ms, "escalate_hours": Timing().escalate_ms, "expire_hours": Timing().expire_ms}
+
+
+def _hours(table: dict[str, Any], name: str, default: int) -> int:
+    value = table.get(name, default)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(HOURS_MAX)):
+        value = int(value)  # YAML is read as text
+    if type(value) is not int or not 1 <= value <= HOURS_MAX:
+        raise PolicyError(f"routing.{name}: {value!r} must be a whole number of hours from 1 to {HOURS_MAX:,}")
+    return value
+
+
+def _ascending(table: dict[str, Any], place: str, key: str) -> tuple[Threshold, ...]:
+    rows = table.get("over")
+    if not isinstance(rows, list):
+        raise PolicyError(f"{place}.over: must be a list of {{ {key}, role }}")
+    found = tuple(_threshold(row, f"{place}.over[{number}]", key) for number, row in enumerate(rows, start=1))
+    for number, (low, high) in enumerate(pairwise(found), start=2):
+        if not low.limit < high.limit:
+            raise PolicyError(f"{place}.over[{number}].{key}: must be larger than the row before it")
+        if low.role in LADDER and high.role in LADDER and LADDER.index(low.role) > LADDER.index(high.role):
+            raise PolicyError(f"{place}.over[{number}].role: a larger {key} must not need a lower role")
+    return found
+
+
+def _threshold(row: Any, place: str, key: str) -> Threshold:
+    """Read { <key>, role } or { <key>, roles, roles_needed }; both may have people and dual_control."""
+    if not isinstance(row, dict) or key not in row or not set(row) <= {key, *_ROUTES} or ("role" in row) == ("roles" in row):
+        raise PolicyError(f"{place}: must be {{ {key}, role }}; roles, roles_needed, people and dual_control are possible too")
+    roles = row.get("roles", [row.get("role")])
+    if not isinstance(roles, list) or not roles or len(set(map(str, roles))) != len(roles):
+        raise PolicyError(f"{place}.roles: must be a list of different roles")
+    for role in roles:
+        if role not in ROLES:
+            raise PolicyError(f"{place}.role: {role!r} must be one of {', '.join(ROLES)}")
+    dual_control = _flag(row.get("dual_control", False), f"{place}.dual_control")
+    return Threshold(
+        limit=_number(row[key], f"{place}.{key}"),
+        role=roles[0],
+        more=tuple(roles[1:]),
+        roles_needed=_any_or_all(row, "roles_needed", "all", place),
+        people=_any_or_all(row, "people", "any", place),
+        dual_control=dual_control,
+    )
+
+
+_ROUTES = frozenset({"role", "roles", "roles_needed", "people", "dual_control"})
+
+
+def _any_or_all(row: dict[str, Any], key: str, default: Literal["any", "all"], place: str) -> Literal["any", "all"]:
+    value = row.get(key, default)
+    if value not in ("any", "all"):
+        raise PolicyError(f'{place}.{key}: {value!r} must be "any" or "all"')
+    return "any" if value == "any" else "all"
+
+
+def _flag(value: Any, place: str) -> bool:
+    if isinstance(value, str) and value in ("true", "false"):  # YAML is read as text
+        return value == "true"
+    if not isinstance(value, bool):
+        raise PolicyError(f"{place}: {value!r} must be true or false")
+    return value
+
+
+def _number(value: Any, place: str) -> Decimal:
+    try:
+        number = money.exact(value)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{place}: {value!r} must be a number") from error
+    if number < 0:
+        raise PolicyError(f"{place}: {value!r} must not be negative")
+    return number
+
+
+def _table(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = data.get(key)
+    if not isinstance(table, dict):
+        raise PolicyError(f"{key}: a [{key}] table is needed")
+    return table
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise PolicyError(f"{key}: {value!r} must be a non-empty text")
+    return value

@@ -1,0 +1,147 @@
+"""Tests of `quotebot approval-policy ...`, as people run it, without a running bot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from ledger.clock import SystemClock
+from quotebot.app.installation import open_ledger
+from quotebot.settings import Settings
+from tests.rig import read_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+REQUEST = "10 pro; term 12m; discount 15%"
+PACKAGED = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
+STATES = "SELECT version, state FROM rulesets ORDER BY version"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Return a ledger whose first ruleset version is active, without a policy of its own; and the files of two policies."""
+
+    async def made() -> None:
+        async with open_ledger(Settings(data_dir=tmp_path / "bot"), SystemClock()):
+            pass
+
+    (tmp_path / "bot").mkdir()
+    asyncio.run(made())
+    strict = PACKAGED.replace("percent = 10,", "percent = 5,").replace('version = "1"', 'version = "2"')
+    (tmp_path / "strict.toml").write_text(strict)
+    free = strict.replace('{ percent = 5, role = "sales_manager" },', "").replace('name = "sample"', 'name = "acme"')
+    (tmp_path / "free.toml").write_text(free)
+    return tmp_path / "bot" / "ledger.db"
+
+
+def told(command: Run, *arguments: str, status: int = 0) -> dict[str, Any]:
+    done = command("approval-policy", *arguments, "--json")
+    assert done.returncode == status, done.stderr
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+def approvers(command: Run, request: str = REQUEST) -> list[str]:
+    roles: list[str] = json.loads(command("quote", "preview", request, "--json").stdout)["required_roles"]
+    return roles
+
+
+def test_an_imported_policy_decides_after_its_activation(command: Run, ledger: Path) -> None:
+    six_percent = REQUEST.replace("15", "6")
+    assert approvers(command, six_percent) == []
+
+    imported = told(command, "import", "strict.toml", "--note", "less room")
+    assert (imported["outcome"], imported["version"]) == ("applied", 2)
+    assert approvers(command, six_percent) == []  # a draft decides nothing
+
+    assert command("catalog", "activate", "2").returncode == 0
+    assert approvers(command, six_percent) == ["sales_manager"]
+    assert command("catalog", "activate", "1").returncode == 0
+    assert approvers(command, six_percent) == []  # without a policy of its own, the packaged one decides
+
+
+def test_an_import_shows_the_changed_rules_before_it_writes(command: Run, ledger: Path) -> None:
+    dry = told(command, "import", "strict.toml", "--dry-run")
+    assert dry["outcome"] == "not imported"
+    assert {(change["kind"], change["key"], change["field"]) for change in dry["changes"]} == {
+        ("changed", "head", "version"),
+        ("added", "discount over 5", ""),
+        ("removed", "discount over 10", ""),
+    }
+    assert read_ledger(ledger, STATES) == []
+
+
+def test_a_catalogue_import_keeps_the_policy(command: Run, ledger: Path, tmp_path: Path) -> None:
+    assert told(command, "import", "strict.toml", "--activate")["outcome"] == "applied"
+    catalogue = files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8")
+    (tmp_path / "catalogue.toml").write_text(catalogue.replace('version = "1"', 'version = "9"', 1))
+    assert command("catalog", "import", "catalogue.toml", "--activate").returncode == 0
+    assert told(command, "show")["policy"]["version"] == "2"
+    (tmp_path / "prices.csv").write_text("book,sku,kind,from,price\nlist,sso,,,3\n")
+    assert command("catalog", "import", "prices.csv", "--activate").returncode in (0, 3)
+    assert told(command, "show")["policy"]["version"] == "2"
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_a_shown_policy_can_be_imported_again_unchanged(command: Run, ledger: Path, tmp_path: Path, suffix: str) -> None:
+    assert told(command, "import", "strict.toml", "--activate")["version"] == 2
+    shown = command("approval-policy", "show").stdout if suffix == "yaml" else json.dumps(told(command, "show")["policy"])
+    (tmp_path / f"policy.{suffix}").write_text(shown)
+    again = told(command, "import", f"policy.{suffix}")
+    assert (again["outcome"], again["version"], again["changes"]) == ("unchanged", 2, [])
+
+
+def test_the_packaged_policy_is_shown_as_such(command: Run, ledger: Path) -> None:
+    assert told(command, "show")["origin"] == "built in"
+    printed = command("approval-policy", "show").stdout
+    assert "ships with Quotebot" in printed.splitlines()[0]
+    assert yaml.safe_load(printed)["discount"]["blocked_over"] == "40"
+
+
+def test_lint_names_families_without_a_floor_and_roles_without_a_holder(command: Run, ledger: Path, tmp_path: Path) -> None:
+    bare = PACKAGED.replace('services = { under = 40, role = "cfo" }', 'hardware = { under = 40, role = "cfo" }')
+    (tmp_path / "bare.toml").write_text(bare)
+    warnings = told(command, "lint", "bare.toml")["warnings"]
+    assert "services has no margin floor, so each quote with such a product needs cfo" in warnings
+    assert "margin.hardware applies to nothing: no product has this family" in warnings
+    assert "legal has no holder, and nobody above it: nobody can approve" in warnings
+
+    (tmp_path / "any.toml").write_text(bare.replace("hardware =", '"*" ='))
+    assert not [warning for warning in told(command, "lint", "any.toml")["warnings"] if "margin" in warning]
+
+
+def test_an_invalid_policy_names_the_place_and_imports_nothing(command: Run, ledger: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(PACKAGED.replace('role = "vp_sales" },', 'role = "boss" },', 1))
+    done = command("approval-policy", "import", "bad.toml")
+    assert done.returncode == 3
+    assert "bad.toml: discount.over[2].role: 'boss' must be one of" in done.stderr
+    assert "Nothing was imported." in done.stderr
+
+
+def test_a_preview_names_the_quotes_that_need_other_approvers(command: Run, ledger: Path) -> None:
+    at = ("--channel", "C0DEALS", "--as", "U0REP", "--team", "T0QUOTE")
+    assert command("quote", "new", "for Acme: 10 pro; term 12m; discount 6%", *at).returncode == 0
+    found = told(command, "preview", "strict.toml")
+    assert (found["quotes"], found["before"], found["after"]) == (1, {"nobody": 1}, {"sales_manager": 1})
+    (changed,) = found["changed"]
+    assert (changed["quote_id"][:2], changed["before"], changed["after"]) == ("Q-", "nobody", "sales_manager")
+    assert changed["reasons"] == ["discount 6 % is over 5 %"]
+    printed = command("approval-policy", "preview", "strict.toml").stdout
+    assert "1 quote of the last 90 days; 1 would need other approvers under sample 2." in printed
+
+
+def test_terms_and_quantities_need_the_approval_that_the_policy_names(command: Run, ledger: Path, tmp_path: Path) -> None:
+    more = '\n[term]\nover = [{ months = 24, role = "deal_desk" }]\n[quantity]\nsso = { over = 20, role = "vp_sales" }\n'
+    (tmp_path / "more.toml").write_text(PACKAGED + more)
+    assert told(command, "import", "more.toml", "--as-version", "7", "--activate")["outcome"] == "applied"
+    assert approvers(command, "20 pro, 20 sso; term 24m") == []
+    assert approvers(command, "20 pro; term 36m") == ["deal_desk"]
+    assert approvers(command, "21 pro, 21 sso; term 24m") == ["vp_sales"]
