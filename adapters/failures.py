@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # C0 except tab and line feed, DEL, C1, soft hyphen, marks of direction, invisible and separating characters, tags, surrogates.
 UNPRINTABLE: Final = re.compile(
@@ -46,11 +50,27 @@ class Failure(StrEnum):
     UNCERTAIN = "uncertain"  # it is unknown whether the call took effect
     POISON = "poison"  # the process crashed on it too often
     EXPIRED = "expired"  # too old to be worth executing
-    INTERNAL = "internal"  # our own bug
+    INTERNAL = "internal"  # our own bug; its code is INVALID_VALUE or BUG, or names what is missing
 
 
 # The service gave no useful answer: the circuit breaker counts it.
 UNAVAILABLE: Final = frozenset({Failure.TRANSIENT, Failure.TIMEOUT})
+
+
+# Codes of exceptions that our own code raised, with their sentences. A Python class name is for the log, not for people.
+INVALID_VALUE: Final = "invalid_value"  # same input, same error: no retry
+BUG: Final = "bug"
+OWN_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    {INVALID_VALUE: "a value is invalid (invalid_value)", BUG: "an error in our own code (bug)"}
+)
+_INVALID: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError)
+_REFUSED_BY_DATABASE: Final = "IntegrityError"  # PEP 249: the name of this class in every driver
+
+
+def code_of_bug(error: Exception) -> str:
+    """Return the code of an exception of our own code: INVALID_VALUE if it repeats with the same input, else BUG."""
+    refused = any(each.__name__ == _REFUSED_BY_DATABASE for each in type(error).__mro__)
+    return INVALID_VALUE if refused or isinstance(error, _INVALID) else BUG
 
 
 class AdapterError(Exception):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_chain, wait_exponential, wait_fixed
 
-from adapters.failures import AdapterError, Failure
+from adapters.failures import INVALID_VALUE, AdapterError, Failure
 
 Semantics = Literal[
     "convergent",  # idempotent: writing twice has the same result as writing once
@@ -146,7 +146,8 @@ JUDGED_ALONE: Mapping[Failure, RetryDecision] = MappingProxyType(
     }
 )
 TWICE_AT_MOST = frozenset({Failure.RENDER, Failure.INTERNAL})  # same input, same error: the second failure is proof
-TEMPLATE_ERROR = "template_error"  # the first failure is proof
+TEMPLATE_ERROR = "template_error"
+ONCE_AT_MOST = frozenset({TEMPLATE_ERROR, INVALID_VALUE})  # codes of those whose first failure is proof
 UNREADABLE = "unreadable"  # an answer arrived, and most likely it reported success
 
 
@@ -157,7 +158,7 @@ def verdict(policy: Policy, error: AdapterError, *, alike_before: int) -> RetryD
     """
     if error.failure in JUDGED_ALONE:
         return JUDGED_ALONE[error.failure]
-    if error.failure in TWICE_AT_MOST and (alike_before or error.code == TEMPLATE_ERROR):
+    if error.failure in TWICE_AT_MOST and (alike_before or error.code in ONCE_AT_MOST):
         return RetryDecision.DEAD
     if error.possibly_applied and policy.semantics == "append":
         return RetryDecision.UNCERTAIN

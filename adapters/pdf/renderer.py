@@ -271,7 +271,7 @@ class PdfRenderer:
                 message = f"The PDF renderer took over {self._timeout_seconds:g} s and was stopped. Nothing was stored."
                 raise AdapterError(Failure.TIMEOUT, "timeout", message) from error
             except (OSError, EOFError) as error:
-                message = f"The PDF renderer's process ended ({type(error).__name__}). Nothing was stored."
+                message = "The PDF renderer's process ended. Nothing was stored."
                 raise AdapterError(Failure.TRANSIENT, "renderer_died", message) from error
             finally:
                 if not answered:  # also on cancellation: the frames are out of sync

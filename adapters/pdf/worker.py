@@ -121,7 +121,7 @@ class Renderer:
             message = "The document needs more memory than the PDF renderer may use. Shorten the quote, then replay the render."
             raise RefusedError("render_error", message, alive=False) from error
         except (Exception, self._weasyprint.urls.FatalURLFetchingError) as error:
-            raise RefusedError("render_error", f"WeasyPrint could not render the quote: {_where(error)}.") from error
+            raise RefusedError("render_error", f"WeasyPrint could not render the quote{_where(error)}.") from error
         self._complaints.refuse()
         return content, len(pages.pages)
 
@@ -132,9 +132,9 @@ class Renderer:
             page = self._environment.get_template(f"{name}.html").render(request)
             return ET.fromstring(page)  # noqa: S314 -- written by our template, which escapes every value
         except self._template_error as error:
-            raise RefusedError("template_error", f"The quote template failed: {type(error).__name__}: {error}.") from error
+            raise RefusedError("template_error", f"The quote template failed: {error}.") from error
         except Exception as error:
-            raise RefusedError("template_error", f"The quote template failed: {_where(error)}.") from error
+            raise RefusedError("template_error", f"The quote template failed{_where(error)}.") from error
 
 
 def longer_than(text: str, millimetres: float, points: float) -> bool:
@@ -250,7 +250,7 @@ def _load_weasyprint() -> Any:
     except OSError as error:
         raise RefusedError("missing_native_library", INSTALL_NATIVE_LIBRARIES, alive=False) from error
     except (ImportError, MemoryError) as error:
-        raise RefusedError("render_error", f"WeasyPrint cannot be loaded: {_where(error)}.", alive=False) from error
+        raise RefusedError("render_error", f"WeasyPrint cannot be loaded{_where(error)}.", alive=False) from error
     return weasyprint
 
 
@@ -272,10 +272,9 @@ def _libraries_by_name() -> Iterator[None]:
 
 
 def _where(error: BaseException) -> str:
-    """Return the error's type and location without its text, which may quote the customer."""
+    """Return the error's location without its text, which may quote the customer."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119 -- a name, not a file
-    return f"{type(error).__name__}{place}"
+    return f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119 -- a name, not a file
 
 
 def _claim_streams() -> tuple[BinaryIO, BinaryIO]:

@@ -109,9 +109,8 @@ def _read(path: Path) -> bytes:
     try:
         key = bytes.fromhex(path.read_text("ascii").strip())
     except (OSError, ValueError) as error:
-        raise DatabaseError(
-            f"The audit key {path.name} cannot be read ({type(error).__name__}). Nothing was done. Restore it."
-        ) from error
+        why = getattr(error, "strerror", None) or "it holds no key"
+        raise DatabaseError(f"The audit key {path.name} cannot be read ({why}). Nothing was done. Restore it.") from error
     if len(key) < KEY_BYTES:
         raise DatabaseError(
             f"The audit key {path.name} is too short. Nothing was done. Restore it from your backup of the data folder."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from adapters.failures import UNAVAILABLE, AdapterError, Failure
+from adapters.failures import OWN_ERRORS, UNAVAILABLE, AdapterError, Failure, code_of_bug
 from adapters.policies import Matrix, Policy, RetryDecision, verdict
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
@@ -216,10 +216,9 @@ class Dispatcher:
             return _step_unwritten(effect, error)
         except Exception as error:
             log.exception("effect.internal_error")
-            bug = AdapterError(
-                Failure.INTERNAL, type(error).__name__, f"{type(error).__name__} in our own code.", possibly_applied=True
-            )
-            return self._judge(effect, policy, bug)
+            code = code_of_bug(error)
+            message = f"The call failed: {OWN_ERRORS[code]}."
+            return self._judge(effect, policy, AdapterError(Failure.INTERNAL, code, message, possibly_applied=True))
 
     async def _reconcile(self, effect: Effect, now: int) -> Settlement:
         """Look up the effect before sending again.
@@ -254,9 +253,10 @@ class Dispatcher:
         if judged is RetryDecision.PAUSE:
             return Hold(trouble)
         if judged is RetryDecision.DEAD:
-            # An ephemeral reply that can no longer be delivered is dropped: the quote's card shows the outcome. A reply that Slack
-            # rejects as invalid is a bug of ours, so it becomes a dead letter that people see.
-            needless = effect.semantics == "repeat_once" and error.failure is not Failure.VALIDATION
+            # An ephemeral reply that can no longer be delivered is dropped: the quote's card shows the outcome. An error of ours,
+            # such as a reply that Slack rejects as invalid, becomes a dead letter that people see.
+            ours = error.failure in (Failure.VALIDATION, Failure.INTERNAL)
+            needless = effect.semantics == "repeat_once" and not ours
             return Drop(trouble) if needless else Fail(trouble)
         spent = judged is not RetryDecision.WAIT
         delay = policy.next_delay(effect.attempts + spent, self._draw, error.retry_after_seconds)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from adapters.failures import Failure
+from adapters.failures import INVALID_VALUE, OWN_ERRORS, Failure, code_of_bug
 from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-INTERNAL_RETRIES: Final = 1  # an internal error is retried once, then the command becomes a dead letter
+INTERNAL_RETRIES: Final = 1  # after that an internal error makes the command a dead letter; an invalid value does so at once
 LOOK_SECONDS: Final = 0.05  # TTL of the check for a newly activated ruleset
 SHELF_SECONDS: Final = 60  # retry interval of a command that needs a newer build
 
@@ -421,9 +421,10 @@ class Executor:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _fail(self, operation: Operation, error: Exception) -> None:
-        trouble = Trouble(Failure.INTERNAL.value, f"{type(error).__name__}: the command could not be executed.")
+        code = code_of_bug(error)
+        trouble = Trouble(Failure.INTERNAL.value, f"The command could not be executed: {OWN_ERRORS[code]}.")
         delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
-        if operation.attempts < INTERNAL_RETRIES and delay is not None:
+        if code != INVALID_VALUE and operation.attempts < INTERNAL_RETRIES and delay is not None:
             await self._retry(operation, trouble, delay)
             return
         answer = await self._ledger.database.read(lambda tx: failure_answer(tx, operation, trouble.error, self._now_ms()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from adapters.failures import AdapterError, Failure
+from adapters.failures import INVALID_VALUE, AdapterError, Failure
 from adapters.policies import POLICIES, RetryDecision, policy_for, verdict
 
 WORDS = {
@@ -166,6 +166,12 @@ def test_every_failure_is_judged_as_the_table_says(failure: Failure, effect_clas
 @pytest.mark.parametrize("how", HOW)
 def test_a_template_error_is_final_at_first_sight(effect_class: str, how: str) -> None:
     assert Cell(Failure.RENDER, how, effect_class, RetryDecision.DEAD).judged("template_error") is RetryDecision.DEAD
+
+
+@pytest.mark.parametrize("effect_class", ORDER)
+@pytest.mark.parametrize("how", HOW)
+def test_an_invalid_value_is_final_at_first_sight(effect_class: str, how: str) -> None:
+    assert Cell(Failure.INTERNAL, how, effect_class, RetryDecision.DEAD).judged(INVALID_VALUE) is RetryDecision.DEAD
 
 
 @pytest.mark.parametrize("effect_class", ORDER)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import Desk, ManualClock
 
-INTERNAL = Trouble("internal", "TypeError: the command could not be executed.")
+INTERNAL = Trouble("internal", "The command could not be executed: an error in our own code (bug).")
 OTHER = "Q-2026-0002"
 
 

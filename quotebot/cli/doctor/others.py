@@ -65,7 +65,7 @@ async def reachable(site: Site) -> Seen:
     except SlackApiError as error:
         return fine(f"{host} answers ({_code(error)})")
     except _NO_WAY as error:
-        return bad(f"{host} cannot be reached ({type(error).__name__})")
+        return bad(f"{host} cannot be reached ({_why(error)})")
     return fine(f"{host} answers")
 
 
@@ -143,7 +143,7 @@ async def socket(site: Site) -> Seen:
     try:
         _, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None)
     except OSError as error:
-        return bad(f"{parts.hostname} cannot be reached ({type(error).__name__})")
+        return bad(f"{parts.hostname} cannot be reached ({_why(error)})")
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
@@ -246,6 +246,11 @@ async def _socket_address(site: Site) -> str:
 def _header(answer: Any, name: str) -> str | None:
     found = {str(header).lower(): value for header, value in answer.headers.items()}.get(name)
     return found[0] if isinstance(found, list) else found
+
+
+def _why(error: Exception) -> str:
+    """Return the system's words for a failed connection."""
+    return getattr(error, "strerror", None) or "the connection failed"
 
 
 def _code(error: SlackApiError) -> str:

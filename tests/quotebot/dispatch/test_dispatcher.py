@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES
@@ -88,7 +90,37 @@ async def test_an_internal_error_is_repeated_once_and_then_dead(play: Round) -> 
     await play.next_step()
     row = play.row()
     assert (row["state"], row["category"], row["attempts"]) == ("failed", "internal", 2)
-    assert row["last_error"] == "RuntimeError in our own code."
+    assert row["last_error"] == "The call failed: an error in our own code (bug)."
+
+
+class UniqueViolation(sqlite3.IntegrityError):
+    """A driver's own kind of IntegrityError."""
+
+
+def validation_error() -> Exception:
+    try:
+        TypeAdapter(int).validate_python("customer text")
+    except ValidationError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("effect_class", ["crm.create", "slack.post", "slack.reply"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(kind("customer text") for kind in (ValueError, KeyError, TypeError, AssertionError, ZeroDivisionError)),
+        *(sqlite3.IntegrityError("customer text"), UniqueViolation("customer text"), validation_error()),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_an_invalid_value_in_our_own_code_is_dead_at_first_sight(play: Round, error: Exception, effect_class: str) -> None:
+    await play.owe(effect_class)
+    play.performer.sends.append(error)
+    await play.step()
+    row = play.row()
+    assert (row["state"], row["attempts"], row["category"], play.draws) == ("failed", 1, "internal", [])
+    assert row["last_error"] == "The call failed: a value is invalid (invalid_value)."
 
 
 async def test_a_document_that_cannot_be_rendered_twice_is_dead(play: Round) -> None:

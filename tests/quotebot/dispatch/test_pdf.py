@@ -311,11 +311,11 @@ async def test_a_renderer_that_fails_loses_no_document(desk: Desk) -> None:
 
 
 def template_error() -> Answer:
-    return {"error": "template_error", "message": "The quote template failed: UndefinedError: no_such_thing.", "alive": True}
+    return {"error": "template_error", "message": "The quote template failed: no_such_thing.", "alive": True}
 
 
 def render_error() -> Answer:
-    return {"error": "render_error", "message": "WeasyPrint could not render the quote: ValueError at x.py:1.", "alive": True}
+    return {"error": "render_error", "message": "WeasyPrint could not render the quote at x.py:1.", "alive": True}
 
 
 def no_library() -> Answer:

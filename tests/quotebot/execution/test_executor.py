@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from ledger.records import DedupeResult, Operation
 from quotebot.commands.payloads import CreateQuote, DecideApproval, ShowHome, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
-from quotebot.execution.executor import SHELF_SECONDS, Executor
+from quotebot.execution.executor import SHELF_SECONDS, Decider, Executor
 from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.store.history import NEWEST_EVENTS, BrokenChainError, require_as_audited
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
@@ -53,6 +54,15 @@ def unwritable(request_id: str) -> Request:
     return request_for(create_command(), request_id, transport={"actor_name": None})
 
 
+def buggy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every decision fail with an error that another attempt may not meet."""
+
+    def decide(*_: Any) -> Any:
+        raise RuntimeError("customer text")
+
+    monkeypatch.setattr(Decider, "decide", decide)
+
+
 def decision(request_id: str, decision_: str, actor: str, reason: str | None = None) -> Request:
     payload = DecideApproval("A-2026-0001-v1-1", "approve" if decision_ == "approve" else "reject", reason)
     return request_for(payload, request_id, quote_id="Q-2026-0001", version=1, actor=actor)
@@ -88,7 +98,7 @@ async def test_a_refusal_leaves_no_gap_in_the_numbers(bench: Bench, executor: Ex
 
 async def test_a_creation_that_fails_after_taking_its_number_leaves_no_gap(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, unwritable("1"))
-    assert (row["state"], row["category"]) == ("failed_retryable", "internal")
+    assert (row["state"], row["category"]) == ("failed_terminal", "internal")
     assert await created(bench, executor, "2") == "Q-2026-0001"
 
 
@@ -151,8 +161,11 @@ async def test_commands_of_one_quote_run_in_the_order_they_came(bench: Bench, ex
     assert [row["outcome"] for row in states] == ["applied", "applied"]
 
 
-async def test_an_internal_error_is_tried_once_more_after_the_drawn_delay(bench: Bench, executor: Executor) -> None:
-    row = await done(bench, executor, unwritable("1"))
+async def test_an_internal_error_is_tried_once_more_after_the_drawn_delay(
+    bench: Bench, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buggy(monkeypatch)
+    row = await done(bench, executor, request_for(create_command(), "1"))
     assert (row["state"], row["attempts"]) == ("failed_retryable", 1)
     assert row["next_attempt_at"] == bench.clock.now_ms() + 1_000  # the highest draw of the default line
     bench.clock.advance(999)
@@ -161,8 +174,11 @@ async def test_an_internal_error_is_tried_once_more_after_the_drawn_delay(bench:
     assert await executor.step()
 
 
-async def test_internal_error_seen_twice_fails_the_command_and_enqueues_a_reply(bench: Bench, executor: Executor) -> None:
-    row = await done(bench, executor, unwritable("1"))
+async def test_internal_error_seen_twice_fails_the_command_and_enqueues_a_reply(
+    bench: Bench, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buggy(monkeypatch)
+    row = await done(bench, executor, request_for(create_command(), "1"))
     bench.clock.advance(1_000)
     assert await executor.step()
     row = bench.row("SELECT * FROM operations")
@@ -200,7 +216,27 @@ async def test_a_command_of_a_newer_build_waits_for_that_build_and_burns_nothing
 
 async def test_the_stored_error_names_the_kind_and_no_content(bench: Bench, executor: Executor) -> None:
     row = await done(bench, executor, unwritable("1"))
-    assert row["last_error"] == "IntegrityError: the command could not be executed."
+    assert row["last_error"] == "The command could not be executed: a value is invalid (invalid_value)."
+    stored = [bench.rows("SELECT payload FROM effects"), bench.rows("SELECT before, after FROM audit_events")]
+    assert "IntegrityError" not in json.dumps(stored)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, TypeError, AssertionError, sqlite3.IntegrityError])
+async def test_an_invalid_value_fails_the_command_at_first_sight_and_answers(
+    bench: Bench, executor: Executor, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def decide(*_: Any) -> Any:
+        raise kind("customer text")
+
+    monkeypatch.setattr(Decider, "decide", decide)
+    row = await done(bench, executor, request_for(create_command(), "1"))
+    assert (row["state"], row["category"], row["attempts"]) == ("failed_terminal", "internal", 1)
+    assert row["last_error"] == "The command could not be executed: a value is invalid (invalid_value)."
+    text = json.loads(row["response"])["text"]
+    assert "a value is invalid" in text
+    assert kind.__name__ not in text
+    assert "customer text" not in text
+    assert owed(bench, row["id"]) == [("slack.reply", "pending")]
 
 
 async def test_a_broken_command_does_not_hold_up_the_others(bench: Bench, executor: Executor) -> None:
@@ -256,8 +292,6 @@ async def test_a_command_on_a_quote_whose_row_cannot_be_read_is_given_up_and_sto
     await bench.ledger.database.write("damage", damage)
     bench.rows(guard)
     row = await done(bench, executor, request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
-    bench.clock.advance(1_000)
-    assert await executor.step()
     row = bench.row("SELECT * FROM operations WHERE id = ?", row["id"])
     assert (row["state"], row["category"]) == ("failed_terminal", "internal")
     assert owed(bench, row["id"]) == [("slack.reply", "pending")]

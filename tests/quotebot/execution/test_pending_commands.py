@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.commands.payloads import DecideApproval, FinalizeQuote, MarkSent
 from quotebot.dispatch.slack_card import QuoteCards
-from quotebot.execution.executor import Executor
+from quotebot.execution.executor import Decider, Executor
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, drawn, performer_of
 from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
 from tests.quotebot.views.block_kit import message_problems
 
 if TYPE_CHECKING:
+    import pytest
+
     from ledger.records import Operation
 
 __all__ = ["approved"]  # a fixture
@@ -68,7 +69,9 @@ async def test_a_click_that_waits_for_slack_is_on_the_card_until_it_is_decided(b
     assert len(audited) == 2
 
 
-async def test_refused_or_failed_click_is_removed_from_the_card_too(bench: Bench, approved: str) -> None:
+async def test_refused_or_failed_click_is_removed_from_the_card_too(
+    bench: Bench, approved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slack = Slack()
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, know=slack.know)
     await drawn(bench, Delivered(None, {}))
@@ -83,8 +86,11 @@ async def test_refused_or_failed_click_is_removed_from_the_card_too(bench: Bench
     assert cards_due(bench) == 1
     await drawn(bench, Delivered(None, {}))
 
-    broken = request_for(MarkSent("x"), "10", quote_id=approved, version=1)
-    await bench.ledger.reserve(replace(broken, payload={"v": 1}))
+    def decide(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Decider, "decide", decide)
+    await bench.ledger.reserve(request_for(MarkSent("x"), "10", quote_id=approved, version=1))
     await executor.step()
     assert "⏳ mark sent: Operation pending retry" in await shown(bench, approved)
     await drawn(bench, Delivered(None, {}))

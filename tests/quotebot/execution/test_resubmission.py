@@ -12,7 +12,7 @@ import pytest
 from quotebot.commands.payloads import CreateAnother, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.execution.executor import Executor
+from quotebot.execution.executor import Decider, Executor
 from quotebot.handlers.quotes import RESUBMISSION_MS
 from quotebot.store import quotes as store
 from quotebot.views import messages
@@ -142,13 +142,19 @@ async def test_equal_commands_that_wait_together_make_one_quote(bench: Bench, ex
     assert [(row["outcome"], row["n"]) for row in counted] == [("applied", 1), ("refused", 9)]
 
 
-async def test_of_a_failing_command_and_its_repetition_the_later_one_is_asked_to_confirm(bench: Bench, executor: Executor) -> None:
+async def test_of_a_failing_command_and_its_repetition_the_later_one_is_asked_to_confirm(
+    bench: Bench, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first waits for a retry; the second does not wait for it, and the first then finds the second's quote."""
-    troubled = request_for(create_command(), "1", transport={"actor_name": None})  # the quote's row refuses it, for now
-    first = await bench.ledger.reserve(troubled)
-    await executor.step()
+
+    def decide(*_: object) -> None:
+        raise RuntimeError
+
+    first = await bench.ledger.reserve(request_for(create_command(), "1"))
+    with monkeypatch.context() as broken:
+        broken.setattr(Decider, "decide", decide)
+        await executor.step()
     assert bench.row("SELECT state FROM operations")["state"] == "failed_retryable"
-    bench.rows("UPDATE deliveries SET transport = '{}'")
     assert (await typed(bench, executor, "2"))["outcome"] == "applied"
     bench.clock.advance(3_600_000)
     await executor.step()

@@ -35,7 +35,7 @@ COMMAND = Command(
     response_url="https://hooks.slack.com/commands/T0HOME/1/secret",
 )
 SECONDS = 5.0
-TROUBLE = Trouble("internal", "KeyError: the command could not be executed.")
+TROUBLE = Trouble("internal", "The command could not be executed: a value is invalid (invalid_value).")
 
 
 @pytest.fixture
