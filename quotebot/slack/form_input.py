@@ -43,12 +43,20 @@ _CHARACTERS_MAX: Final = {
     forms.LINES: forms.LINES_CHARACTERS_MAX,
     forms.CHANGES: forms.LINES_CHARACTERS_MAX,
     forms.TERM: forms.SHORT_CHARACTERS_MAX,
+    forms.TERMS: forms.TERMS_CHARACTERS_MAX,
     forms.DISCOUNT: forms.SHORT_CHARACTERS_MAX,
     forms.ROW: forms.SHORT_CHARACTERS_MAX,
     forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,
     forms.REASON: REASON_CHARACTERS_MAX,
 }
-_BLOCK_OF: Final = {"term": forms.TERM, "discount": forms.DISCOUNT, "currency": forms.CURRENCY}  # all others: the products
+# all others: the products
+_BLOCK_OF: Final = {
+    "term": forms.TERM,
+    "discount": forms.DISCOUNT,
+    "currency": forms.CURRENCY,
+    "terms": forms.TERMS,
+    "no_tax": forms.TERMS,
+}
 
 Errors = dict[str, str]  # block_id -> error, as plain text
 # optional start of a message that is written like a command
@@ -172,10 +180,12 @@ def _opportunity(
 def _request(form: Form, errors: Errors) -> PriceRequest | None:
     """Return the price request if it can be priced; else add each problem to `errors` at its block."""
     lines = _products(form, errors)
-    term, discount = _term(form, errors), _discount(form, errors)
-    if lines is None or term is None or discount is None:
+    term, discount, more = _term(form, errors), _discount(form, errors), _terms(form, errors)
+    if lines is None or term is None or discount is None or more is None:
         return None
-    request = PriceRequest(lines, term, discount, currency=form.typed(forms.CURRENCY) or None)
+    currency = form.typed(forms.CURRENCY) or None
+    tax, terms = bool(more.with_tax), more.terms or ()
+    request = PriceRequest(lines, term, discount, currency=currency, region=more.region, with_tax=tax, terms=terms)
     priced = price(dated(request, form.received_at), form.ruleset)
     if isinstance(priced, Pricing):
         return request
@@ -213,6 +223,19 @@ def _discount(form: Form, errors: Errors) -> Decimal | None:
         return found
     errors[forms.DISCOUNT] = _said([_plain(found)])
     return None
+
+
+def _terms(form: Form, errors: Errors) -> Changes | None:
+    """Return the tax, region and special terms, as changes of a request without any."""
+    typed = "; ".join(form.lines(forms.TERMS))
+    found = grammar.read_changes(typed, form.ruleset.catalogue) if typed else Changes()
+    if isinstance(found, tuple):
+        errors[forms.TERMS] = _said([_plain(problem) for problem in found])
+        return None
+    if found != Changes(region=found.region, with_tax=found.with_tax, terms=found.terms):
+        errors[forms.TERMS] = "Only the tax and special terms here: products, term, discount and currency have fields of their own."
+        return None
+    return found
 
 
 def _revision(form: Form) -> Filled | Errors:
@@ -296,29 +319,32 @@ def _plain(text: str) -> str:
 def draft_of(typed: str) -> Draft:
     """Return a draft from text such as "for Acme: 10 pro; term 12m", even if parts of it are wrong.
 
-    A clause that is neither term nor discount becomes a product, for the person to correct. Text without a colon becomes the
-    customer's name.
+    A clause that begins with no keyword becomes a product, for the person to correct. Text without a colon becomes the customer's
+    name.
     """
     head, _, body = typed.partition(":")
     account = head.strip()
     if account.casefold().startswith("for "):
         account = account[4:].strip()
-    found = {"term": Draft().term, "discount": Draft().discount}
+    found = {"term": Draft().term, "discount": Draft().discount, "currency": ""}
     items: list[str] = []
-    for clause in body.split(";"):
-        name, _, value = clause.strip().replace("=", " ").partition(" ")
-        if name.casefold() in found and value.strip():
-            found[name.casefold()] = value.strip()
-        elif clause.strip():
-            items.append(clause.strip())
-    return Draft(account, ", ".join(items), found["term"], found["discount"])
+    terms: list[str] = []
+    for clause in filter(None, map(str.strip, body.split(";"))):
+        keyword, value = grammar.keyword_of(clause)
+        if keyword in found and value:
+            found[keyword] = value
+        else:
+            (items if keyword is None else terms).append(clause)
+    currency = found["currency"].upper() or None
+    return Draft(account, ", ".join(items), found["term"], found["discount"], currency, terms="; ".join(terms))
 
 
 def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
-    """Return a draft of a creation, with the parts that the form has fields for."""
+    """Return a draft of a creation: the form, submitted unchanged, creates exactly this quote."""
     request = quote.request
     lines = "\n".join(f"{line.quantity} {line.sku}" for line in request.lines)
-    return Draft(quote.account, lines, f"{request.term_months}m", f"{request.discount_percent:f}", request.currency, token)
+    term, discount, terms = f"{request.term_months}m", f"{request.discount_percent:f}", forms.terms_text(request)
+    return Draft(quote.account, lines, term, discount, request.currency, token, terms)
 
 
 def draft_of_message(text: str) -> Draft:

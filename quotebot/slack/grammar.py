@@ -152,6 +152,12 @@ def read_discount(text: str) -> Decimal | str:
     return draft.problems[0] if draft.discount_percent is None else draft.discount_percent
 
 
+def keyword_of(clause: str) -> tuple[str | None, str]:
+    """Return the keyword that a clause begins with, or None, and the text after it."""
+    match = _CLAUSE.fullmatch(clause)
+    return (None, clause) if match is None else (match[1].casefold(), match[2].strip())
+
+
 def whole(text: str) -> int | None:
     """Read "1500" or "1,500"; None if it is not a whole number."""
     return int(text.replace(",", "")) if _WHOLE.fullmatch(text) else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from adapters.salesforce.records import OpenOpportunity
     from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.price_requests import PriceRequest
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
 OPPORTUNITY: Final = "quote.opportunity"  # prefix; a hash of the account follows, so that another account's menu starts empty
@@ -151,8 +152,10 @@ FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on mes
 
 ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
 CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
+TERMS = "terms"  # block_id: everything else that a typed request may say, written like there
 ROW = "row"  # prefix; the row's number follows
 
+TERMS_CHARACTERS_MAX: Final = 2_000
 LINES_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
 ROWS_MAX: Final = 20
@@ -171,6 +174,7 @@ class Draft:
     discount: str = "0"
     currency: str | None = None
     token: str | None = None
+    terms: str = ""
 
 
 def create_form(
@@ -183,6 +187,9 @@ def create_form(
     """
     sold_in = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
     options = [option(code, code) for code in (ruleset.currency, *sorted(sold_in - {ruleset.currency}))][:CURRENCIES_MAX]
+    sold = {each["value"] for each in options}
+    unsold = [] if draft.currency in (None, *sold) else [f"currency {draft.currency}"]  # shown, so that none is replaced silently
+    terms = "; ".join(filter(None, (*unsold, draft.terms)))
     blocks = [
         *([account_input(with_more=opportunities)] if lookup else []),
         text_input(
@@ -218,13 +225,33 @@ def create_form(
         },
         *([] if channel is not None else [_channel_input()]),
     ]
+    blocks.insert(
+        len(blocks) - (channel is None),
+        text_input(
+            TERMS,
+            "Tax and special terms",
+            length_max=TERMS_CHARACTERS_MAX,
+            initial=terms,
+            hint="With semicolons between them. Special terms may need approval.",
+            example="tax DE; terms liability_cap, net_60",
+            optional=True,
+        ),
+    )
     once = {} if draft.token is None else {"t": draft.token}
     return modal(CREATE_FORM, "New quote", "Create", written({"c": channel, **once}), blocks)
+
+
+def terms_text(request: PriceRequest) -> str:
+    """Return the request's tax, region and special terms as typed text: "tax DE; terms liability_cap, net_60"."""
+    tax = "" if request.region is None else f"{'tax' if request.with_tax else 'region'} {request.region}"
+    return "; ".join(filter(None, (tax, f"terms {', '.join(request.terms)}" if request.terms else "")))
 
 
 def revise_form(quote: Quote) -> Json:
     """Return the form that edits a quote's lines, term and discount as its next version."""
     request = request_of(quote.pricing)
+    terms = terms_text(request)
+    kept = f"\nIt keeps `{messages.short(terms, TERMS_CHARACTERS_MAX)}`; Other changes can change that too." if terms else ""
     names = {line.sku: line for line in quote.pricing.lines}
     rows: list[list[str | int]] = []
     for line in request.lines[:ROWS_MAX]:
@@ -235,7 +262,7 @@ def revise_form(quote: Quote) -> Json:
     left = len(request.lines) - len(rows)
     hint = "e.g. add 10 sso, remove support" + (f". The other {left} lines are changed here too, by name." if left else "")
     blocks = [
-        section(f"{_about(quote)}\nWhat you change makes v{quote.version + 1}; its approval is asked for anew."),
+        section(f"{_about(quote)}\nWhat you change makes v{quote.version + 1}; its approval is asked for anew.{kept}"),
         *(_row(number, str(sku), int(quantity), names.get(str(sku))) for number, (sku, quantity) in enumerate(rows)),
         text_input(
             CHANGES,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.decisions import decided_words
-from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped, request_of
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
 
 if TYPE_CHECKING:
@@ -199,23 +200,39 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
 
 
 def proposal(account: str, pricing: Pricing) -> str:
-    """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount and total."""
+    """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
     lines = [
         f"• {line.quantity:,} {short(line.name, 60)}: {money.format_amount(line.net_amount, pricing.currency)}"
         for line in pricing.lines[:PROPOSED_LINES_MAX]
     ]
     if len(pricing.lines) > PROPOSED_LINES_MAX:
         lines.append(f"• and {len(pricing.lines) - PROPOSED_LINES_MAX} more lines")
+    request = request_of(pricing)
+    if request.with_tax:
+        tax = money.format_amount(pricing.tax_total, pricing.currency)
+        lines.append(f"• Tax of {escape(request.region or '')}{' (estimated)' if pricing.tax_estimated else ''}: {tax}")
+    elif request.region is not None:
+        lines.append(f"• Prices of {escape(request.region)}")
+    if request.terms:
+        lines.append(f"• Special terms: {', '.join(escape(term_words(term)) for term in request.terms)}")
     head = f"I understood a quote for *{short(account, 100)}*, {pricing.term_months} months"
     percent = money.format_percent(pricing.discount_percent)
     net = money.format_amount(pricing.net_total, pricing.currency)
-    return "\n".join((f"{head}, {percent} discount:", *lines, f"*{net}* in all. Nothing was created yet. Create it?"))
+    total = f"*{net}* before tax" if request.with_tax else f"*{net}* in all"
+    return "\n".join((f"{head}, {percent} discount:", *lines, f"{total}. Nothing was created yet. Create it?"))
 
 
 # Refuse a creation in a direct message.
 CHOOSE_CHANNEL = (
     "Nobody who approves would see a quote in here. Nothing was recorded. "
     "Create it where the deal is discussed, or choose the channel in the form."
+)
+
+
+# Refuse to open a form that would lose some of the products.
+TOO_LONG_FOR_FORM = (
+    "These products are too long for the form. Nothing was created. "
+    "Mention me with the same text in the channel of the deal: there it can be confirmed without a form."
 )
 
 

@@ -71,7 +71,7 @@ async def test_what_could_not_be_read_is_completed_in_a_form(deal: Deal) -> None
     await deal.click_ephemeral(FILL_IN)
     blocks = (await form(deal))["view"]["blocks"]
     initial = {block["block_id"]: block["element"].get("initial_value") for block in blocks if block["type"] == "input"}
-    assert initial == {"account": "Acme", "lines": "150 prro", "term": "24m", "discount": "0", "currency": None}
+    assert initial == {"account": "Acme", "lines": "150 prro", "term": "24m", "discount": "0", "currency": None, "terms": None}
     assert await kinds(deal) == []
 
 

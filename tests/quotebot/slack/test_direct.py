@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +16,7 @@ from quotebot.execution.membership import is_direct
 from quotebot.slack.form_input import draft_of_creation
 from quotebot.views import messages as words
 from quotebot.views.confirmations import CREATE_ANOTHER
-from quotebot.views.forms import Draft, create_form
+from quotebot.views.forms import FROM_MESSAGE, Draft, create_form
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import RULESET
@@ -65,6 +68,41 @@ async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied", "quote.create_by_form applied"]
     assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
+
+
+async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> None:
+    await write(deal, "new for Globex: 60 pro, 5 sso; term 24m; discount 5%; currency EUR; tax DE; terms liability_cap, net_60")
+    await deal.settled()
+    (proposal,) = await said(deal)
+    assert "• Tax of DE (estimated): " in proposal["text"]
+    assert "• Special terms: liability cap, net 60" in proposal["text"]
+    (total,) = re.findall(r"\*([\d,.]+ EUR)\* before tax", proposal["text"])
+    await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
+    (view,) = (await deal.get("state"))["views"]
+    await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={"channel": {"channel": "C0DEALS"}})
+    await deal.settled()
+    (pricing,) = [json.loads(row["pricing"]) for row in await deal.rows("SELECT pricing FROM quote_versions")]
+    asked = {name: value for name, value in pricing["request"].items() if name not in ("priced_on", "lines")}
+    assert asked == {
+        "term_months": 24,
+        "requested_discount_percent": "5",
+        "currency": "EUR",
+        "region": "DE",
+        "with_tax": True,
+        "terms": ["liability_cap", "net_60"],
+    }
+    card = await deal.card_text()
+    assert total in card
+    assert "legal" in card
+
+
+async def test_proposal_too_long_for_a_form_opens_none(deal: Deal) -> None:
+    lines = ", ".join(f"{number} pro" for number in range(1, 400))
+    message = await write(deal, f"{lines}")
+    ts = message["ts"]
+    await deal.post("shortcut", user="U0REP", channel=DIRECT, callback_id=FROM_MESSAGE, message_ts=ts)
+    assert (await deal.get("state"))["views"] == []
+    assert (await said(deal))[-1]["text"] == words.TOO_LONG_FOR_FORM
 
 
 async def test_what_the_model_read_is_confirmed_in_the_same_form(world: World, tmp_path: Path) -> None:
@@ -131,5 +169,7 @@ def test_a_form_takes_over_all_it_has_a_field_for() -> None:
     )
     form = create_form(None, RULESET, draft_of_creation(euros))
     assert view_problems(form) == []
+    taxed = replace(euros.request, region="DE", with_tax=True, terms=("net_60",))
+    assert draft_of_creation(replace(euros, request=taxed)).terms == "tax DE; terms net_60"
     (currency,) = [block["element"] for block in form["blocks"] if block["block_id"] == "currency"]
     assert currency["initial_option"]["value"] == "EUR"

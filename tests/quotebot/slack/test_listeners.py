@@ -313,7 +313,7 @@ async def test_when_nothing_can_be_recorded_each_kind_of_gesture_is_told_so_in_i
         assert typed["ack"]["text"] == "Nothing was recorded and nothing was done. Try again."
         assert (clicked["ack"], clicked["error"]) == (None, "operation_timeout")
         assert sent["ack"] == {"response_action": "errors", "errors": {"reason": messages.NOTHING_RECORDED}}
-        assert filled["ack"] == {"response_action": "errors", "errors": {"currency": messages.NOTHING_RECORDED}}  # its last field
+        assert filled["ack"] == {"response_action": "errors", "errors": {"terms": messages.NOTHING_RECORDED}}  # its last field
         await deal.slash("new for Later: 1 pro")
         await eventually(lambda: _two_cards(deal), "the next command to work")
         await deal.settled()

@@ -11,7 +11,7 @@ import pytest
 from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_message, last_block, read_form
+from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_creation, draft_of_message, last_block, read_form
 from quotebot.views import messages
 from quotebot.views.forms import Draft, create_form, discount_form, lose_form, revise_form, send_form
 from tests.quotebot.views.block_kit import view_problems
@@ -100,6 +100,8 @@ def test_a_long_quote_shows_its_first_lines_and_says_how_the_rest_is_changed(cou
 
 def test_a_draft_takes_over_what_was_typed_however_wrong() -> None:
     assert draft_of("for Acme: 10 prro, 2 sso; term soon; discount 1O%") == Draft("Acme", "10 prro, 2 sso", "soon", "1O%")
+    euros = "for Acme: 10 pro; currency eur; tax DE; terms liability_cap, net_60; term 24m"
+    assert draft_of(euros) == Draft("Acme", "10 pro", "24m", "0", "EUR", terms="tax DE; terms liability_cap, net_60")
     assert draft_of("10 pro") == Draft("10 pro", "", "12m", "0")
     assert draft_of("") == Draft()
     assert view_problems(create_form("C0SALES", RULESET, draft_of("for " + "x" * 5_000 + ": " + "y" * 5_000))) == []
@@ -151,6 +153,8 @@ WRONG: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
     "a term too long": ({"term": "200"}, {"term": "1 to 120 months"}),
     "a discount in letters": ({"discount": "1O"}, {"discount": 'The discount "1O" is not readable'}),
     "a discount over 100": ({"discount": "101"}, {"discount": "0 to 100 %"}),
+    "a term of the price among the special terms": ({"terms": "term 12m"}, {"terms": "fields of their own"}),
+    "a special term that is no name": ({"terms": "terms 5%"}, {"terms": "is no name of a term"}),
     "several at once": ({"account": "", "lines": "1.5 pro", "term": ""}, {"account": "Say", "lines": "whole", "term": "The term"}),
 }
 
@@ -163,6 +167,37 @@ def test_what_is_wrong_is_said_at_its_field(case: str) -> None:
     assert set(errors) == set(expected)
     assert all(part in errors[block_id] for block_id, part in expected.items())
     assert not any("&lt;" in error or "`" in error for error in errors.values())  # it is shown as plain text
+
+
+REQUESTS = [
+    PriceRequest((LineRequest("pro", 150),), 12, Decimal(0), "USD"),
+    PriceRequest((LineRequest("pro", 60), LineRequest("sso", 5)), 24, Decimal("12.5"), "USD", region="DE", with_tax=True),
+    PriceRequest((LineRequest("pro", 60),), 36, Decimal(5), "USD", region="DE", terms=("liability_cap", "net_60")),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+def test_unchanged_form_of_a_proposal_creates_exactly_that_quote(request_: PriceRequest) -> None:
+    wanted = CreateQuote("Acme", request_, "C0SALES")
+    view = create_form("C0SALES", RULESET, draft_of_creation(wanted, "a token"))
+    assert read(view) == Filled(CreateByForm("a token", wanted))
+
+
+def test_currency_that_is_not_sold_is_shown_and_never_replaced() -> None:
+    view = create_form("C0SALES", RULESET, draft_of("for Acme: 10 pro; currency XYZ; tax DE"))
+    terms = next(block["element"] for block in view["blocks"] if block["block_id"] == "terms")
+    assert terms["initial_value"] == "currency XYZ; tax DE"
+    errors = read(view)
+    assert isinstance(errors, dict)
+    assert "have fields of their own" in errors["terms"]
+
+
+def test_revision_form_names_the_terms_that_it_keeps() -> None:
+    pricing = QUOTE.pricing
+    assert pricing.request is not None
+    kept = replace(pricing.request, region="DE", with_tax=True, terms=("net_60",))
+    view = revise_form(replace(QUOTE, pricing=replace(pricing, request=kept)))
+    assert "It keeps `tax DE; terms net_60`" in view["blocks"][0]["text"]["text"]
 
 
 REVISION = revise_form(QUOTE)
