@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 # Ordinals per cycle for the answers to a failed operation. They are separate from those of an execution's effects, and separate by
 # cycle: a replay may succeed.
 ANSWERS_PER_BURIAL: Final = 1000
+PENDING_ORDINAL: Final = 250  # within a cycle, of the card that shows an unfinished operation
 
 FollowUpDecision = Callable[["Tx", Effect], FollowUps]
 

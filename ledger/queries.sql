@@ -136,11 +136,19 @@ SET state = 'reserved', cycle = cycle + 1, claims = 0, attempts = 0, category = 
 WHERE id = :id AND state = 'failed_terminal' AND cycle = :cycle
 RETURNING *;
 
--- name: operations_to_retry
--- Of one lane, what waits for another try.
-SELECT correlation_id, action_kind, next_attempt_at FROM operations
-WHERE lane = :lane AND finished_at IS NULL AND aggregate_id <> 'new' AND state = 'failed_retryable'
-ORDER BY id;
+-- name: operations_waiting
+-- Of one lane, what waits for another try, and what a person asked for before :before and is unfinished.
+SELECT id, cycle, state, correlation_id, action_kind, next_attempt_at FROM operations
+WHERE lane = :lane AND finished_at IS NULL AND aggregate_id <> 'new'
+  AND (state = 'failed_retryable' OR actor_type <> 'system' AND created_at <= :before)
+ORDER BY id
+LIMIT :limit;
+
+-- name: hasten_operation
+-- What waits for its next try is tried at once.
+UPDATE operations SET next_attempt_at = :now, updated_at = :now
+WHERE id = :id AND state = 'failed_retryable' AND fence = :fence AND next_attempt_at > :now
+RETURNING *;
 
 -- name: operations_in_progress
 SELECT * FROM operations WHERE state = 'in_progress' ORDER BY +id; -- +: by the index of the few, not through all rows

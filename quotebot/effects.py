@@ -5,7 +5,7 @@ Every effect in a quote's thread waits for the effect that posts the quote's car
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from adapters.policies import policy_for
 from ledger.records import EffectIntent
@@ -26,8 +26,19 @@ SUMMARIZE: Final = "llm.summarize"
 UPDATE: Final = "crm.update"
 READ_CRM: Final = "crm.read"
 
+Label = Literal["PDF", "CRM", "CRM status", "CRM amount", "CRM PDF"]  # of an effect on a quote's card
+_LABELS: Final[Mapping[str, Label]] = {RENDER: "PDF", FILE: "PDF", CRM: "CRM"}
+_UPDATES: Final[Mapping[str, Label]] = {"status": "CRM status", "amount": "CRM amount", "document": "CRM PDF"}
+
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
 ANSWER_MS: Final = 7 * 24 * 3600_000  # lifetime of an ephemeral reply
+
+
+def label_of(effect: Effect) -> Label | None:
+    """Return the name of an effect that a person waits for, as the quote's card shows it; None for every other effect."""
+    if effect.effect_class == UPDATE:
+        return _UPDATES.get(effect.payload["what"])
+    return _LABELS.get(effect.effect_class)
 
 
 def root(quote_id: str) -> EffectIntent:

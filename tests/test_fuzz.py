@@ -35,10 +35,10 @@ from quotebot.slack.crm_menus import _sought
 from quotebot.slack.form_input import Form, draft_of_message, read_form
 from quotebot.slack.receiver import envelope_id_of
 from quotebot.views import blocks, confirmations, forms, messages
-from quotebot.views.card import parse_pending_effect_value
 from quotebot.views.dead_letter_card import parse_dead_letter_value
 from quotebot.views.forms import read_choice, remembered
 from quotebot.views.list_card import parse_question
+from quotebot.views.pending_buttons import parse_pending_command_value, parse_pending_effect_value
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 
@@ -102,6 +102,7 @@ def button(text: str) -> object:
         blocks.parse_menu_value,
         parse_question,
         parse_dead_letter_value,
+        parse_pending_command_value,
         parse_pending_effect_value,
     )
     others = (confirmations.parse_token, confirmations.parse_typed, message_text.parse_applied, remembered, read_choice)

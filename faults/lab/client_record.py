@@ -30,6 +30,8 @@ _ASKED: Final = {
     "letter.retry": "letter.retry",
     "owed.retry": "effect.steer",
     "owed.cancel": "effect.steer",
+    "command.retry": "command.steer",
+    "command.cancel": "command.steer",
 }
 _RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the scenarios mention it to ask for a quote
 _FILLED: Final = {

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from adapters.policies import RetryOverride
 from faults.lab.steps import (
     MANAGER,
     REP,
@@ -56,6 +57,7 @@ MODEL: Final = {
     "llm_model": "sandbox-rules-1",
 }
 LOOKUPS: Final = {"crm_account_lookup": True, "crm_opportunity_lookup": True}
+SLOW_RETRIES: Final = {"retry": {"default": RetryOverride(base_seconds=60, cap_seconds=3600, jitter="none")}}
 READS: Final = {"crm_sync_minutes": 15, "crm_mirror": ("accounts", "opportunities")}
 UNDER_A_DEAL: Final = {
     "lines": "150 pro, 150 sso, 1 support",
@@ -284,6 +286,14 @@ STORIES: Final = (
         lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
     ),
     Story("cancel on the card", lambda: [Clicks("owed.cancel", REP), Settles()], _held_for_crm),
+    Story(
+        "cancel a command on the card",
+        lambda: [
+            *(Clicks("approval.approve", MANAGER), Types(f"cancel {QUOTE}: not wanted"), Waits(5)),
+            *(Stops(), Starts(), Waits(5), Clicks("command.cancel", REP, stale=True), Settles()),
+        ],
+        lambda: [Configures(SLOW_RETRIES), *submitted(), ArmsFault("slack", "5xx", "users.info")],
+    ),
     Story("send again", lambda: [Stops(), Operates("resolve_send_again"), Starts(), Settles()], _dead_crm),
     Story(
         "read what changed in Salesforce",

@@ -49,7 +49,6 @@ NOT_IN_A_STORY: Final = {
     "late_result": "a second process took the row over: faults/suites/storm_second_process.py, faults/suites/model_machine.py",
     "ledger.migrated": "one audit row after a migration: tests/test_golden_ledgers.py dies at every statement of it",
     "payload_shown": "one audit row, when an operator looks at a payload",
-    "retry_operation": "a bug of ours, once: tests/quotebot/execution/test_executor.py, faults/suites/model_machine.py",
     "shelve_operation": "a command of a newer build: tests/quotebot/execution/test_executor.py; nothing changes but its due time",
 }
 

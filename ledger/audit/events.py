@@ -142,6 +142,7 @@ LEDGER_EVENTS = frozenset(
         "effect.late_result",
         "effect.released",
         "effect.replayed",
+        "operation.hastened",  # a person retried it before its next attempt was due
         "effect.hastened",  # an operator retried it before its next attempt was due
         "effect.resolved",
         "effect.cancelled",

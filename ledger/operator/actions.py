@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger.intake import drop_waiting
 from ledger.keys import dumps
 from ledger.machine import EffectState, OperationState
-from ledger.operator.explain import effect_facts, waiting
+from ledger.operator.explain import effect_facts, operation_facts, waiting
 from ledger.operator.replay import closed_cycle
 from ledger.operator.trace import row_of
 from ledger.records import Effect, Operation
@@ -256,3 +256,22 @@ def retry_effect_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: in
         code = "tried"
     ledger.audit.of_effect(tx, now, "effect.hastened", effect, actor=actor, after={"due_at": effect.next_attempt_at})
     return Ruling(reference, Verdict.DONE, "tried_after_hold" if held else code, row, found)
+
+
+def retry_operation_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int) -> Ruling:
+    """Make a command due that waits between two attempts, inside an open transaction. Other waits stay, and are its answer."""
+    reference = f"op{row_id}"
+    row = row_of(tx, "operation", row_id)
+    if row is None:
+        return Ruling(reference, Verdict.NOT_FOUND, "no_operation")
+    operation, found = Operation.of(row), waiting(operation_facts(tx, row, now))
+    if operation.cycle != cycle_seen:
+        return Ruling(reference, Verdict.LOST, "replayed", row, found)
+    if operation.state is not OperationState.FAILED_RETRYABLE or found.cause not in _FOR_TIME:
+        return Ruling(reference, Verdict.REFUSED, "waits", row, found)
+    tx.one("hasten_operation", id=operation.id, fence=operation.fence, now=now)
+    due = {"due_at": operation.next_attempt_at}
+    ledger.audit.of_operation(
+        tx, now, "operation.hastened", operation, actor=actor, retry_count=operation.attempts, recovery_action="retry", after=due
+    )
+    return Ruling(reference, Verdict.DONE, "tried", row, found)

@@ -37,6 +37,7 @@ from quotebot.jobs.maintenance import (
     announce_dead_letters,
     forget,
     let_go,
+    show_pending_commands,
 )
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.jobs.scheduler import Scheduler
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 TEND_SECONDS: Final = 60.0
 LETTERS_SECONDS: Final = 2.0
+PENDING_SECONDS: Final = 1.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
 ARTEFACTS_SECONDS: Final = 3600.0
@@ -281,6 +283,7 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) ->
     letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce_dead_letters(ledger, ops_channel))]
     return [
         *letters,
+        Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger)),
         Job("tend", TEND_SECONDS, ledger.database.tend),
         Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
         Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),

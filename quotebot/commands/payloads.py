@@ -499,3 +499,23 @@ class ActOnEffect(StoredPayload):
     deed: Deed
     effect_id: int
     cycle: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActOnCommand(StoredPayload):
+    """Immediate retry or cancellation of an unfinished command about `quote_id`, valid only in the `cycle` that the card showed.
+
+    It has an aggregate of its own: in the quote's lane it would wait behind the command that it is about.
+    """
+
+    kind: ClassVar[str] = "command.steer"
+    names: ClassVar = {"operation_id": "operation"}
+    deed: Deed
+    quote_id: str
+    operation_id: int
+    cycle: int
+
+    @property
+    def aggregate_id(self) -> str:
+        """Return the aggregate: one per command acted on."""
+        return f"command:op{self.operation_id}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.commands.payloads import (
     AcceptQuote,
+    ActOnCommand,
     ActOnEffect,
     AnnounceDeadLetter,
     AnswerMessage,
@@ -54,7 +55,9 @@ LifecyclePayload = ReviseQuote | CancelQuote | FinalizeQuote | MarkSent | Accept
 ScheduledPayload = ExpireQuote | NoteStaleDraft  # sent by the scheduler
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | ActOnEffect  # about an existing quote
-ApartPayload = DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | LetterPayload | CrmPayload  # about no quote
+ApartPayload = (
+    DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | ActOnCommand | LetterPayload | CrmPayload
+)  # in no quote's lane
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
 REGISTRY: Final[Mapping[str, type[Payload]]] = {
@@ -65,7 +68,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
-        *(RefreshCard, ShowHome, ActOnEffect),
+        *(RefreshCard, ShowHome, ActOnEffect, ActOnCommand),
         *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter),
         *(SyncCrm, ReconcileCrm),
     )

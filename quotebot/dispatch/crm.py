@@ -20,7 +20,7 @@ from ledger import keys
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
 from quotebot.dispatch.crm_mirror import fingerprint
-from quotebot.dispatch.documents import Documents, of_approved, outcome_notices, remember
+from quotebot.dispatch.documents import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.domain import money
 from quotebot.domain.pricing.engine import canonical
@@ -191,12 +191,12 @@ class UpdateRecordHandler(EffectHandler):
 
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
-        """Return a notice of the outcome; the card shows only the record itself. A difference goes to the reconcile queue."""
+        """Return the redrawn card and a notice of a failure. A difference goes to the reconcile queue."""
         if effect.state == "delivered":
             remember(tx, effect, now_ms)
         found = crm_effects.after_update(tx, effect, now_ms)
-        notices = outcome_notices(tx, effect, crm_effects.label_of(effect))
-        return FollowUps((*notices, *found.effects, *dead_letter_card_updated(tx, effect)), found.events)
+        shown = of_approved(tx, effect, now_ms, found.effects, name=crm_effects.label_of(effect))
+        return FollowUps(shown.effects, found.events)
 
 
 def status_field(mapping: CrmMapping) -> str:

@@ -123,8 +123,11 @@ class RenderHandler(EffectHandler):
         return of_approved(tx, effect, now_ms, more)
 
 
-def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, ...] = ()) -> FollowUps:
-    """Return the redrawn card, a notice if the effect failed or was recovered, and `more` after them."""
+def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, ...] = (), *, name: str | None = None) -> FollowUps:
+    """Return the redrawn card, a notice if the effect failed or was recovered, and `more` after them.
+
+    `name` begins the sentence of the notice; None is the name of the effect's class.
+    """
     if _looks_the_same(effect):
         return FollowUps(dead_letter_card_updated(tx, effect))
     root = quotes.root_effect_key(tx, effect.aggregate_id)
@@ -133,7 +136,7 @@ def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, .
         return FollowUps((again, *dead_letter_card_updated(tx, effect)))
     notices: tuple[EffectIntent, ...] = ()
     if effect.state == "failed" or effect.effect_class != effects.RENDER:
-        notices = outcome_notices(tx, effect, NAMES[effect.effect_class])
+        notices = outcome_notices(tx, effect, name or NAMES[effect.effect_class])
     card = effects.card(effect.aggregate_id, root)
     return FollowUps((card, *notices, *more, *dead_letter_card_updated(tx, effect)))
 

@@ -28,15 +28,13 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
 from quotebot.execution import membership
-from quotebot.execution.operator_actions import LABELS
+from quotebot.execution.executor import PENDING_MS
 from quotebot.store import approvals, dead_letters, quotes
 from quotebot.views import messages
 from quotebot.views.blocks import section
 from quotebot.views.card import (
-    CANCEL,
-    CHECK,
-    RETRY,
     Card,
+    PendingCommand,
     PendingEffect,
     PriceRow,
     avoidance_rows,
@@ -46,6 +44,7 @@ from quotebot.views.card import (
 )
 from quotebot.views.dead_letter_card import dead_letter_card
 from quotebot.views.home import home_view, load_home, refused_view
+from quotebot.views.pending_buttons import CANCEL, CANCEL_COMMAND, CHECK, CHECK_COMMAND, RETRY, RETRY_COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.execution.operator_actions import Label
+    from quotebot.effects import Label
     from quotebot.store.dead_letters import DeadLetterCard
     from quotebot.views.blocks import Json
 
@@ -167,7 +166,7 @@ class CardState:
     pending: tuple[PendingEffect, ...]
     away: tuple[Delegation, ...]
     summary: str | None  # the model's, unless its figures are no longer among the facts
-    commands: tuple[str, ...]  # the commands that wait for another attempt, as mrkdwn
+    commands: tuple[PendingCommand, ...]
     advice: Advice | None  # None if the version needs no approval, or if the rules have changed since it was priced
     rules: Rules
 
@@ -208,13 +207,14 @@ class QuoteCards:
         rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         summary = quotes.summary_of(tx, quote_id, quote.version)
+        now = self.services.ledger.clock.now_ms()
         rules = self.services.rules_now(tx)
         return CardState(
             quote,
             effect_lines(rows, gates),
-            approvals.delegations(tx, quote.team_id, self.services.ledger.clock.now_ms()),
+            approvals.delegations(tx, quote.team_id, now),
             None if summary is None else may_be_shown(summary, facts_of(quote)),
-            pending_lines(tx, quote_id),
+            pending_commands(tx, quote_id, now),
             quotes.load_advice(tx, quote, basis_of(rules.ruleset, rules.policy)),
             rules,
         )
@@ -243,19 +243,42 @@ class QuoteCards:
         )
 
 
+_OFFERED: Final[Mapping[str, tuple[str, ...]]] = {  # under a command, by its state
+    "failed_retryable": (RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND),
+    "reserved": (CHECK_COMMAND, CANCEL_COMMAND),
+    "in_progress": (CHECK_COMMAND,),
+}
+
+
 def effect_lines(rows: Iterable[Effect], gates: Iterable[Gate]) -> tuple[PendingEffect, ...]:
-    """Return the newest PDF and CRM effects as the card shows them; a PDF counts as delivered when its upload is."""
-    latest = {LABELS[effect.effect_class]: effect for effect in rows if effect.effect_class in LABELS}
+    """Return the newest effects of each label as the card shows them.
+
+    A PDF counts as delivered when its upload is. A delivered update of the record has no line: the card shows the record itself.
+    """
+    latest: dict[Label, Effect] = {}
+    for effect in rows:
+        label = None if effect.state == "superseded" else effects.label_of(effect)
+        if label is not None:
+            latest[label] = effect
     held = {gate.name: gate for gate in gates if gate.state == "held"}
-    return tuple(_line(label, effect, held) for label, effect in latest.items())
+    shown = {
+        label: effect for label, effect in latest.items() if effect.effect_class != effects.UPDATE or effect.state != "delivered"
+    }
+    return tuple(_line(label, effect, held) for label, effect in shown.items())
 
 
-def pending_lines(tx: Tx, quote_id: str) -> tuple[str, ...]:
-    """Return, as mrkdwn, the commands about a quote that wait for another attempt."""
-    rows = tx.all("operations_to_retry", lane=quote_id)[:COMMANDS_SHOWN_MAX]
+def pending_commands(tx: Tx, quote_id: str, now: int) -> tuple[PendingCommand, ...]:
+    """Return the commands about a quote that wait for another attempt, and those of people that are unfinished for PENDING_MS."""
+    rows = tx.all("operations_waiting", lane=quote_id, before=now - PENDING_MS, limit=COMMANDS_SHOWN_MAX)
     return tuple(
-        f"⏳ {row['action_kind'].partition('.')[2].replace('_', ' ')}: "
-        f"{messages.retry_pending(row['correlation_id'], row['next_attempt_at'])}"
+        PendingCommand(
+            messages.command_name(row["action_kind"]),
+            row["correlation_id"],
+            row["next_attempt_at"] if row["state"] == "failed_retryable" else None,
+            row["id"],
+            row["cycle"],
+            _OFFERED[row["state"]],
+        )
         for row in rows
     )
 

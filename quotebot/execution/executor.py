@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 
 INTERNAL_RETRIES: Final = 1  # after that an internal error makes the command a dead letter; an invalid value does so at once
 LOOK_SECONDS: Final = 0.05  # TTL of the check for a newly activated ruleset
+PENDING_MS: Final = 2_000  # age from which a quote's card shows an unfinished command
+SHOWN_MS: Final = PENDING_MS // 2  # a card may show a command from PENDING_MS on; younger ones end without a redraw of it
 SHELF_SECONDS: Final = 60  # retry interval of a command that needs a newer build
 
 T = TypeVar("T")
@@ -102,8 +104,8 @@ class Decider:
     def decide(self, tx: Tx, operation: Operation, precomputed: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for a command that this build cannot read.
 
-        `precomputed` is the result of `precompute` for this operation. A retried command redraws its own card and, if it was a dead
-        letter, that card.
+        `precomputed` is the result of `precompute` for this operation. A command that its quote's card may show redraws that card,
+        and one that was a dead letter redraws the card of it.
 
         Raises ChannelUnaskedError if the decision depends on a channel that Slack was not queried about (`circle.asked`): members
         of a private channel may change its quotes.
@@ -114,7 +116,7 @@ class Decider:
         drawn = any(
             effect.effect_class == effects.CARD and effect.aggregate_id == operation.aggregate_id for effect in outcome.effects
         )
-        again = () if drawn or not operation.attempts else standing_drawn(tx, operation)
+        again = () if drawn or not _may_be_shown(operation, self._now_ms()) else standing_drawn(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *dead_letter_card_updated(tx, operation)))
 
     def _outcome_of(self, tx: Tx, operation: Operation, precomputed: Precomputed, circle: Circle) -> Outcome:
@@ -173,7 +175,8 @@ def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tup
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = messages.terminal(error, operation.correlation_id, quote_id)
     answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
-    return (answer, *(standing_drawn(tx, operation) if operation.attempts else ()), *dead_letter_card_updated(tx, operation))
+    shown = standing_drawn(tx, operation) if _may_be_shown(operation, now_ms) else ()
+    return (answer, *shown, *dead_letter_card_updated(tx, operation))
 
 
 def untrusted(operation: Operation, now_ms: int) -> Outcome:
@@ -186,8 +189,13 @@ def untrusted(operation: Operation, now_ms: int) -> Outcome:
     return Outcome("refused", response, answers, retain_until=now_ms + KEEP_REFUSED_MS)
 
 
+def _may_be_shown(operation: Operation, now: int) -> bool:
+    """Return true if the card of the command's quote may show the command as unfinished."""
+    return bool(operation.attempts) or now - operation.received_at >= SHOWN_MS
+
+
 def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
-    """Return the effect that redraws the card of the command's quote: it shows which commands wait for a retry."""
+    """Return the effect that redraws the card of the command's quote: it shows which commands are unfinished."""
     quote_id = parse_quote_id(operation.aggregate_id)
     if quote_id is None or _readable(tx, quote_id) is None:
         return ()

@@ -15,6 +15,7 @@ from ledger.retention import close_aggregate
 from quotebot import effects
 from quotebot.commands.payloads import (
     AcceptQuote,
+    ActOnCommand,
     ActOnEffect,
     AnnounceDeadLetter,
     AnswerMessage,
@@ -50,7 +51,13 @@ from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
-from quotebot.execution.operator_actions import act_on_effect, announce_dead_letter, discard_dead_letter, retry_dead_letter
+from quotebot.execution.operator_actions import (
+    act_on_command,
+    act_on_effect,
+    announce_dead_letter,
+    discard_dead_letter,
+    retry_dead_letter,
+)
 from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
 from quotebot.handlers import approvals, crm, lifecycle
 from quotebot.handlers import quotes as handlers
@@ -387,6 +394,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(NoteStaleDraft, load_head, note_stale, save_version),
         Kind(RefreshCard, load_head, lambda run, _, at: lifecycle.refresh(run.asked, at.quote, at.root), save_version),
         Kind(ActOnEffect, load_head, lambda run, it, at: act_on_effect(run, it, at.quote, at.root), save_version),
+        Kind(ActOnCommand, load_nothing, lambda run, it, _: act_on_command(run, it), save_nothing),
         Kind(DelegateApprovals, load_absences, delegate, save_delegation),
         Kind(ProposeQuote, load_nothing, lambda run, it, _: handlers.propose(run.asked, it, run.rules), save_nothing),
         Kind(ReadMessage, load_nothing, lambda run, it, _: ask_model(run, it), save_nothing),

@@ -5,15 +5,15 @@ The ledger performs the action and records the acting user.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger.operator import actions, replay
-from ledger.operator.actions import Verdict, cancel_effect, retry_effect_now
+from ledger.operator.actions import Verdict, cancel_effect, cancel_operation, retry_effect_now, retry_operation_now
 from ledger.operator.dead_letters import parse_reference
-from ledger.operator.explain import effect_facts, waiting
+from ledger.operator.explain import effect_facts, operation_facts, waiting
 from ledger.operator.replay import Order, Replay
 from ledger.operator.trace import row_of
-from ledger.records import Effect
+from ledger.records import Effect, Operation
 from quotebot import __version__, effects
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import operator_actions
@@ -24,12 +24,14 @@ from quotebot.store import quotes as store
 from quotebot.views import messages, operator_messages, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from ledger.database import Tx
-    from quotebot.commands.payloads import ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
+    from ledger.database import Row, Tx
+    from ledger.records import EffectIntent
+    from quotebot.commands.payloads import ActOnCommand, ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
     from quotebot.domain.access import Viewer
     from quotebot.domain.quotes.quote import Quote
+    from quotebot.effects import Label
     from quotebot.execution.run import Run
     from quotebot.store.dead_letters import DeadLetterCard
 
@@ -77,43 +79,40 @@ def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
     return operator_actions.unknown_dead_letter(run.asked, reference) if card is None else card
 
 
-Label = Literal["PDF", "CRM"]
-LABELS: Final[Mapping[str, Label]] = {effects.RENDER: "PDF", effects.FILE: "PDF", effects.CRM: "CRM"}
 REASON: Final = "A person cancelled it on the quote's card."
 
 
 def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
     """Return what an effect of a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
-    quote, effect = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
+    quote, found = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
     row = row_of(tx, "effect", effect_id)
     if quote is not None and may_see(viewer, quote) is Sight.OUTLINE:
         return messages.outline(quote)
-    if quote is None or may_see(viewer, quote) is not Sight.FULL or effect is None or row is None:
+    if quote is None or may_see(viewer, quote) is not Sight.FULL or found is None or row is None:
         return operator_messages.unknown_effect(quote_id)
+    effect, label = found
     sentence, remedy = waits.explain(waiting(effect_facts(tx, row, now)))
-    return operator_messages.standing(LABELS[effect.effect_class], quote, effect, sentence, remedy if operator else None)
+    return operator_messages.standing(label, quote, effect, sentence, remedy if operator else None)
 
 
 def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
     """Retry an effect at once or cancel it, or refuse that with the reason."""
     if refusal := foreign(run.asked, quote):
         return refusal
-    effect = _effect_of_quote(run.tx, quote.quote_id, payload.effect_id)
-    if effect is None:
+    found = _effect_of_quote(run.tx, quote.quote_id, payload.effect_id)
+    if found is None:
         return operator_actions.unknown(run.asked, quote)
-    return (_retry if payload.deed == "retry" else _cancel)(run, payload, quote, effect, root)
+    return (_retry if payload.deed == "retry" else _cancel)(run, payload, quote, *found, root)
 
 
-def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
-    label = LABELS[effect.effect_class]
+def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label: Label, root: str) -> Decision:
     ruling = retry_effect_now(run.ledger, run.tx, effect.id, actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
     if ruling.verdict is not Verdict.DONE:
         return operator_actions.too_late(run.asked, quote, effect, label, waits.detail(ruling), root)
     return operator_actions.tried(run.asked, quote, effect, label, waits.detail(ruling))
 
 
-def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: str) -> Decision:
-    label = LABELS[effect.effect_class]
+def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label: Label, root: str) -> Decision:
     if run.asked.actor not in (*quote.authors, *run.rules.operators):
         return operator_actions.not_yours(run.asked, quote, label)
     if effect.cycle == payload.cycle and effect.state == "pending":
@@ -124,8 +123,61 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, root: 
     return operator_actions.too_late(run.asked, quote, effect, label, sentence, root)
 
 
-def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> Effect | None:
-    """Return an effect that this quote's card shows or showed, or None."""
+def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> tuple[Effect, Label] | None:
+    """Return an effect that this quote's card shows or showed, with its label, or None."""
     row = row_of(tx, "effect", effect_id)
     found = None if row is None else Effect.of(row)
-    return found if found is not None and found.aggregate_id == quote_id and found.effect_class in LABELS else None
+    label = None if found is None or found.aggregate_id != quote_id else effects.label_of(found)
+    return None if found is None or label is None else (found, label)
+
+
+def command_standing(tx: Tx, quote_id: str, operation_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
+    """Return what a command about a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
+    quote, row = store.load(tx, quote_id), row_of(tx, "operation", operation_id)
+    if quote is None or may_see(viewer, quote) is not Sight.FULL or row is None or row["aggregate_id"] != quote_id:
+        return operator_messages.unknown_command(quote_id)
+    sentence, remedy = waits.explain(waiting(operation_facts(tx, row, now)))
+    name = messages.command_name(row["action_kind"])
+    return operator_messages.command_standing(name, row["correlation_id"], sentence, remedy if operator else None)
+
+
+def act_on_command(run: Run, payload: ActOnCommand) -> Decision:
+    """Retry a command at once or cancel it, or refuse that with the reason."""
+    quote, row = store.load(run.tx, payload.quote_id), row_of(run.tx, "operation", payload.operation_id)
+    if quote is None or row is None or row["aggregate_id"] != quote.quote_id or run.sight(quote) is not Sight.FULL:
+        return operator_actions.unknown_command(run.asked, payload)
+    return (_retry_command if payload.deed == "retry" else _cancel_command)(run, payload, quote, row)
+
+
+def _retry_command(run: Run, payload: ActOnCommand, quote: Quote, row: Row) -> Decision:
+    ruling = retry_operation_now(run.ledger, run.tx, row["id"], actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
+    if ruling.verdict is not Verdict.DONE:
+        return operator_actions.command_too_late(
+            run.asked, payload, quote, Operation.of(row), waits.detail(ruling), _root(run, quote)
+        )
+    return operator_actions.command_tried(run.asked, payload, quote, Operation.of(row), waits.detail(ruling))
+
+
+def _cancel_command(run: Run, payload: ActOnCommand, quote: Quote, row: Row) -> Decision:
+    asked, command, root = run.asked, Operation.of(row), _root(run, quote)
+    if asked.actor not in (command.actor, *quote.authors, *run.rules.operators):
+        return operator_actions.command_not_yours(asked, payload, quote, command)
+
+    def answer(_: Tx, __: Operation, why: str) -> tuple[Mapping[str, Any], Sequence[EffectIntent]]:
+        text = messages.terminal(why, command.correlation_id, quote.quote_id)
+        return {"code": "cancelled", "quote_id": quote.quote_id, "text": text}, operator_actions.author_notified(
+            asked, quote, command, text
+        )
+
+    ruling = None
+    if command.cycle == payload.cycle:
+        reason = operator_messages.command_cancelled_by(asked.actor)
+        ruling = cancel_operation(run.ledger, run.tx, command.id, actor=asked.actor, reason=reason, now=run.now, answer=answer)
+    if ruling is None or ruling.verdict is not Verdict.DONE:
+        sentence, _ = waits.explain(waiting(operation_facts(run.tx, row, run.now)))
+        return operator_actions.command_too_late(asked, payload, quote, command, sentence, root)
+    return operator_actions.command_cancelled(asked, payload, quote, command, root)
+
+
+def _root(run: Run, quote: Quote) -> str:
+    return store.root_effect_key(run.tx, quote.quote_id)

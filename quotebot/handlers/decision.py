@@ -9,6 +9,7 @@ from ledger.keys import digest
 from ledger.records import AuditEvent, EffectIntent
 from quotebot import effects
 from quotebot.commands.payloads import (
+    ActOnCommand,
     ActOnEffect,
     CreateAnother,
     CreateByForm,
@@ -123,6 +124,7 @@ GUEST_COMMANDS: Final = (
     | LifecyclePayload
     | RefreshCard
     | ActOnEffect
+    | ActOnCommand
 )
 
 

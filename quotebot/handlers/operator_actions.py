@@ -1,7 +1,7 @@
 """Handlers of operator actions on effects and dead letters, given the result of the ledger's action. Pure.
 
 Every user of the quote's workspace may retry at once: that changes only the time. Only the quote's authors or an operator may
-cancel an effect.
+cancel an effect; of a command, also its author.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot import effects
 from quotebot.handlers.decision import Asked, Decision, refused
-from quotebot.views import operator_messages
+from quotebot.views import messages, operator_messages
 
 if TYPE_CHECKING:
-    from ledger.records import Effect, EffectIntent
+    from ledger.records import Effect, EffectIntent, Operation
+    from quotebot.commands.payloads import ActOnCommand
     from quotebot.domain.quotes.quote import Quote
     from quotebot.store.dead_letters import DeadLetterCard
 
@@ -47,6 +48,46 @@ def not_yours(asked: Asked, quote: Quote, label: str) -> Decision:
 def unknown(asked: Asked, quote: Quote) -> Decision:
     """Reply that this quote has no such effect."""
     return refused(asked, quote.quote_id, quote.channel, "unknown_effect", operator_messages.unknown_effect(quote.quote_id))
+
+
+def command_tried(asked: Asked, payload: ActOnCommand, quote: Quote, command: Operation, sentence: str) -> Decision:
+    """Reply to the user who retried a command; the card is redrawn when the command ends."""
+    text = operator_messages.command_tried(messages.command_name(command.action_kind), command.correlation_id, sentence)
+    answer = effects.reply(payload.aggregate_id, asked.actor, quote.channel, text, asked.received_at)
+    return Decision("applied", _response("retried", text, quote.quote_id), None, (answer,))
+
+
+def command_cancelled(asked: Asked, payload: ActOnCommand, quote: Quote, command: Operation, root: str) -> Decision:
+    """Reply to the user who cancelled a command, and redraw the card without it."""
+    text = operator_messages.command_cancelled(messages.command_name(command.action_kind), command.correlation_id)
+    answer = effects.reply(payload.aggregate_id, asked.actor, quote.channel, text, asked.received_at)
+    card = effects.card(quote.quote_id, root)
+    return Decision("applied", _response("cancelled", text, quote.quote_id), None, (answer, card))
+
+
+def author_notified(asked: Asked, quote: Quote, command: Operation, text: str) -> tuple[EffectIntent, ...]:
+    """Return the reply to the author of a cancelled command, unless they cancelled it themselves."""
+    if command.actor == asked.actor or command.actor_type == "system":
+        return ()
+    return (effects.reply(quote.quote_id, command.actor, quote.channel, text, asked.received_at),)
+
+
+def command_too_late(asked: Asked, payload: ActOnCommand, quote: Quote, command: Operation, sentence: str, root: str) -> Decision:
+    """Reply to the user who pressed the button with the command's current state, and redraw the card."""
+    text = operator_messages.command_too_late(messages.command_name(command.action_kind), command.correlation_id, sentence)
+    refusal = refused(asked, payload.aggregate_id, quote.channel, "too_late", text)
+    return Decision(refusal.kind, refusal.response, None, (*refusal.effects, effects.card(quote.quote_id, root)))
+
+
+def command_not_yours(asked: Asked, payload: ActOnCommand, quote: Quote, command: Operation) -> Decision:
+    """Refuse a user who is neither the command's author, nor an author of the quote, nor an operator."""
+    text = operator_messages.command_not_yours(messages.command_name(command.action_kind), command.actor, quote)
+    return refused(asked, payload.aggregate_id, quote.channel, "not_yours", text)
+
+
+def unknown_command(asked: Asked, payload: ActOnCommand) -> Decision:
+    """Reply that there is no such command about a quote that the user sees."""
+    return refused(asked, payload.aggregate_id, None, "unknown_command", operator_messages.unknown_command(payload.quote_id))
 
 
 def done(reference: str, card: DeadLetterCard, deed: Literal["retried", "discarded"]) -> Decision:

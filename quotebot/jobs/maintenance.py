@@ -18,11 +18,13 @@ import structlog
 from adapters.failures import AdapterError
 from ledger import keys
 from ledger.database import DamagedError, NotRecorded, WritesRefused
-from ledger.records import QUOTEBOT, Request
+from ledger.ledger import PENDING_ORDINAL
+from ledger.records import QUOTEBOT, Operation, Request
 from ledger.retention import Progress, Purged, Rest, purge, quiet, rest
 from quotebot import effects
 from quotebot.commands.payloads import AnnounceDeadLetter
 from quotebot.domain.schedule.schedules import DAY_MS
+from quotebot.execution.executor import PENDING_MS, standing_drawn
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
 from quotebot.worker_loop import POLL_SECONDS
@@ -239,6 +241,33 @@ class Housekeeper:
             else:
                 done.append(job.name)
         return done
+
+
+PENDING_AT_ONCE: Final = 64  # commands per transaction
+
+
+async def show_pending_commands(ledger: Ledger) -> int:
+    """Draw the card of each quote with a person's command unfinished for PENDING_MS; returns the number of commands.
+
+    Each command enqueues its card once, so a repeated run finds nothing left to do.
+    """
+    now = ledger.clock.now_ms()
+
+    def due(tx: Tx) -> list[Operation]:
+        rows = tx.all("commands_not_shown", before=now - PENDING_MS, card=effects.CARD, limit=PENDING_AT_ONCE)
+        return [Operation.of(row) for row in rows]
+
+    def work(tx: Tx) -> int:
+        found = due(tx)
+        for operation in found:
+            ledger.enqueue_for(tx, now, operation, standing_drawn(tx, operation), first=PENDING_ORDINAL)
+        return len(found)
+
+    if not await ledger.database.read(due):
+        return 0
+    shown = await ledger.database.write("pending_commands", work)
+    ledger.effects_changed.set()
+    return shown
 
 
 UNDECIDED_MAX: Final = 20  # limit of undecided cards: an outage must not flood the channel

@@ -18,6 +18,7 @@ import structlog
 from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__
 from quotebot.commands.payloads import (
+    ActOnCommand,
     ActOnEffect,
     CloneQuote,
     CreateAnother,
@@ -32,7 +33,7 @@ from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
 from quotebot.effects import dead_letter_target
 from quotebot.execution.membership import is_direct
-from quotebot.execution.operator_actions import standing
+from quotebot.execution.operator_actions import command_standing, standing
 from quotebot.handlers import extraction
 from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.crm_menus import register_crm_menus
@@ -44,15 +45,24 @@ from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
 from quotebot.views import approval_messages, dead_letter_card, forms, messages, operator_messages
 from quotebot.views.blocks import parse_button_value
-from quotebot.views.card import CANCEL, CHECK, DISCOUNT, EXPLAIN, MORE, parse_pending_effect_value
+from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
 from quotebot.views.home import NEW_QUOTE
 from quotebot.views.list_card import parse_question
+from quotebot.views.pending_buttons import (
+    CANCEL,
+    CANCEL_COMMAND,
+    CHECK,
+    CHECK_COMMAND,
+    parse_pending_command_value,
+    parse_pending_effect_value,
+)
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.commands.payloads import Deed
     from quotebot.commands.registry import Command
     from quotebot.domain.access import Viewer
     from quotebot.domain.quotes.quote import Quote
@@ -436,6 +446,23 @@ class QuoteListeners:
             payload = ActOnEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)
             await self.surface.click(ack, context, payloads.clicked(body, payload, value.quote_id, value.version, now))
 
+    async def on_pending_command(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Retry, status or Cancel of an unfinished command. Viewing records nothing."""
+        action, ledger = body["actions"][0], self.surface.ledger
+        value, now = parse_pending_command_value(action.get("value") or ""), ledger.clock.now_ms()
+        if value is None:
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+        elif action["action_id"] == CHECK_COMMAND:
+            viewer = await viewer_of(context, value.quote_id)
+            operator = viewer.user in self.surface.rules.operators and not viewer.own_only
+            quote_id, row_id = value.quote_id, value.operation_id
+            said = await ledger.database.read(lambda tx: command_standing(tx, quote_id, row_id, viewer, now, operator=operator))
+            await self.surface.reply(ack, body, said)
+        else:
+            deed: Deed = "cancel" if action["action_id"] == CANCEL_COMMAND else "retry"
+            payload = ActOnCommand(deed, value.quote_id, value.operation_id, value.cycle)
+            await self.surface.click(ack, context, payloads.clicked(body, payload, payload.aggregate_id, value.cycle, now))
+
 
 async def ignore_event(body: Body) -> None:
     """Log an event that is not for the bot, such as talk in a channel. Bolt acknowledges when this returns."""
@@ -458,6 +485,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^letter\."))(quotes.on_dead_letter)
     app.view(dead_letter_card.DISCARD_FORM)(quotes.on_discard)
     app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)
+    app.action(re.compile(r"^command\."))(quotes.on_pending_command)
     register_crm_menus(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(quotes.on_button)
     app.view(REJECT_CALLBACK)(quotes.on_rejection)

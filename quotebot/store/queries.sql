@@ -708,3 +708,13 @@ SELECT q.quote_id, q.version, q.account, v.pricing FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 WHERE q.quote_id > :quote_id AND v.created_at >= :since
 ORDER BY q.quote_id LIMIT :limit;
+
+-- name: commands_not_shown
+-- What people asked about a quote before :before and is unfinished, and has enqueued no card yet. The lane leads to it by an index.
+SELECT o.* FROM operations AS o
+WHERE o.lane > '' AND o.finished_at IS NULL AND o.aggregate_id <> 'new' AND o.actor_type <> 'system' AND o.created_at <= :before
+  AND o.state IN ('reserved', 'in_progress')
+  AND EXISTS (SELECT 1 FROM quotes AS q WHERE q.quote_id = o.aggregate_id)
+  AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class = :card)
+ORDER BY o.id
+LIMIT :limit;

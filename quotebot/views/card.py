@@ -32,14 +32,12 @@ from quotebot.views.blocks import (
     context,
     menu_text,
     mrkdwn,
-    named_version,
     option,
     plain,
-    read,
     section,
     value_text,
-    written,
 )
+from quotebot.views.pending_buttons import command_buttons, effect_buttons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.advice import Avoidance, EasierChange
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
+    from quotebot.effects import Label
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"
@@ -96,7 +95,13 @@ _DECIDED_ICONS = {
 _LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # contains no character that would end a Slack link early
 _OWED_ICONS = {"pending": "⏳", "retrying": "⏳", "in doubt": "❔", "failed": "⚠️", "cancelled": "🚫"}
 _OWED_WORDS = {"retrying": "pending retry", "in doubt": "in doubt, it is being looked for"}
-_AFTER_THE_PAUSE = {"CRM": "it is written to Salesforce when the pause is over", "PDF": "its PDF follows when the pause is over"}
+_AFTER_THE_PAUSE = {
+    "CRM": "it is written to Salesforce when the pause is over",
+    "CRM status": "its status is written to Salesforce when the pause is over",
+    "CRM amount": "its amount is written to Salesforce when the pause is over",
+    "CRM PDF": "its PDF is attached in Salesforce when the pause is over",
+    "PDF": "its PDF follows when the pause is over",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +263,7 @@ class PendingEffect:
     on the effect `effect_id` in this `cycle`.
     """
 
-    label: Literal["PDF", "CRM"]
+    label: Label
     state: Literal["pending", "retrying", "in doubt", "paused", "delivered", "failed", "cancelled"]
     ref: str
     detail: str | None = None
@@ -266,6 +271,21 @@ class PendingEffect:
     since: int | None = None
     effect_id: int | None = None
     cycle: int = 1
+    offers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommand:
+    """Unfinished command about the quote. `retried_at` (Unix ms) is its next attempt after a failed one, None before any.
+
+    `offers` are the action_ids of the buttons shown; they act on the operation `operation_id` in this `cycle`.
+    """
+
+    name: str
+    ref: str
+    retried_at: int | None
+    operation_id: int
+    cycle: int
     offers: tuple[str, ...] = ()
 
 
@@ -287,14 +307,14 @@ def status_card(
     free_discount: Decimal | None = None,
     figures: tuple[PriceRow, ...] = (),
     easier: tuple[PriceRow, ...] = (),
-    pending: tuple[str, ...] = (),
+    pending: tuple[PendingCommand, ...] = (),
 ) -> Card:
     """Render the card.
 
     `approvers` are the user ids to name while approval is pending; `away` are the delegations that may apply to them. `decision`
     is the policy's preview before submission; `free_discount` is the largest discount in per cent that needs no approval.
     `figures` are (name, value) rows below the lines; `easier` are rows below the required approvers, with changes that would need
-    fewer approvals. `pending` are mrkdwn lines about commands that wait for a retry.
+    fewer approvals. `pending` are the commands that wait for a retry, or have not ended for a while.
     """
     pricing = quote.pricing
     account, net = messages.one_line(quote.account), messages.net(quote)
@@ -310,9 +330,10 @@ def status_card(
         {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
         *_decided_context(quote),
         *_end_context(quote),
-        *([context(list(pending))] if pending else []),
+        *([context([_waiting(command) for command in pending])] if pending else []),
+        *(command_buttons(quote, command) for command in pending if command.offers),
         *_pending_effects_context(owed),
-        *pending_effect_blocks(quote, owed),
+        *(effect_buttons(quote, effect) for effect in owed if effect.offers),
     ]
     return Card(text, blocks)
 
@@ -434,6 +455,12 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
     return [context(lines)] if lines else []
 
 
+def _waiting(command: PendingCommand) -> str:
+    if command.retried_at is None:
+        return f"⏳ {command.name}: {messages.operation_pending(command.ref)}"
+    return f"⏳ {command.name}: {messages.retry_pending(command.ref, command.retried_at)}"
+
+
 def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, Any]]:
     done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
     open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
@@ -460,71 +487,3 @@ def _undelivered(effect: PendingEffect) -> str:
         return f"⏸️ {effect.label} paused{since}, ref {messages.escape(effect.ref)}{safe}"
     state = _OWED_WORDS.get(effect.state, effect.state)
     return f"{_OWED_ICONS[effect.state]} {effect.label} {state}, ref {messages.escape(effect.ref)}{why}"
-
-
-RETRY, CHECK, CANCEL = "owed.retry", "owed.check", "owed.cancel"  # action_ids
-ROW_ID_DIGITS_MAX: Final = 18  # of a 64-bit id
-
-_LABELS: Final = {RETRY: "Retry {}", CHECK: "Check {} status", CANCEL: "Cancel {}"}
-_NOT_DONE: Final = {"PDF": "The PDF is not made and not shared here.", "CRM": "The quote is not written to Salesforce."}
-
-
-@dataclass(frozen=True, slots=True)
-class PendingEffectValue:
-    """Subject of such a button when it was drawn: the effect, and the cycle that the user saw."""
-
-    quote_id: str
-    version: int
-    effect_id: int
-    cycle: int
-
-
-def pending_effect_blocks(quote: Quote, owed: tuple[PendingEffect, ...]) -> list[Json]:
-    """Return one row of buttons per effect that offers any."""
-    return [
-        {
-            "type": "actions",
-            "block_id": f"owed.{effect.label.lower()}",
-            "elements": [_button(quote, effect, action_id) for action_id in effect.offers],
-        }
-        for effect in owed
-        if effect.offers
-    ]
-
-
-def pending_effect_value(value: PendingEffectValue) -> str:
-    """Return a button's value as text; `parse_pending_effect_value` reads it."""
-    return written({"q": value.quote_id, "n": value.version, "e": value.effect_id, "c": value.cycle})
-
-
-def parse_pending_effect_value(text: str) -> PendingEffectValue | None:
-    """Return the value of a button, or None if this build did not write it."""
-    fields = read(text, {"q", "n", "e", "c"})
-    about = None if fields is None else named_version(fields["q"], fields["n"])
-    if fields is None or about is None or not (_is_id(fields["e"]) and _is_id(fields["c"])):
-        return None
-    return PendingEffectValue(*about, fields["e"], fields["c"])
-
-
-def _button(quote: Quote, effect: PendingEffect, action_id: str) -> Json:
-    assert effect.effect_id is not None  # noqa: S101 -- an effect that offers buttons has an id
-    value = pending_effect_value(PendingEffectValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
-    made = button(action_id, _LABELS[action_id].format(effect.label), value, style="danger" if action_id == CANCEL else None)
-    if action_id != CANCEL:
-        return made
-    return {
-        **made,
-        "confirm": {
-            **confirm(
-                f"Cancel {effect.label}?",
-                f"{_NOT_DONE[effect.label]} The quote itself stays as it is.",
-                f"Cancel {effect.label}",
-                "Keep it",
-            ),
-            "style": "danger",
-        },
-    }
-
-
-def _is_id(found: object) -> bool:
-    return type(found) is int and found >= 1 and len(str(found)) <= ROW_ID_DIGITS_MAX

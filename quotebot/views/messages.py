@@ -98,6 +98,11 @@ def noted(ref: str) -> str:
 HOME_FOLLOWS = "The Home tab is drawn anew."
 
 
+def command_name(action_kind: str) -> str:
+    """Return a kind of command in words: "mark sent"."""
+    return action_kind.partition(".")[2].replace("_", " ")
+
+
 def operation_pending(ref: str) -> str:
     """Reply to a repeated delivery, or at the end of a wait, while the operation is still running."""
     return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."
@@ -122,7 +127,7 @@ def over_budget(per_minute: int, wait_seconds: int) -> str:
 
 
 # Reply if it is uncertain whether the command was recorded.
-MAYBE_RECORDED = "Not sure it was recorded. Look for its card in this channel before you send it again."
+MAYBE_RECORDED = "Not sure it was recorded: check `/quote list mine` before you send it again."
 
 
 def discarded(ref: str) -> str:

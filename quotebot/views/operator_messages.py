@@ -58,7 +58,13 @@ def recovered(label: str, quote: Quote, ref: str) -> str:
 
 
 SENTENCE_CHARACTERS_MAX: Final = 500
-_DEEDS: Final = {"PDF": "The PDF", "CRM": "The write to Salesforce"}
+_DEEDS: Final = {
+    "PDF": "The PDF",
+    "CRM": "The write to Salesforce",
+    "CRM status": "The status in Salesforce",
+    "CRM amount": "The opportunity's amount in Salesforce",
+    "CRM PDF": "The PDF in Salesforce",
+}
 
 
 def tried(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
@@ -85,6 +91,47 @@ def not_yours(label: str, quote: Quote) -> str:
     """Refuse a user who may not cancel a pending effect of the quote."""
     makers = messages.mentions(quote.authors)
     return f"{_DEEDS[label]} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
+
+
+def command_tried(name: str, ref: str, sentence: str) -> str:
+    """Reply to a Retry of a command that took effect."""
+    return f"{_command(name, ref)}: {messages.short(sentence, SENTENCE_CHARACTERS_MAX)} The card shows what comes of it."
+
+
+def command_cancelled(name: str, ref: str) -> str:
+    """Reply to a Cancel of a command that took effect."""
+    return f"{_command(name, ref)}, is cancelled: it will not be executed. The quote is as it was."
+
+
+def command_cancelled_by(by: str) -> str:
+    """Reason of a cancelled command, for its author."""
+    return f"{messages.mention(by)} cancelled it on the quote's card."
+
+
+def command_too_late(name: str, ref: str, sentence: str) -> str:
+    """Reply to a click that came too late; `sentence` is the command's current state."""
+    return f"{_command(name, ref)}: {messages.short(sentence, SENTENCE_CHARACTERS_MAX)} Your click changed nothing."
+
+
+def command_not_yours(name: str, author: str, quote: Quote) -> str:
+    """Refuse a user who may not cancel a command about the quote."""
+    makers = messages.mentions(tuple(dict.fromkeys((author, *quote.authors))))
+    return f"The command {name} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
+
+
+def unknown_command(quote_id: str) -> str:
+    """Reply to a click on a command that does not exist, or whose quote the person does not see."""
+    return f"No command about {messages.escape(quote_id)} waits like that. Nothing was changed; refresh its card."
+
+
+def command_standing(name: str, ref: str, sentence: str, remedy: str | None) -> str:
+    """Reply to a status check of a command. `remedy` is a terminal command for operators."""
+    todo = "" if remedy is None else f"\nAn operator can do something about it: `{messages.escape(clipped(remedy, 200))}`"
+    return f"{_command(name, ref)}: {messages.short(sentence, SENTENCE_CHARACTERS_MAX)} You need not do anything.{todo}"
+
+
+def _command(name: str, ref: str) -> str:
+    return f"The command {messages.escape(name)}, ref {messages.escape(ref)}"
 
 
 def unknown_effect(quote_id: str) -> str:

@@ -38,7 +38,7 @@ INDEXES = {
     "due_suspect_operation": {"operations_lane"},
     "suspect_operations": {"operations_suspect"},
     "operations_in_progress": {"operations_in_progress"},
-    "operations_to_retry": {"operations_lane"},
+    "operations_waiting": {"operations_lane"},
     "renew_operation_leases": {"operations_in_progress"},
     "due_operation": {"operations_due"},
     "next_operation_due_at": {"operations_due"},

@@ -17,7 +17,7 @@ from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.slack import message_text, verbs
-from quotebot.views import card, confirmations, dead_letter_card, forms, home, list_card, messages, operator_messages
+from quotebot.views import confirmations, dead_letter_card, forms, home, list_card, messages, operator_messages, pending_buttons
 from quotebot.views.blocks import ButtonValue, menu_text, value_text, written
 from quotebot.views.card import (
     ACCEPT,
@@ -245,9 +245,12 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro")
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked)
-    for action_id in (card.RETRY, card.CHECK, card.CANCEL):
-        carried = card.pending_effect_value(card.PendingEffectValue(quote, 1, 1, 1))
+    for action_id in (pending_buttons.RETRY, pending_buttons.CHECK, pending_buttons.CANCEL):
+        carried = pending_buttons.pending_effect_value(pending_buttons.PendingEffectValue(quote, 1, 1, 1))
         yield "buttons under a pending effect", partial(hand.pressed, action_id, carried)
+    for action_id in (pending_buttons.RETRY_COMMAND, pending_buttons.CHECK_COMMAND, pending_buttons.CANCEL_COMMAND):
+        carried = pending_buttons.pending_command_value(pending_buttons.PendingCommandValue(quote, 1, 1, 1))
+        yield "buttons under a pending command", partial(hand.pressed, action_id, carried)
     for action_id in (dead_letter_card.RETRY, dead_letter_card.DISCARD, dead_letter_card.DETAILS):
         letter = written({"l": "1", "c": 1})
         row = "buttons and form of a dead letter (operators)"

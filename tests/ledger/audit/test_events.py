@@ -220,6 +220,6 @@ def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:
     no_move = {"operation.late_result", "effect.late_result", "delivery.duplicate", "delivery.conflict"}
     no_move |= {"class.paused", "class.half_open", "class.resumed", "dead_letter.payload_shown", "delivery.dropped"}
     no_move |= {"retention.purged", "audit.exported", "audit.key_rotated", "ledger.restored", "ledger.migrated"}
-    no_move |= {"effect.hastened", "history.bound", "history.bound_from"}
+    no_move |= {"effect.hastened", "operation.hastened", "history.bound", "history.bound_from"}
     births = {"effect.owed"}  # also created: the `owes` of an applied command
     assert {*MEANING, *no_move, *births, "operation.refused"} == LEDGER_EVENTS

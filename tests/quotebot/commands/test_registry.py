@@ -15,6 +15,7 @@ from ledger import keys
 from ledger.records import DedupeResult
 from quotebot.commands.payloads import (
     AcceptQuote,
+    ActOnCommand,
     ActOnEffect,
     AnnounceDeadLetter,
     AnswerMessage,
@@ -227,6 +228,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "bd3bb7b904b38f9b1b39c148ca156d2be548c44e0634563c528917f1e1a3494e",
         "76dce61f16d54db03cbb98fabaced31b92b31e67f04eb194c0271c466b874365",
     ),
+    ("command.steer", 1): (
+        '{"cycle":1,"deed":"retry","operation":12,"quote_id":"Q-2026-0042","v":1}',
+        "e6c670e1fa1791ccceab433abf89c8c226a343e24c0c18e2b4ccf85065ce0301",
+        "8341d0f3b89936de839b921046d6103e8a22329185ca03ebc38737e538f71ada",
+    ),
     ("letter.discard", 1): (
         '{"cycle":2,"reason":"not wanted","reference":"118","v":1}',
         "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
@@ -284,6 +290,7 @@ CURRENT: dict[str, Payload] = {
     "letter.retry": RetryDeadLetter("118", 2),
     "letter.discard": DiscardDeadLetter("118", 2, "not wanted"),
     "effect.steer": ActOnEffect("retry", 118, 1),
+    "command.steer": ActOnCommand("retry", "Q-2026-0042", 12, 1),
     "crm.sync": SyncCrm(),
     "crm.reconcile": ReconcileCrm(7, "ours", "In Review", "asked the owner"),
     "approval.decide": DecideApproval("A-2026-0042-v1-1", "approve"),

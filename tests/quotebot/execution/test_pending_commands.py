@@ -1,15 +1,19 @@
-"""Tests that a command that waits for a retry is on its quote's card, with its reference, until it has ended."""
+"""Tests that an unfinished command is on its quote's card, with its reference and its buttons, until it has ended."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ledger.records import Delivered
 from quotebot import effects
-from quotebot.commands.payloads import DecideApproval, FinalizeQuote, MarkSent
+from quotebot.commands.payloads import ActOnCommand, DecideApproval, Deed, FinalizeQuote, MarkSent, NoteStaleDraft
 from quotebot.dispatch.slack_card import QuoteCards
-from quotebot.execution.executor import Decider, Executor
+from quotebot.execution.executor import PENDING_MS, Decider, Executor
+from quotebot.execution.operator_actions import command_standing
+from quotebot.jobs.maintenance import show_pending_commands
+from quotebot.views.pending_buttons import CANCEL_COMMAND, CHECK_COMMAND, RETRY_COMMAND
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, drawn, performer_of
 from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
@@ -99,3 +103,127 @@ async def test_refused_or_failed_click_is_removed_from_the_card_too(
     assert bench.row("SELECT state FROM operations WHERE source_request_id = 'T0HOME:10'")["state"] == "failed_terminal"
     assert "pending retry" not in await shown(bench, approved)
     assert cards_due(bench) == 1
+
+
+async def test_command_unfinished_for_two_seconds_is_put_on_the_card_once(bench: Bench, approved: str) -> None:
+    await drawn(bench, Delivered(None, {}))
+    reserved = await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=approved, version=1))
+    ref = reserved.operation.correlation_id
+    bench.clock.advance(PENDING_MS - 1)
+    assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (0, 0)
+    bench.clock.advance(1)
+    assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (1, 1)
+    text = await shown(bench, approved)
+    assert f"⏳ finalize: Operation pending, ref {ref}." in text
+    assert (RETRY_COMMAND in text, CHECK_COMMAND in text, CANCEL_COMMAND in text) == (False, True, True)
+    bench.clock.advance(60_000)
+    assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (0, 1)
+    await drawn(bench, Delivered(None, {}))
+    await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
+    assert ref not in await shown(bench, approved)
+    assert cards_due(bench) == 1
+
+
+async def test_command_that_a_killed_process_began_is_put_on_the_card(bench: Bench, approved: str) -> None:
+    await drawn(bench, Delivered(None, {}))
+    await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=approved, version=1))
+    await bench.ledger.claim_operation()
+    bench.clock.advance(PENDING_MS)
+    assert (await show_pending_commands(await bench.another_bot()), cards_due(bench)) == (1, 1)
+    text = await shown(bench, approved)
+    assert (CHECK_COMMAND in text, CANCEL_COMMAND in text) == (True, False)
+
+
+async def test_unfinished_command_of_the_scheduler_is_on_no_card(bench: Bench, approved: str) -> None:
+    await drawn(bench, Delivered(None, {}))
+    note = request_for(NoteStaleDraft(1), "9", quote_id=approved, version=None, source="scheduler", actor_type="system")
+    await bench.ledger.reserve(replace(note, actor="quotebot"))
+    bench.clock.advance(60_000)
+    assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (0, 0)
+    assert "Operation pending" not in await shown(bench, approved)
+
+
+async def test_refusal_of_a_slow_command_takes_it_off_the_card(bench: Bench, approved: str) -> None:
+    await drawn(bench, Delivered(None, {}))
+    late = DecideApproval("A-nothing", "approve")
+    await bench.ledger.reserve(request_for(late, "9", quote_id=approved, version=1, actor="U0VP"))
+    bench.clock.advance(PENDING_MS)
+    assert await show_pending_commands(bench.ledger) == 1
+    await drawn(bench, Delivered(None, {}))
+    await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
+    assert bench.row("SELECT outcome FROM operations WHERE source_request_id = 'T0HOME:9'")["outcome"] == "refused"
+    assert cards_due(bench) == 1
+
+
+# ------------------------------------------------------------------------------------------ Retry, Check and Cancel of it
+
+
+async def waiting_command(bench: Bench, quote_id: str) -> int:
+    """Make a command of U0REP that waits a long time for its next attempt; return its operation's id."""
+    reserved = await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=quote_id, version=1))
+    unanswered = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX, know=Slack().know)
+    await unanswered.step()
+    return reserved.operation.id
+
+
+async def act(bench: Bench, quote_id: str, deed: Deed, operation_id: int, request: str, **more: Any) -> tuple[str, str]:
+    """Press a button under a command; return the code and the text of the answer."""
+    payload = ActOnCommand(deed, quote_id, operation_id, more.pop("cycle", 1))
+    executor = Executor(bench.ledger, replace(RULES, operators=("U0OPERATOR",)), lambda low, _: low, MATRIX)
+    asked = request_for(payload, request, quote_id=payload.aggregate_id, version=1, **more)
+    reserved = await bench.ledger.reserve(asked)
+    await executor.step()
+    response = json.loads(bench.row("SELECT response FROM operations WHERE id = ?", reserved.operation.id)["response"])
+    return response["code"], response["text"]
+
+
+async def test_retry_makes_a_waiting_command_due_and_a_second_press_changes_nothing(bench: Bench, approved: str) -> None:
+    operation_id = await waiting_command(bench, approved)
+    text = await shown(bench, approved)
+    assert all(action in text for action in (RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND))
+    code, said = await act(bench, approved, "retry", operation_id, "10", actor="U0MANAGER")
+    assert (code, "It is tried again now" in said) == ("retried", True)
+    due = bench.row("SELECT next_attempt_at AS at FROM operations WHERE id = ?", operation_id)["at"]
+    assert due == bench.clock.now_ms()
+    (event,) = bench.rows("SELECT * FROM audit_events WHERE event_type = 'operation.hastened'")
+    key = bench.row("SELECT operation_key AS key FROM operations WHERE id = ?", operation_id)["key"]
+    assert (event["actor"], event["aggregate_id"], event["operation_key"]) == ("U0MANAGER", approved, key)
+    assert (event["retry_count"], event["recovery_action"]) == (1, "retry")
+    code, said = await act(bench, approved, "retry", operation_id, "11")  # the executor has tried it by then
+    assert (code, "Your click changed nothing" in said) == ("too_late", True)
+
+
+async def test_cancel_ends_a_waiting_command_and_is_left_to_its_people(bench: Bench, approved: str) -> None:
+    operation_id = await waiting_command(bench, approved)
+    assert (await act(bench, approved, "cancel", operation_id, "10", actor="U0MANAGER"))[0] == "not_yours"
+    assert (await act(bench, approved, "cancel", operation_id, "11", cycle=2))[0] == "too_late"
+    assert (await act(bench, approved, "cancel", operation_id, "12", actor="U0OPERATOR"))[0] == "cancelled"
+    row = bench.row("SELECT state, last_error FROM operations WHERE id = ?", operation_id)
+    assert (row["state"], "<@U0OPERATOR> cancelled it" in row["last_error"]) == ("discarded", True)
+    answers = bench.rows("SELECT payload FROM effects WHERE class = 'slack.reply' AND target = 'U0REP'")
+    assert "cancelled it on the quote's card" in answers[-1]["payload"]
+    assert bench.row("SELECT state FROM quotes")["state"] == "approved"
+    assert "pending retry" not in await shown(bench, approved)
+    assert (await act(bench, approved, "retry", operation_id, "13"))[0] == "too_late"
+
+
+async def test_press_about_a_command_of_another_quote_or_workspace_is_refused(bench: Bench, approved: str) -> None:
+    operation_id = await waiting_command(bench, approved)
+    assert (await act(bench, "Q-2026-0099", "retry", operation_id, "10"))[0] == "unknown_command"
+    assert (await act(bench, approved, "retry", 99, "11"))[0] == "unknown_command"
+    assert (await act(bench, approved, "cancel", operation_id, "12", team_id="T0OTHER"))[0] == "unknown_command"
+
+
+async def test_status_of_a_command_says_what_it_waits_for(bench: Bench, approved: str) -> None:
+    operation_id = await waiting_command(bench, approved)
+    now = bench.clock.now_ms()
+
+    async def said(quote_id: str, team: str = "T0HOME") -> str:
+        return await bench.ledger.database.read(
+            lambda tx: command_standing(tx, quote_id, operation_id, viewer(team=team), now, operator=False)
+        )
+
+    assert "The command finalize" in await said(approved)
+    assert "It is due at" in await said(approved)
+    assert "waits like that" in await said(approved, "T0OTHER")
+    assert "waits like that" in await said("Q-2026-0099")

@@ -14,21 +14,22 @@ from ledger.gates import Gate
 from ledger.machine import EffectState
 from ledger.records import Delivered, Effect, Fail, Retry, Trouble, Uncertain
 from quotebot import effects
+from quotebot.app.workers import Ports
 from quotebot.commands.payloads import ActOnEffect, Deed
 from quotebot.dispatch.slack_card import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.operator_actions import REASON, standing
-from quotebot.views.card import (
-    APPROVE,
+from quotebot.views.card import APPROVE, PendingEffect, status_card
+from quotebot.views.pending_buttons import (
     CANCEL,
     CHECK,
+    CHECK_COMMAND,
     RETRY,
-    PendingEffect,
+    RETRY_COMMAND,
     PendingEffectValue,
     parse_pending_effect_value,
     pending_effect_value,
-    status_card,
 )
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, performer_of, settle
@@ -57,7 +58,14 @@ TRIED = Gate("crm.create", "half_open")
 
 def an_effect(state: str, attempts: int, category: str | None, effect_class: str = effects.CRM) -> Effect:
     values: dict[str, Any] = dict.fromkeys(Effect.__slots__)
-    values |= {"id": 118, "cycle": 1, "correlation_id": "c-7f91ab12", "effect_class": effect_class, "state": EffectState(state)}
+    values |= {
+        "id": 118,
+        "cycle": 1,
+        "payload": {},
+        "correlation_id": "c-7f91ab12",
+        "effect_class": effect_class,
+        "state": EffectState(state),
+    }
     return Effect(**{**values, "attempts": attempts, "category": category, "last_error": category, "reconciling": False})
 
 
@@ -90,10 +98,26 @@ def test_the_card_offers_what_may_help_and_nothing_else(
     assert (line.state, line.offers) == (state, offers)
 
 
+def an_update(what: str, state: str, attempts: int = 0, category: str | None = None) -> Effect:
+    return replace(an_effect(state, attempts, category, effects.UPDATE), payload={"what": what})
+
+
+@pytest.mark.parametrize(("what", "label"), [("status", "CRM status"), ("amount", "CRM amount"), ("document", "CRM PDF")])
+def test_update_of_the_record_is_on_the_card_until_it_is_delivered(what: str, label: str) -> None:
+    (line,) = effect_lines([an_update(what, "pending")], [])
+    assert (line.label, line.state, line.ref) == (label, "pending", "c-7f91ab12")
+    (line,) = effect_lines([an_update(what, "pending", 1, "transient")], [])
+    assert (line.state, line.offers) == ("retrying", (RETRY, CHECK, CANCEL))
+    (line,) = effect_lines([an_update(what, "failed", 7, "transient")], [])
+    assert (line.state, line.detail) == ("failed", "transient")
+    assert effect_lines([an_update(what, "failed", 7, "transient"), an_update(what, "delivered", 1)], []) == ()
+
+
 WAITS = {
     "between two tries": PendingEffect("CRM", "retrying", "c-7f91", "No <answer>", effect_id=118, offers=(RETRY, CHECK, CANCEL)),
     "in doubt": PendingEffect("PDF", "in doubt", "c-7f91", "No answer", effect_id=118, cycle=2, offers=(RETRY, CHECK)),
     "held": PendingEffect("CRM", "paused", "c-7f91", "maintenance", since=MORNING, effect_id=118, offers=(CHECK, CANCEL)),
+    "update": PendingEffect("CRM status", "retrying", "c-7f91", "No answer", effect_id=118, offers=(RETRY, CHECK, CANCEL)),
     "cancelled": PendingEffect("CRM", "cancelled", "c-7f91", REASON),
 }
 
@@ -271,6 +295,64 @@ async def test_two_presses_of_retry_on_a_card_make_one_record_and_a_late_one_is_
         trail = (await deal.slash(f"audit {FIRST_QUOTE}"))["ack"]["text"]
         assert ["hastened" in trail, "(crm.create)" in trail, "(slack.card)" in trail] == [True, True, False]
         assert any(FIRST_QUOTE in text and "changed nothing" in text for text in await told(deal))
+
+
+async def test_sent_shows_its_write_to_salesforce_until_it_is_there(world: World, tmp_path: Path) -> None:
+    an_hour = RetryOverride(base_seconds=60, cap_seconds=3600)
+    async with bot_in(world, tmp_path / "bot", retry={"crm.update": an_hour}) as deal:
+        await deal.approved_deal()
+        await deal.complete(deal.slash(f"finalize {FIRST_QUOTE}"))
+        assert "CRM status" not in await deal.card_text()
+        await deal.arm("salesforce", "5xx", times=1)
+        await deal.slash(f"sent {FIRST_QUOTE} to buyer@acme.example")
+
+        async def offered() -> bool:
+            return "CRM status pending retry, ref c-" in await deal.card_text()
+
+        await eventually(offered, "the card to say pending retry")
+        await deal.click(CHECK, user="U0VP")
+        assert "The status in Salesforce of" in (await deal.whispers("U0VP"))[-1]
+        await deal.click(RETRY, user="U0REP")
+        await deal.settled()
+        assert "CRM status" not in await deal.card_text()
+        assert [record["Status"] for record in await deal.crm()] == ["Presented"]
+
+
+async def test_failed_write_of_the_status_is_on_the_card_and_in_the_thread(world: World, tmp_path: Path) -> None:
+    at_once = RetryOverride(retries=1, base_seconds=0.05, cap_seconds=0.05)
+    async with bot_in(world, tmp_path / "bot", retry={"crm.update": at_once}) as deal:
+        await deal.approved_deal()
+        await deal.complete(deal.slash(f"finalize {FIRST_QUOTE}"))
+        await deal.arm("salesforce", "5xx", times=2)
+        await deal.complete(deal.slash(f"sent {FIRST_QUOTE} to buyer@acme.example"))
+        assert "CRM status failed, ref c-" in await deal.card_text()
+        assert any("The status in Salesforce" in reply["text"] for reply in await deal.replies())
+
+
+A_MINUTE = RetryOverride(base_seconds=60, cap_seconds=60)
+LONGEST = Ports(draw=lambda _, high: high)
+
+
+async def test_waiting_command_and_those_behind_it_are_on_the_card_and_retried(world: World, tmp_path: Path) -> None:
+    async with bot_in(world, tmp_path / "bot", LONGEST, retry={"default": A_MINUTE}) as deal:
+        await deal.submitted_deal()
+        await deal.arm("slack", "5xx", method="users.info", times=100)
+        await deal.click(APPROVE, user="U0MANAGER")
+        await deal.slash(f"cancel {FIRST_QUOTE}: not wanted")
+
+        async def offered() -> bool:
+            text = await deal.card_text()
+            return "decide: Operation pending retry, ref c-" in text and "cancel: Operation pending, ref c-" in text
+
+        await eventually(offered, "the card to show both commands")
+        await deal.click(CHECK_COMMAND, user="U0REP")
+        assert "It is due at" in (await deal.whispers("U0REP"))[-1]
+        await deal.clear_faults()
+        await deal.click(RETRY_COMMAND, user="U0REP")
+        await deal.settled()
+        text = await deal.card_text()
+        assert ("Operation pending" in text, RETRY_COMMAND in text, "Cancelled" in text) == (False, False, True)
+        assert "operation.hastened" in (await deal.slash(f"audit {FIRST_QUOTE}"))["ack"]["text"]
 
 
 async def told(deal: Deal) -> list[str]:

@@ -1,0 +1,118 @@
+"""Buttons under a quote's pending effects and commands: Retry, Check and Cancel, and their values.
+
+A value names the row and the cycle that the user saw; a value of another build reads as None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from quotebot.views.blocks import Json, button, confirm, named_version, read, written
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.views.card import PendingCommand, PendingEffect
+
+RETRY, CHECK, CANCEL = "owed.retry", "owed.check", "owed.cancel"  # action_ids, of an effect
+RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND = "command.retry", "command.check", "command.cancel"
+ROW_ID_DIGITS_MAX: Final = 18  # of a 64-bit id
+
+_LABELS: Final = {
+    RETRY: "Retry {}",
+    CHECK: "Check {} status",
+    CANCEL: "Cancel {}",
+    RETRY_COMMAND: "Retry {}",
+    CHECK_COMMAND: "Check {} status",
+    CANCEL_COMMAND: "Cancel {}",
+}
+_NOT_DONE: Final = {
+    "PDF": "The PDF is not made and not shared here.",
+    "CRM": "The quote is not written to Salesforce.",
+    "CRM status": "The quote's status is not written to Salesforce.",
+    "CRM amount": "The opportunity's amount is not written to Salesforce.",
+    "CRM PDF": "The PDF is not attached in Salesforce.",
+}
+
+Named = Literal["e", "o"]  # of an effect or of an operation
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEffectValue:
+    """Subject of such a button when it was drawn: the effect, and the cycle that the user saw."""
+
+    quote_id: str
+    version: int
+    effect_id: int
+    cycle: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommandValue:
+    """Subject of such a button when it was drawn: the command's operation, and the cycle that the user saw."""
+
+    quote_id: str
+    version: int
+    operation_id: int
+    cycle: int
+
+
+def effect_buttons(quote: Quote, effect: PendingEffect) -> Json:
+    """Return the row of buttons of an effect that offers any."""
+    assert effect.effect_id is not None  # noqa: S101 -- an effect that offers buttons has an id
+    value = pending_effect_value(PendingEffectValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
+    return _row(f"owed.{effect.label.lower().replace(' ', '_')}", effect.offers, effect.label, value, _NOT_DONE[effect.label])
+
+
+def command_buttons(quote: Quote, command: PendingCommand) -> Json:
+    """Return the row of buttons of a command that offers any."""
+    value = pending_command_value(PendingCommandValue(quote.quote_id, quote.version, command.operation_id, command.cycle))
+    return _row(f"command.{command.operation_id}", command.offers, command.name, value, "The command will not be executed.")
+
+
+def pending_effect_value(value: PendingEffectValue) -> str:
+    """Return a button's value as text; `parse_pending_effect_value` reads it."""
+    return written({"q": value.quote_id, "n": value.version, "e": value.effect_id, "c": value.cycle})
+
+
+def parse_pending_effect_value(text: str) -> PendingEffectValue | None:
+    """Return the value of a button, or None if this build did not write it."""
+    found = _parsed(text, "e")
+    return None if found is None else PendingEffectValue(*found)
+
+
+def pending_command_value(value: PendingCommandValue) -> str:
+    """Return a button's value as text; `parse_pending_command_value` reads it."""
+    return written({"q": value.quote_id, "n": value.version, "o": value.operation_id, "c": value.cycle})
+
+
+def parse_pending_command_value(text: str) -> PendingCommandValue | None:
+    """Return the value of a button, or None if this build did not write it."""
+    found = _parsed(text, "o")
+    return None if found is None else PendingCommandValue(*found)
+
+
+def _parsed(text: str, named: Named) -> tuple[str, int, int, int] | None:
+    fields = read(text, {"q", "n", named, "c"})
+    about = None if fields is None else named_version(fields["q"], fields["n"])
+    if fields is None or about is None or not (_is_id(fields[named]) and _is_id(fields["c"])):
+        return None
+    return (*about, fields[named], fields["c"])
+
+
+def _row(block_id: str, offers: tuple[str, ...], name: str, value: str, not_done: str) -> Json:
+    elements = [_button(action_id, name, value, not_done) for action_id in offers]
+    return {"type": "actions", "block_id": block_id, "elements": elements}
+
+
+def _button(action_id: str, name: str, value: str, not_done: str) -> Json:
+    cancels = action_id in (CANCEL, CANCEL_COMMAND)
+    made = button(action_id, _LABELS[action_id].format(name), value, style="danger" if cancels else None)
+    if not cancels:
+        return made
+    sure = confirm(f"Cancel {name}?", f"{not_done} The quote itself stays as it is.", f"Cancel {name}", "Keep it")
+    return {**made, "confirm": {**sure, "style": "danger"}}
+
+
+def _is_id(found: object) -> bool:
+    return type(found) is int and found >= 1 and len(str(found)) <= ROW_ID_DIGITS_MAX
