@@ -339,6 +339,7 @@ def facts(quote: Quote) -> dict[str, Any]:
         "approval_id": None if approval is None else approval.approval_id,
         "approval_state": None if approval is None else approval.state.value,
         "required_roles": [] if approval is None else list(approval.required_roles),
+        "policy": None if approval is None or approval.policy is None else approval.policy.label,
         "reasons": [] if approval is None else list(approval.reasons),
         "decided_by": None if approval is None else approval.decided_by,
         "decided_role": None if approval is None else approval.decided_role,

@@ -43,6 +43,7 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "quote_versions": ("quote_id", "version"),
     "approvals": ("approval_id",),
     "approval_slots": ("approval_id", "slot"),
+    "approval_policies": ("approval_id",),
     "superseded_versions": ("quote_id", "version"),
     "quote_sendings": ("quote_id", "version"),
     "quote_closings": ("quote_id",),
@@ -272,6 +273,8 @@ def verify_approvals(quote_id: str, approvals: list[dict[str, Any]], rows: dict[
             same_value("approvals.json", approval_id, name, approval[name], wanted)
         slots = [row for row in rows["approval_slots"] if row["approval_id"] == approval_id]
         same_value("approvals.json", approval_id, "slots", approval["slots"], slots)
+        policy = next((row for row in rows["approval_policies"] if row["approval_id"] == approval_id), None)
+        same_value("approvals.json", approval_id, "policy", approval["policy"], policy)
 
 
 def same_names(file: str, kind: str, there: Iterable[str], wanted: Iterable[str]) -> None:

@@ -15,10 +15,10 @@ from quotebot import effects
 from quotebot.commands.payloads import DelegateApprovals, EscalateApproval, RemindApprover, SlotCommand
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.people import Delegation, asked_people, covers
-from quotebot.domain.approvals.policy import PolicyDecision, evaluate
+from quotebot.domain.approvals.policy import PolicyDecision, Timing, evaluate
 from quotebot.domain.approvals.requests import answered, escalated, expired, invalidated, open_request, reminded, slot_of
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, approval_id_for
+from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Quote, QuoteState, Slot, approval_id_for
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import approval_messages, messages
@@ -67,14 +67,16 @@ def submit(
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
+    stamp = PolicyStamp(rules.policy.label, rules.ruleset.hash, rules.policy.timing)
     settled = _settled(asked, approval_id, quote, policy, earlier, rules, gone)
     if settled is not None:
-        after = replace(quote, state=QuoteState.APPROVED, approval=settled)
+        after = replace(quote, state=QuoteState.APPROVED, approval=replace(settled, policy=stamp))
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
         return _approved(asked, after, root, (submitted, AuditEvent(kind, quote.quote_id, after=approval_facts(after))))
     approval = open_request(
-        approval_id, quote, policy, rules.approvers, asked_by=asked.actor, at=asked.received_at, timing=rules.policy.timing
+        approval_id, quote, policy, rules.approvers, asked_by=asked.actor, at=asked.received_at, timing=stamp.timing
     )
+    approval = replace(approval, policy=stamp)
     after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
     text = messages.approval_notice(after, approval, rules.who_may_decide(approval, quote.makers, delegations))
     return Decision(
@@ -120,7 +122,7 @@ def decide(
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- a mandate exists only for a request
     decided = answered(
-        approval, verdict, asked.actor, command.decision, command.reason, at=asked.received_at, timing=rules.policy.timing
+        approval, verdict, asked.actor, command.decision, command.reason, at=asked.received_at, timing=_timing(approval, rules)
     )
     after = replace(quote, state=_AFTER[decided.state], approval=decided)
     before, now = approval_facts(quote), approval_facts(after)
@@ -155,12 +157,18 @@ def withdrawal_events(quote: Quote, at: int) -> tuple[AuditEvent, ...]:
     return (AuditEvent("approval.invalidated", quote.quote_id, approval_facts(quote), approval_facts(after)),)
 
 
+def _timing(approval: Approval, rules: Rules) -> Timing:
+    """Return the deadlines of the policy that the request was made under."""
+    return rules.policy.timing if approval.policy is None else approval.policy.timing
+
+
 def approval_facts(quote: Quote) -> dict[str, Any]:
     """Return the audited facts of a quote and its request: figures, ids, decisions and on whose behalf; no free text."""
     approval = quote.approval
     if approval is None:
         return facts(quote)
     kept = {} if approval.earlier is None else {"earlier": approval.earlier}
+    kept |= {} if approval.policy is None else {"policy": approval.policy.label}
     return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot) for slot in approval.slots]}
 
 
@@ -234,7 +242,7 @@ def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Ap
     if isinstance(command, RemindApprover):
         return reminded(approval, command.slot, at)
     if isinstance(command, EscalateApproval):
-        return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=rules.policy.timing)
+        return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=_timing(approval, rules))
     return expired(approval, command.slot, at)
 
 

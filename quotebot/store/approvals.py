@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.approvals.policy import without_margin_figures
+from quotebot.domain.approvals.policy import Timing, without_margin_figures
 from quotebot.domain.approvals.reuse import EarlierApproval
 from quotebot.domain.pricing import engine as pricing_rules
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Slot, SlotState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Slot, SlotState
 from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ def insert(tx: Tx, approval: Approval) -> None:
         requested_at=approval.requested_at,
         earlier=approval.earlier,
     )
+    if approval.policy is not None:
+        stamp, timing = approval.policy, approval.policy.timing
+        hours = {"remind_ms": timing.remind_ms, "escalate_ms": timing.escalate_ms, "expire_ms": timing.expire_ms}
+        named = {"policy": stamp.label, "ruleset_hash": stamp.ruleset_hash}
+        tx.one("insert_approval_policy", approval_id=approval.approval_id, **named, **hours)
     for slot in approval.slots:
         fixed = {"stage": slot.stage, "roles": json.dumps(slot.roles), "dual_control": int(slot.dual_control)}
         tx.one("insert_approval_slot", **fixed, **_moving(approval, slot))
@@ -156,7 +161,12 @@ def _approval(tx: Tx, row: Row) -> Approval:
         decision_reason=row["decision_reason"],
         slots=tuple(_slot(slot) for slot in tx.all("approval_slots", approval_id=row["approval_id"])),
         earlier=row["earlier"],
+        policy=None if row["policy"] is None else _stamp(row),
     )
+
+
+def _stamp(row: Row) -> PolicyStamp:
+    return PolicyStamp(row["policy"], row["ruleset_hash"], Timing(row["remind_ms"], row["escalate_ms"], row["expire_ms"]))
 
 
 def _slot(row: Row) -> Slot:

@@ -57,6 +57,12 @@ TABLES: Final[Mapping[str, TableColumns]] = {
             "escalated_at decided_by decided_role on_behalf_of decided_at reason"
         ),
     ),
+    "approval_policies": TableColumns(
+        "approval_id",
+        chain="(SELECT quote_id FROM approvals WHERE approval_id = {row}.approval_id)",
+        of_chain="approval_id IN (SELECT approval_id FROM approvals WHERE quote_id = :chain)",
+        chained="approval_id policy ruleset_hash remind_ms escalate_ms expire_ms",
+    ),
     "delegations": TableColumns(
         "operation_key",
         chain="'delegation:' || {row}.absent",

@@ -172,8 +172,10 @@ SELECT post_key FROM replaced_roots WHERE quote_id = :quote_id AND dead_ts = :de
 SELECT count(*) AS requests FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version;
 
 -- name: latest_approval
-SELECT * FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version
-ORDER BY requested_at DESC, approval_id DESC LIMIT 1;
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms FROM approvals AS a
+LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
+WHERE a.quote_id = :quote_id AND a.quote_version = :quote_version
+ORDER BY a.requested_at DESC, a.approval_id DESC LIMIT 1;
 
 -- name: insert_approval
 INSERT INTO approvals (
@@ -182,6 +184,10 @@ INSERT INTO approvals (
 VALUES (
   :approval_id, :quote_id, :quote_version, :required_roles, :reasons, :state, :requested_by, :requested_at, :decided_by,
   :decided_role, :decided_at, :decision_reason, :earlier);
+
+-- name: insert_approval_policy
+INSERT INTO approval_policies (approval_id, policy, ruleset_hash, remind_ms, escalate_ms, expire_ms)
+VALUES (:approval_id, :policy, :ruleset_hash, :remind_ms, :escalate_ms, :expire_ms);
 
 -- name: decide_approval
 UPDATE approvals
@@ -193,7 +199,10 @@ RETURNING approval_id;
 -- name: last_decided_approval
 -- What people last decided about any version of the quote, with the price they saw and the end of that version's offer. Nobody
 -- decided an automatic approval, nor one that rests on an `earlier` one.
-SELECT a.*, v.pricing, coalesce(o.valid_until, q.valid_until) AS valid_until FROM approvals AS a
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, v.pricing,
+  coalesce(o.valid_until, q.valid_until) AS valid_until
+FROM approvals AS a
+LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
 JOIN quote_versions AS v ON v.quote_id = a.quote_id AND v.version = a.quote_version
 JOIN quotes AS q ON q.quote_id = a.quote_id
 LEFT JOIN superseded_versions AS o ON o.quote_id = a.quote_id AND o.version = a.quote_version

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from quotebot.domain.approvals.policy import Timing
     from quotebot.domain.pricing.engine import Pricing
 
 
@@ -97,6 +98,15 @@ class ApprovalState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyStamp:
+    """Policy that a request was made under: its name and version, the active ruleset's hash, and the deadlines of its slots."""
+
+    label: str
+    ruleset_hash: str
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """One request for approval of one quote version. Times are Unix milliseconds, UTC.
 
@@ -119,6 +129,7 @@ class Approval:
     decision_reason: str | None = None
     slots: tuple[Slot, ...] = ()
     earlier: str | None = None  # the earlier approval that was reused
+    policy: PolicyStamp | None = None  # None for requests of earlier builds
 
 
 @dataclass(frozen=True, slots=True)

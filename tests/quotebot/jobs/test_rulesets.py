@@ -17,9 +17,13 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from quotebot.app.installation import open_database, open_ledger
-from quotebot.domain.approvals.policy import Threshold
+from quotebot.commands.payloads import EscalateApproval, SubmitQuote
+from quotebot.domain.approvals.policy import HOUR_MS, Threshold, Timing
 from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset, renamed, with_policy
+from quotebot.domain.quotes.quote import PolicyStamp
 from quotebot.execution.executor import Executor
+from quotebot.handlers.approvals import follow_up
+from quotebot.handlers.decision import Asked
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.jobs.repricing import Repricing
 from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
@@ -27,6 +31,7 @@ from quotebot.sandbox.world import World
 from quotebot.slack.queries import Reads
 from quotebot.slack.surface import LOOK_SECONDS
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
+from quotebot.store import quotes
 from quotebot.store import rulesets as store
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, POLICY, RULES, Bench, create_command, request_for
@@ -381,3 +386,27 @@ async def test_an_activated_policy_decides_about_the_next_submission_in_slack(tm
         assert "vp_sales" in await deal.card_text()
         (approval,) = read_ledger(tmp_path / "bot" / "ledger.db", "SELECT state, required_roles FROM approvals")
         assert (approval["state"], approval["required_roles"]) == ("pending", '["vp_sales"]')
+
+
+async def test_an_open_request_keeps_the_policy_and_the_deadlines_it_was_made_under(bench: Bench, changes: RulesetChanges) -> None:
+    hurried = replace(POLICY, version="2", order="sequential", timing=Timing(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS))
+    bot = executor(bench)
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await bot.step()
+    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id=QUOTE, version=1, received_at=bench.clock.ms))
+    await bot.step()
+    assert (await drafted(changes, with_policy(RULESET, hurried, "2"), activate=True)).outcome == "applied"
+
+    stored = bench.row("SELECT policy, ruleset_hash, expire_ms FROM approval_policies")
+    assert dict(stored) == {"policy": "sample 1", "ruleset_hash": RULESET.hash, "expire_ms": POLICY.timing.expire_ms}
+    quote = await bench.ledger.database.read(lambda tx: quotes.load(tx, QUOTE))
+    assert quote is not None
+    assert quote.approval is not None
+    assert quote.approval.policy == PolicyStamp("sample 1", RULESET.hash, POLICY.timing)
+    (slot,) = quote.approval.slots
+    asked = Asked("key", "c-1", "quotebot", "T0HOME", slot.escalate_at or 0, None, actor_type="system")
+    escalation = EscalateApproval(quote.approval.approval_id, slot.number)
+    wider = follow_up(asked, escalation, quote, "root", replace(RULES, builtin_policy=hurried))
+    assert wider.quote is not None
+    assert wider.quote.approval is not None
+    assert wider.quote.approval.slots[0].escalate_at == asked.received_at + POLICY.timing.escalate_ms
