@@ -17,12 +17,15 @@ from quotebot.cli.quote_work import plain
 from quotebot.commands.queries import OPEN
 from quotebot.domain import money
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.pricing.engine import explain as trace_of
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.pricing.engine import explain as line_trace
 from quotebot.domain.pricing.engine import request_of
+from quotebot.domain.pricing.engine import trace as price_trace
 from quotebot.domain.pricing.price_requests import changed
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.domain.quotes.versions import Simulation, difference_words, simulate
 from quotebot.slack import grammar
+from quotebot.slack.queries import policy_checks
 from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
@@ -250,19 +253,18 @@ async def explain(
         row, said = await ledger.database.read(
             lambda tx: (rulesets.of_snapshot(tx, priced_by, label), rulesets.pricing_words(tx, priced_by, label))
         )
-    trace = trace_of(found.pricing)
-    if line is not None:
-        trace = tuple(sentence for sentence in trace if sentence.startswith(f"{line}. "))
-        if not trace:
-            return exits.complain(
-                f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.", exits.NOTHING_MATCHED
-            )
+    if line is not None and line > len(found.pricing.lines):
+        return exits.complain(
+            f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.", exits.NOTHING_MATCHED
+        )
+    checks = policy_checks(evaluate(found.pricing, (await terminal.active_rules()).policy))
+    trace = price_trace(found.pricing) if line is None else line_trace(found.pricing, line)
     if json_output:
         ruleset = {"version": None if row is None else row.version, "name": label, "hash": priced_by}
-        told = {"quote_id": found.quote_id, "version": found.version, "ruleset": ruleset, "trace": list(trace)}
+        told = {"quote_id": found.quote_id, "version": found.version, "ruleset": ruleset, "trace": list(trace), "policy": checks}
         tables.print_json({**told})
     else:
-        print("\n".join(trace if line is not None else (trace[0], said, *trace[1:])))
+        print("\n".join(trace if line is not None else (trace[0], said, *trace[1:-1], checks, trace[-1])))
     return exits.OK
 
 

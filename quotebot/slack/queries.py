@@ -20,8 +20,8 @@ from quotebot.commands.queries import ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.approvals.policy import without_margin_figures
-from quotebot.domain.pricing.engine import clipped, explain, request_of
+from quotebot.domain.approvals.policy import evaluate, without_margin_figures
+from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import parse_quote_id, state_words, title, utc_text
 from quotebot.domain.quotes.versions import Simulation, simulate
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.operator.dead_letters import DeadLetter
     from quotebot.domain.access import Viewer
-    from quotebot.domain.approvals.policy import PolicyDecision
+    from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
     from quotebot.domain.quotes.quote import Listed, Quote
     from quotebot.domain.rules import Rules
     from quotebot.execution.membership import Visibility
@@ -81,7 +81,7 @@ class Reads:
             case CompareRequest():
                 return await self.ledger.database.read(lambda tx: _compared(tx, asked, viewer))
             case ExplainRequest():
-                return await self.ledger.database.read(lambda tx: _explained(tx, asked, viewer))
+                return await self.ledger.database.read(lambda tx: _explained(tx, asked, viewer, self.rules.policy))
             case AuditRequest(quote_id):
                 return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer)))
             case OpsRequest():
@@ -153,6 +153,15 @@ def preview(decision: PolicyDecision) -> str:
     return f"It would need approval by *{messages.approver_words(decision.required_roles)}*: {why}"
 
 
+def policy_checks(decision: PolicyDecision) -> str:
+    """Return the result of the policy's checks as plain text, without margin figures."""
+    why = without_margin_figures("; ".join(decision.hits))
+    if decision.automatic:
+        return "Policy: within every limit, so it needs no approval."
+    needs = "nobody can approve it" if decision.blocked else f"needs {messages.approver_words(decision.required_roles)}"
+    return f"Policy: {why}: {needs}."
+
+
 def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
     """Return the result of the viewer's own command."""
     row = tx.one("own_operation_of_ref", prefix=ref.removeprefix("c-"), actor=viewer.user, team_id=viewer.team_id)
@@ -178,18 +187,27 @@ def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
     return _cut(f"{names}\n{lifecycle_messages.differences(old.pricing, new.pricing)}")
 
 
-def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer) -> str:
+def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPolicy) -> str:
     quote = _visible(tx, asked.quote_id, asked.version, viewer)
     if quote is None:
         return _not_seen(tx, asked.quote_id, viewer)
-    trace = explain(quote.pricing)
     if asked.line is not None:
         if not 1 <= asked.line <= len(quote.pricing.lines):
             return f"{quote.quote_id} has lines 1 to {len(quote.pricing.lines)}; there is no line {asked.line}."
-        trace = tuple(sentence for sentence in trace if sentence.startswith(f"{asked.line}. "))
-    if asked.line is None:
-        trace = (trace[0], rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset), *trace[1:])
-    return _cut("\n".join((f"*{lifecycle_messages.version_name(quote)}*", *(messages.escape(sentence) for sentence in trace))))
+        return _cut(_said(quote, *explain(quote.pricing, asked.line)))
+    ruleset = rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset)
+    checks = policy_checks(evaluate(quote.pricing, policy))
+    first, *steps, total = trace(quote.pricing)
+    text = _said(quote, first, ruleset, *steps, checks, total)
+    if len(text) <= ANSWER_CHARACTERS_MAX:
+        return text
+    first, *lines, total = explain(quote.pricing)
+    hint = f"`/quote explain {quote.quote_id} line 1` shows the steps of a line."
+    return _cut(_said(quote, first, ruleset, checks, hint, *lines, total))
+
+
+def _said(quote: Quote, *sentences: str) -> str:
+    return "\n".join((f"*{lifecycle_messages.version_name(quote)}*", *(messages.escape(sentence) for sentence in sentences)))
 
 
 def _listed(page: Page, asked: ListRequest) -> str:

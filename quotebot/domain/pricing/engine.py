@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 MONTHS_A_YEAR = 12
+MIXED = ("slab", "block")  # kinds whose unit price is an average
 MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole term
 __all__ = [
     "LINES_MAX",
@@ -54,6 +55,7 @@ __all__ = [
     "renewed",
     "reprice",
     "request_of",
+    "trace",
 ]
 
 
@@ -69,10 +71,19 @@ def explain(pricing: Pricing, position: int | None = None) -> tuple[str, ...]:
     return (*_opening(pricing), *(_sentence(line, pricing.currency) for line in pricing.lines), *_totals(pricing))
 
 
+def trace(pricing: Pricing) -> tuple[str, ...]:
+    """Return the whole price trace: each line's sentence, then its steps as list items; the totals are last."""
+    rows = [*_opening(pricing)]
+    for line in pricing.lines:
+        sentence, *steps = _steps(line, pricing)
+        rows += [sentence, *(f"  \u2022 {step}" for step in steps)]
+    return (*rows, *_totals(pricing))
+
+
 def _opening(pricing: Pricing) -> Iterator[str]:
     percent = _granted(pricing)
     how = "on every line" if pricing.header_rule == PER_LINE else "on the whole"
-    months = "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months"
+    months = months_text(pricing.term_months)
     yield f"Priced by catalogue {pricing.ruleset} in {pricing.currency} for {months}, {percent} discount {how}."
     decimals = money.exponent(pricing.currency)
     rule = f"Each line is rounded once, half up, to {decimals} decimals; totals are sums of rounded lines."
@@ -85,15 +96,27 @@ def _granted(pricing: Pricing) -> str:
 
 
 def _sentence(line: PricedLine, currency: str) -> str:
-    kind = "flat price" if line.kind == "flat" and line.tier is None else f"tier {line.tier}" if line.tier else line.kind
-    months = f" x {line.months} months" if line.billing == RECURRING else ", once"
-    unit_price = money.format_unit_price(line.unit_price, currency)
-    part = "" if line.bundle is None else f" (of {line.bundle})"
+    months = f" x {months_text(line.months)}" if line.billing == RECURRING else ", once"
     return (
-        f"{line.position}. {line.name}{part}: {line.quantity:,} x {unit_price} ({kind}){months}"
+        f"{line.position}. {line.full_name}: {_unit_prices(line, currency)}{months}"
         f" = {money.format_amount(line.list_amount, currency)} list"
         f" - {money.format_amount(line.discount_amount, currency)} = {money.format_amount(line.net_amount, currency)} net"
     )
+
+
+def _unit_prices(line: PricedLine, currency: str) -> str:
+    """Return the quantity with its price per unit; of a mixed price every part of it, because no unit costs the average."""
+    if line.kind in MIXED:
+        parts = [step.detail for step in line.trace if step.name in ("slab", "rate")]
+        parts += [f"{money.trimmed(step.amount)} for {step.detail}" for step in line.trace if step.name in ("block", "surcharge")]
+        return f"{line.quantity:,} ({'; '.join(parts)})"
+    kind = "flat price" if line.kind == "flat" and line.tier is None else f"tier {line.tier}" if line.tier else line.kind
+    return f"{line.quantity:,} x {money.format_unit_price(line.unit_price, currency)} ({kind})"
+
+
+def months_text(months: int) -> str:
+    """Return "1 month" or "12 months"."""
+    return "1 month" if months == 1 else f"{months} months"
 
 
 def _totals(pricing: Pricing) -> Iterator[str]:
@@ -128,7 +151,7 @@ def _steps(line: PricedLine, pricing: Pricing) -> Iterator[str]:
         yield f"{step.name}: {money.trimmed(step.amount)} ({step.detail})"
     yield f"list: {money.format_amount(line.list_amount, currency)}"
     if line.bundle_discount_amount:
-        yield f"discount of the bundle {line.bundle}: {money.format_amount(line.bundle_discount_amount, currency)}"
+        yield f"discount of the bundle {line.bundle_title}: {money.format_amount(line.bundle_discount_amount, currency)}"
     if line.requested_percent:
         requested, granted = money.format_percent(line.requested_percent), money.format_percent(line.authorised_percent)
         amount = money.format_amount(line.line_discount_amount, currency)
@@ -219,6 +242,8 @@ def reprice(stored: Pricing, ruleset: Ruleset) -> tuple[str, ...]:
         return tuple(f"it has no price any more: {problem.message}" for problem in again)
     if stored.schema == 1 and again.discount_percent == stored.discount_percent:
         again = replace(again, discount_percent=stored.discount_percent)  # schema 1 stored it as typed: 15.00
+    if not any(line.bundle_name for line in stored.lines):  # an older build did not store it
+        again = replace(again, lines=tuple(replace(line, bundle_name="") for line in again.lines))
     before, after = canonical(stored), canonical(replace(again, schema=stored.schema))
     return tuple(_differences("", before, after))
 
@@ -275,6 +300,7 @@ def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | 
         net_amount=net,
         cost_amount=charged.cost_amount,
         bundle=None if item.bundle is None else item.bundle.sku,
+        bundle_name="" if item.bundle is None else item.bundle.name,
         attributes=tuple(sorted(item.attributes.items())),
         kind=charged.kind,
         book=charged.book,

@@ -72,6 +72,17 @@ class PricedLine:
     tax_amount: Decimal = ZERO
     tax_estimated: bool = False
     trace: tuple[Step, ...] = ()
+    bundle_name: str = ""  # of the bundle; empty, and not stored, without one and in snapshots of older builds
+
+    @property
+    def bundle_title(self) -> str:
+        """Name of the bundle, or its sku in a snapshot of an older build; empty without one."""
+        return self.bundle_name or self.bundle or ""
+
+    @property
+    def full_name(self) -> str:
+        """Name of the product, with that of its bundle."""
+        return self.name if self.bundle is None else f"{self.name} (of {self.bundle_title})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +155,7 @@ class Pricing:
 
 
 REMEMBERED: Final = 32  # prices in use at a time; a large one takes a few hundred kilobytes
+_LATER: Final = ("bundle_name",)  # fields of a line that schema 2 got later: left out of the snapshot where empty
 # Schema 1 has only these fields of a pricing and of a line.
 _FIRST_PRICING = (
     *("ruleset", "currency", "term_months", "discount_percent"),
@@ -224,7 +236,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(row) for row in value]
     if isinstance(value, PricedLine | Step):
-        return {name: _plain(getattr(value, name)) for name in (_LINE_TYPES if isinstance(value, PricedLine) else _STEP_NAMES)}
+        names = _LINE_TYPES if isinstance(value, PricedLine) else _STEP_NAMES
+        return {name: _plain(getattr(value, name)) for name in names if name not in _LATER or getattr(value, name)}
     if isinstance(value, Rate):
         return value.document()
     return canonical_request(value)
@@ -232,7 +245,8 @@ def _plain(value: Any) -> Any:
 
 def _restored(row: type[Any], stored: Mapping[str, Any]) -> Any:
     types = _PRICING_TYPES if row is Pricing else _LINE_TYPES
-    return row(**{name: _decoded(declared, stored[name]) for name, declared in types.items()})
+    names = (name for name in types if name not in _LATER or name in stored)
+    return row(**{name: _decoded(types[name], stored[name]) for name in names})
 
 
 def _decoded(declared: str, value: Any) -> Any:

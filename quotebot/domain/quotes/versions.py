@@ -58,12 +58,15 @@ def simulate(
 
 
 def difference(before: Pricing, after: Pricing) -> Difference:
-    """Compare two prices product by product. The order of lines and the ruleset's name alone do not count as differences."""
-    old, new = {line.sku: line for line in before.lines}, {line.sku: line for line in after.lines}
+    """Compare two prices line by line: a product of a bundle is another line than the product alone.
+
+    The order of lines and the ruleset's name alone do not count as differences.
+    """
+    old, new = ({(line.bundle, line.sku): line for line in pricing.lines} for pricing in (before, after))
     return Difference(
-        added=tuple(line for sku, line in new.items() if sku not in old),
-        removed=tuple(line for sku, line in old.items() if sku not in new),
-        changed=tuple((line, new[sku]) for sku, line in old.items() if sku in new and not _same_line(line, new[sku])),
+        added=tuple(line for key, line in new.items() if key not in old),
+        removed=tuple(line for key, line in old.items() if key not in new),
+        changed=tuple((line, new[key]) for key, line in old.items() if key in new and not _same_line(line, new[key])),
         term_months=None if before.term_months == after.term_months else (before.term_months, after.term_months),
         discount_percent=_differing(before.discount_percent, after.discount_percent),
         currency=None if before.currency == after.currency else (before.currency, after.currency),
@@ -82,8 +85,8 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     """
     found = difference(before, after)
     old, new = before.currency, after.currency
-    said = [f"added {line.quantity:,} x {line.name}: {money.format_amount(line.net_amount, new)}" for line in found.added]
-    said += [f"removed {line.quantity:,} x {line.name}: {money.format_amount(line.net_amount, old)}" for line in found.removed]
+    said = [f"added {line.quantity:,} x {line.full_name}: {money.format_amount(line.net_amount, new)}" for line in found.added]
+    said += [f"removed {line.quantity:,} x {line.full_name}: {money.format_amount(line.net_amount, old)}" for line in found.removed]
     said += [_line_words(line, now, old, new) for line, now in found.changed]
     if found.term_months is not None:
         said.append(f"term {found.term_months[0]} \u2192 {found.term_months[1]} months")
@@ -113,7 +116,7 @@ def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> st
         parts.append(f"unit price {was} \u2192 {is_now}")
     was, is_now = money.format_amount(before.net_amount, old), money.format_amount(after.net_amount, new)
     parts.append(f"{was} \u2192 {is_now}")
-    return f"{after.name}: {', '.join(parts)}"
+    return f"{after.full_name}: {', '.join(parts)}"
 
 
 def _same_line(before: PricedLine, after: PricedLine) -> bool:

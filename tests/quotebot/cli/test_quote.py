@@ -300,9 +300,13 @@ def test_an_older_version_is_shown_and_compared(command: Run, quote: str) -> Non
 
 
 def test_a_price_is_explained(command: Run, quote: str) -> None:
-    (line,) = done(command, "explain", quote, "--line", "1")["trace"]
-    assert line.startswith("1. Pro: 150 x 6.00 USD (tier 100+)")
-    assert command("quote", "explain", quote).stdout.splitlines()[-1].startswith("Total:")
+    line, *steps = done(command, "explain", quote, "--line", "1")["trace"]
+    assert line.startswith("1. Pro: 150 x 6.00 USD (tier 100+) x 12 months")
+    assert steps[:3] == ["Price book: list, kind range.", "base: 10 (tier 1-49)", "tier: 6 (tier 100+ prices every unit)"]
+    *whole, policy, total = command("quote", "explain", quote).stdout.splitlines()
+    assert "  \u2022 tier: 6 (tier 100+ prices every unit)" in whole
+    assert policy == "Policy: discount 15 % is over 10 %: needs sales_manager."
+    assert total.startswith("Total:")
     assert command("quote", "explain", quote, "--line", "2").returncode == 4
 
 

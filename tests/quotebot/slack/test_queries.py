@@ -93,7 +93,7 @@ async def test_a_price_is_explained_whole_or_by_line_of_any_version(revised: Ben
     assert whole.endswith("= 13,248.00 USD net")
     line = await said(revised, f"explain {QUOTE} v1 line 3")
     assert line.startswith("*Q-2026-0001 v1*\n3. Premium Support: 1 x 500.00 USD")
-    assert len(line.splitlines()) == 2
+    assert line.splitlines()[2:4] == ["Price book: list, kind flat.", "base: 500 (flat price)"]
     assert await said(revised, f"explain {QUOTE} line 3") == "Q-2026-0001 has lines 1 to 2; there is no line 3."
 
 

@@ -1,0 +1,127 @@
+"""Tests of the price trace in Slack: book, steps, inputs, slabs and policy checks; comparison by line, bundles included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from quotebot.commands.payloads import CreateQuote, ReviseQuote
+from quotebot.domain.pricing.engine import canonical, from_canonical, reprice
+from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest
+from quotebot.execution.executor import Executor
+from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads
+from quotebot.slack.verbs import CompareRequest, ExplainRequest
+from tests.quotebot.access_parts import viewer
+from tests.quotebot.domain.ruleset_parts import ask, book, priced, product, ruleset
+from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
+
+if TYPE_CHECKING:
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.slack.verbs import Read
+
+TIERS = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
+PRICES: list[dict[str, Any]] = [
+    {"sku": "seat", "kind": "slab", "tiers": TIERS},
+    {"sku": "pack", "kind": "block", "tiers": [{"from": 1, "price": 50}, {"from": 10, "price": 400}]},
+    {"sku": "disk", "kind": "formula", "formula": "base * max(1, 20 - term_months)", "inputs": {"base": "0.5"}},
+    {"sku": "care", "price": 90},
+]
+MIXED = ruleset(
+    products=[product("seat"), product("pack"), product("disk"), product("care", billing="one_time", cost=77)],
+    price_books=[book(PRICES)],
+)
+STARTER = product(
+    "starter",
+    kind="bundle",
+    name="Starter Kit",
+    components=[{"sku": "seat", "quantity": 10}, {"sku": "care", "quantity": 1}],
+    bundle_discount_percent=5,
+)
+BUNDLED = ruleset(
+    products=[product("seat"), product("care", billing="one_time"), STARTER],
+    price_books=[book({"seat": 10, "care": 90})],
+)
+
+
+async def quoted(bench: Bench, rules: Ruleset, request: PriceRequest, *changes: Changes) -> None:
+    """Create a quote, and a version of it for each change."""
+    executor = Executor(bench.ledger, replace(RULES, ruleset=rules), lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(CreateQuote("Acme", request, "C0SALES"), "1"))
+    await executor.step()
+    for number, change in enumerate(changes, start=1):
+        payload = ReviseQuote(changes=change)
+        await bench.ledger.reserve(request_for(payload, f"r{number}", quote_id="Q-2026-0001", version=number))
+        await executor.step()
+
+
+async def answer(bench: Bench, asked: Read) -> list[str]:
+    text = await Reads(bench.ledger, RULES).answer(asked, viewer("U0REP", "T0HOME"))
+    assert len(text) <= ANSWER_CHARACTERS_MAX
+    return text.splitlines()
+
+
+async def test_explain_shows_book_steps_inputs_slabs_and_policy_checks(bench: Bench) -> None:
+    request = ask(("seat", 120), ("pack", 12), ("disk", 3), ("care", 1), term=12, discount="15")
+    await quoted(bench, MIXED, request)
+    said = await answer(bench, ExplainRequest("Q-2026-0001"))
+    assert said[0] == "*Q-2026-0001 v1*"
+    assert said[4].startswith(
+        "1. Seat: 120 (49 in tier 1-49 at 10; 50 in tier 50-99 at 8; 21 in tier 100+ at 6) x 12 months = 12,192.00 USD list"
+    )
+    assert "8.466667" not in "".join(said)
+    for step in (
+        "Price book: list, kind slab.",
+        "slab: 490 (49 in tier 1-49 at 10)",
+        "slab: 126 (21 in tier 100+ at 6)",
+        "Price book: list, kind formula.",
+        "formula: 4 (base * max(1, 20 - term_months) with base = 0.5, term_months = 12)",
+        "discount on the whole: 15 %, this line's share 1,828.80 USD",
+    ):
+        assert f"  \u2022 {step}" in said
+    assert any(row.startswith("2. Pack: 12 (400 for the block 10+ as a whole) x 12 months") for row in said)
+    assert said[-2] == "Policy: discount 15 % is over 10 %: needs sales_manager."
+    assert said[-1].startswith("Total: ")
+    assert not any(word in row for row in said for word in ("77", "cost", " margin "))
+
+
+def test_snapshot_of_an_older_build_has_no_bundle_name_and_is_priced_the_same() -> None:
+    pricing = priced(ask(("starter", 2), ("seat", 7), term=12), BUNDLED)
+    stored: dict[str, Any] = canonical(pricing)
+    assert [line.get("bundle_name") for line in stored["lines"]] == ["Starter Kit", "Starter Kit", None]
+    older = {**stored, "lines": [{name: line[name] for name in line if name != "bundle_name"} for line in stored["lines"]]}
+    read = from_canonical(older)
+    assert canonical(read) == older
+    assert reprice(read, BUNDLED) == reprice(pricing, BUNDLED) == ()
+    assert read.lines[0].full_name == "Seat (of starter)"
+
+
+async def test_explain_of_one_line_shows_its_steps_and_one_month_is_singular(bench: Bench) -> None:
+    await quoted(bench, MIXED, ask(("disk", 3), term=1))
+    said = await answer(bench, ExplainRequest("Q-2026-0001", line=1))
+    assert said[1].startswith("1. Disk: 3 x 9.50 USD (formula) x 1 month = 28.50 USD list")
+    assert said[3] == "formula: 9.5 (base * max(1, 20 - term_months) with base = 0.5, term_months = 1)"
+
+
+async def test_explain_of_a_long_quote_keeps_a_sentence_for_each_line(bench: Bench) -> None:
+    skus = [f"p{number}" for number in range(18)]
+    rules = ruleset(products=[product(sku) for sku in skus])
+    await quoted(bench, rules, ask(*((sku, 5) for sku in skus), term=12, discount="5"))
+    said = await answer(bench, ExplainRequest("Q-2026-0001"))
+    assert "`/quote explain Q-2026-0001 line 1` shows the steps of a line." in said
+    assert [row for row in said if row.startswith("18. P17: 5 x ")]
+    assert "Policy: within every limit, so it needs no approval." in said
+
+
+async def test_compare_tells_a_bundle_from_the_same_product_alone(bench: Bench) -> None:
+    request = PriceRequest(ask(("starter", 2), ("seat", 7)).lines, 12, Decimal(0))
+    more = Changes((LineChange("set", "starter", 3),))
+    await quoted(bench, BUNDLED, request, more, Changes((LineChange("remove", "seat"),)))
+    said = await answer(bench, CompareRequest("Q-2026-0001", 1, 2))
+    assert said[1:] == [
+        "\u2022 Seat (of Starter Kit): 20 \u2192 30, 2,280.00 USD \u2192 3,420.00 USD",
+        "\u2022 Care (of Starter Kit): 2 \u2192 3, 171.00 USD \u2192 256.50 USD",
+        "\u2022 list 3,420.00 USD \u2192 4,710.00 USD",
+        "\u2022 total 3,291.00 USD \u2192 4,516.50 USD",
+    ]
+    assert "\u2022 removed 7 x Seat: 840.00 USD" in await answer(bench, CompareRequest("Q-2026-0001", 2, 3))
