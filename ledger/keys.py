@@ -76,6 +76,15 @@ def correlation_id(key: str) -> str:
     return f"c-{key[:8]}"
 
 
+def operation_label(action_kind: str, actor: str, aggregate_id: str, version: int | None) -> str:
+    """Return the readable name of a command, e.g. `approval:U0CFO:Q-2026-0042:decide:v3`. Unlike its key, it need not be unique.
+
+    `version` is the one that the person saw, else the head at reservation; a dash stands for none.
+    """
+    domain, _, verb = action_kind.partition(".")
+    return ":".join((domain, actor, aggregate_id, verb, "-" if version is None else f"v{version}"))
+
+
 _WHOLE_MAX = 2**53 - 1
 _LEAVES = frozenset({str, bool, type(None)})
 

@@ -772,6 +772,15 @@ WHERE (:state IS NULL OR state = :state) AND (:actor IS NULL OR actor = :actor) 
 ORDER BY +id DESC
 LIMIT :limit;
 
+-- name: unfinished_effects
+-- Found by the index of what is not finished, hence the sort by +id; the operation of each is joined for its actor and its kind.
+SELECT e.* FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+WHERE e.finished_at IS NULL AND (:state IS NULL OR e.state = :state) AND (:class IS NULL OR e.class = :class)
+  AND (:aggregate_id IS NULL OR e.aggregate_id = :aggregate_id) AND (:actor IS NULL OR o.actor = :actor)
+  AND (:action_kind IS NULL OR o.action_kind = :action_kind) AND e.created_at >= :since
+ORDER BY +e.id
+LIMIT :limit;
+
 -- name: finished_operations
 SELECT * FROM operations
 WHERE finished_at IS NOT NULL AND (:state IS NULL OR state = :state) AND (:actor IS NULL OR actor = :actor)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ledger.keys import correlation_id, loads
+from ledger.keys import correlation_id, loads, operation_label
 from ledger.machine import EffectState, OperationState
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ class Operation:
     cycle: int
     category: str | None
     last_error: str | None
+
+    @property
+    def label(self) -> str:
+        """Return the readable name of the command."""
+        seen = self.pinned_version if self.aggregate_version is None else self.aggregate_version
+        return operation_label(self.action_kind, self.actor, self.aggregate_id, seen)
 
     @classmethod
     def of(cls, row: Row) -> Operation:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger.audit.anchors import Anchor, chain_ends
 from ledger.audit.events import EMPTY, EVENT_COLUMNS, ChainHead, anchor_seal, head_seal, values_mac
 from ledger.audit.history import Fault, Finding
+from ledger.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,6 +97,21 @@ def verify_within(
     return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
 
 
+async def require_tail(database: Database, keyring: Keyring) -> None:
+    """Verify the newest events and the newest anchor before a start. Raises AuditTailError naming the first faulty row."""
+    found = await database.read(lambda tx: _Verification(tx, keyring, (), every_anchor=False).tail())
+    if found is not None:
+        raise AuditTailError(
+            f"The end of the audit is not sound: {found.table} {found.row}: {found.meaning}. Nothing was started and nothing was "
+            "changed. Keep a copy of the whole data folder, see all of it with `quotebot audit verify`, then put a backup back: "
+            "quotebot restore FILE.db"
+        )
+
+
+class AuditTailError(DatabaseError):
+    """The newest part of the audit was changed."""
+
+
 def event_is_sound(keyring: Keyring, previous_mac: bytes, event: Any) -> bool:
     """Tell whether an event (a row, or its columns by name) carries the MAC of its columns and of the previous MAC."""
     key = keyring.keys.get(event["key_id"])
@@ -158,6 +174,22 @@ class _Verification:
         self.report.keys = sorted(self._uses.values(), key=lambda use: self._age[use.key_id])
         return self.report
 
+    def tail(self) -> Finding | None:
+        """Verify the newest page of events, the ends of their chains and the newest anchor, and return the fault."""
+        last: int = self._tx.required("last_audit_id")["id"] or 0
+        self.report.events = max(0, last - PAGE_ROWS)
+        try:
+            for aggregate_id in self._events():
+                self._sealed_head(self._tx.required("audit_head_sealed", aggregate_id=aggregate_id))
+            newest = self._tx.one("last_audit_anchor")
+            if newest is not None:
+                anchor = Anchor.of(newest)
+                self._sealed(anchor, ANCHORS)
+                self._within(anchor, ANCHORS)
+        except _TamperedError as tampered:
+            return tampered.finding
+        return None
+
     def _rows(self, table: str, statement: str, column: str, after: object) -> Iterator[Row]:
         limit = PAGE_ROWS
         while True:
@@ -178,37 +210,43 @@ class _Verification:
         """Verify the seal of every head; return the highest event id that a head names."""
         reach = 0
         for row in self._rows(HEADS, "audit_heads_after", "aggregate_id", ""):
-            aggregate_id = row["aggregate_id"]
-            key = self._keys.get(row["key_id"])
-            if key is None:
-                raise _TamperedError(Fault.UNKNOWN_KEY, HEADS, aggregate_id, self._unknown(row["key_id"]))
-            try:
-                sealed = head_seal(key, aggregate_id, ChainHead(row["event_id"], row["seq"], row["mac"])) == row["seal"]
-            except (TypeError, AttributeError):  # a value of a type that no column has
-                sealed = False
-            if not sealed:
-                raise _TamperedError(
-                    Fault.CHANGED, HEADS, aggregate_id, "the end of this chain was changed by somebody without the key"
-                )
-            if row["event_aggregate_id"] not in (None, aggregate_id):
-                self._empty_head = self._empty_head or aggregate_id
+            self._sealed_head(row)
+            if row["event_aggregate_id"] not in (None, row["aggregate_id"]):
+                self._empty_head = self._empty_head or row["aggregate_id"]
             reach = max(reach, row["event_id"])
             self._heads_seen += 1
         return reach
 
-    def _events(self) -> None:
-        report = self.report
-        for row in self._rows(EVENTS, "audit_events_after", "id", 0):
+    def _sealed_head(self, row: Row) -> None:
+        aggregate_id = row["aggregate_id"]
+        key = self._keys.get(row["key_id"])
+        if key is None:
+            raise _TamperedError(Fault.UNKNOWN_KEY, HEADS, aggregate_id, self._unknown(row["key_id"]))
+        try:
+            sealed = head_seal(key, aggregate_id, ChainHead(row["event_id"], row["seq"], row["mac"])) == row["seal"]
+        except (TypeError, AttributeError):  # a value of a type that no column has
+            sealed = False
+        if not sealed:
+            raise _TamperedError(
+                Fault.CHANGED, HEADS, aggregate_id, "the end of this chain was changed by somebody without the key"
+            )
+
+    def _events(self) -> set[str]:
+        """Verify the events after `report.events`; return the chains they belong to."""
+        report, chains = self.report, set[str]()
+        for row in self._rows(EVENTS, "audit_events_after", "id", report.events):
             expected = report.events + 1
             if row["id"] != expected:
                 raise _TamperedError(Fault.MISSING, EVENTS, expected, f"the event was deleted; the next one there is {row['id']}")
             self._event(row)
             if self._replay is not None:
                 self._replay.see(row)
+            chains.add(row["aggregate_id"])
             report.events = expected
             report.chains += row["seq"] == 1
             if expected in self._marks:
                 self._marks[expected] = (report.chains, row["mac"])
+        return chains
 
     def _event(self, row: Row) -> None:
         event_id, aggregate_id, seq = row["id"], row["aggregate_id"], row["seq"]

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from ledger.keys import operation_label
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -158,6 +160,24 @@ class OperationFilter:
         """Tell whether an operation passes the filter, apart from its aggregate."""
         wanted = {"state": self.state, "actor": self.actor, "action_kind": self.action_kind}
         return row["created_at"] >= (self.since or 0) and all(value is None or row[name] == value for name, value in wanted.items())
+
+
+def label_of(operation: Row) -> str:
+    """Return the readable name of a stored command."""
+    seen = operation["aggregate_version"]
+    version = operation["pinned_version"] if seen is None else seen
+    return operation_label(operation["action_kind"], operation["actor"], operation["aggregate_id"], version)
+
+
+def list_effects(tx: Tx, choice: OperationFilter, effect_class: str | None, limit: int) -> list[tuple[Row, Row]]:
+    """Return the effects that are not done, each with its operation; those that were enqueued first come first.
+
+    The state and the aggregate of the filter are the effect's, the actor and the kind those of its operation.
+    """
+    wanted = {"state": choice.state, "aggregate_id": choice.aggregate_id, "class": effect_class}
+    wanted |= {"actor": choice.actor, "action_kind": choice.action_kind}
+    rows = tx.all("unfinished_effects", **wanted, since=choice.since or 0, limit=limit)
+    return [(row, tx.required("operation_by_id", id=row["operation_id"])) for row in rows]
 
 
 def list_operations(tx: Tx, choice: OperationFilter, limit: int) -> list[Row]:

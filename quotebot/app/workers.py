@@ -15,6 +15,7 @@ import structlog
 
 from ledger import recovery
 from ledger.audit.anchors import keep_anchors
+from ledger.audit.verification import require_tail
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
 from ledger.measures import fold
@@ -102,12 +103,13 @@ class Core:
 async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
     """Recover the claims of a crashed process, then start the workers; `stack` stops and closes everything in reverse order.
 
-    The caller holds the instance lock. Raises DatabaseError before any change.
+    The caller holds the instance lock. Raises DatabaseError before any change, also if the newest part of the audit is not sound.
     """
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
     database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
     stack.push_async_callback(database.close)
+    await require_tail(database, audit.keyring)
     epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
     ledger = Ledger(
         database,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ledger.operator.actions import cancel_effect, cancel_operation
 from ledger.operator.dead_letters import Filters
-from ledger.operator.explain import operation_facts, waiting
-from ledger.operator.trace import OperationFilter
+from ledger.operator.explain import effect_facts, operation_facts, waiting
+from ledger.operator.trace import OperationFilter, label_of, list_effects
 from ledger.operator.trace import list_operations as listed
 from ledger.operator.trace import trace as traced
 from quotebot.cli import exits, tables, terminal, trace
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import Ledger
     from ledger.operator.actions import Ruling
+    from ledger.operator.explain import Waiting
     from ledger.records import EffectIntent, Operation
 
 LOOK_SECONDS: Final = 0.25
@@ -42,7 +43,8 @@ Picture = dict[str, Any]
 _ENDED: Final = frozenset({"completed", "delivered", "superseded", "discarded"})
 app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
 Json = Annotated[bool, Parameter(name="--json", negative="")]
-State = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
+CommandState = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
+EffectState = Literal["pending", "in_flight", "uncertain"]
 
 
 @app.command
@@ -143,7 +145,8 @@ def _dead_letter(row: Row) -> Picture:
 @app.command(name="list")
 async def list_operations(
     *,
-    state: State | None = None,
+    state: CommandState | EffectState | None = None,
+    effect_class: Annotated[str | None, Parameter(name="--class")] = None,
     quote: str | None = None,
     actor: str | None = None,
     kind: str | None = None,
@@ -151,31 +154,37 @@ async def list_operations(
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 50,
     json_output: Json = False,
 ) -> int:
-    """List commands: the unfinished first, then dead letters, then what is done; the newest of each first.
+    """List commands, and the effects that wait, are blocked, under way or uncertain.
+
+    Commands: the unfinished first, then dead letters, then what is done; the newest of each first. Effects: the oldest first.
 
     Parameters
     ----------
     state
-        Only those in this state.
+        Only those in this state: of commands, or (pending, in_flight, uncertain) of effects.
+    effect_class
+        Only effects of this class, e.g. crm.create.
     quote
-        Only those about this quote, e.g. Q-2026-0042, and the one that created it.
+        Only those about this quote, e.g. Q-2026-0042, and the command that created it.
     actor
-        Only those of this person, by Slack user id.
+        Only those of this person, by Slack user id, and their effects.
     kind
-        Only of this kind, e.g. quote.submit.
+        Only of this kind, e.g. quote.submit, and their effects.
     since
         Only those that came in the last 90s, 30m, 2h or 7d.
     limit
-        At most this many.
+        At most this many of each.
     json_output
         Print JSON.
     """
     try:
         since_ms = terminal.duration_ms(since)
+        terminal.checked_class(effect_class)
     except ValueError as error:
         return exits.complain(f"{error}.", exits.USAGE)
+    of_effects = effect_class is not None or state in get_args(EffectState)
     async with terminal.existing_ledger() as ledger:
-        now = ledger.clock.now_ms()
+        now, runs, attempts = ledger.clock.now_ms(), await bot_runs(ledger), trace.budget()
         choice = OperationFilter(
             state=state,
             aggregate_id=None if quote is None else trace.quote_or(quote),
@@ -183,17 +192,25 @@ async def list_operations(
             action_kind=kind,
             since=None if since_ms is None else now - since_ms,
         )
-        found = await ledger.database.read(lambda tx: listed(tx, choice, limit + 1))
-    shown, more = found[:limit], len(found) > limit
-    if json_output:
-        tables.print_json(
-            {"operations": [{**trace.pick(row, trace.OPERATION), "id": f"op{row['id']}"} for row in shown], "more": more}
+        found = [] if of_effects else await ledger.database.read(lambda tx: listed(tx, choice, limit + 1))
+        effects = await ledger.database.read(
+            lambda tx: [
+                _effect(row, operation, waiting(effect_facts(tx, row, now, attempts(row["class"]), bot_runs=runs)))
+                for row, operation in ([] if state in get_args(CommandState) else list_effects(tx, choice, effect_class, limit + 1))
+            ]
         )
+    shown, more = found[:limit], max(len(found), len(effects)) > limit
+    if json_output:
+        operations = [{**trace.public_operation(row), "id": f"op{row['id']}"} for row in shown]
+        tables.print_json({"operations": operations, "effects": effects[:limit], "more": more})
         return exits.OK
-    if not shown:
-        exits.complain("No commands.")
-    else:
+    if not shown and not effects:
+        exits.complain("No effects wait." if of_effects else "No commands.")
+    if shown:
         _print_table(shown, now)
+    if effects:
+        print(end="\n" if shown else "")
+        _print_effects(effects[:limit], now)
     if more:
         exits.complain(f"There are more than these {limit}: see them with a larger --limit.")
     return exits.OK
@@ -302,6 +319,40 @@ async def give_up_effect(ledger: Ledger, row_id: int, actor: str, reason: str) -
     )
 
 
+def _effect(row: Row, operation: Row, wait: Waiting) -> Picture:
+    """Return an effect that is not done in its JSON form: the effect, the name of its command, and the cause of its wait."""
+    found = trace.public_wait(wait)
+    words = {name: found[name] for name in ("cause", "sentence", "remedy", "until", "behind")}
+    named = {"correlation_id": row["correlation_id"], "quote": row["aggregate_id"], "label": label_of(operation)}
+    return {**trace.pick(row, trace.EFFECT), **named, "operation": f"op{operation['id']}", "waiting": words}
+
+
+def _print_effects(effects: Sequence[Picture], now: int) -> None:
+    tables.print_table(
+        ("ID", "Ref", "State", "Class", "Quote", "Tries", "Age", "Next try", "Cause", "Label", "Waits for"),
+        [
+            (
+                str(effect["id"]),
+                effect["correlation_id"],
+                effect["state"],
+                effect["class"],
+                effect["quote"],
+                str(effect["attempts"]),
+                tables.age_words(now - effect["created_at"]),
+                _next_try(effect["next_attempt_at"], now),
+                effect["waiting"]["cause"],
+                effect["label"],
+                effect["waiting"]["sentence"],
+            )
+            for effect in effects
+        ],
+    )
+
+
+def _next_try(due: int | None, now: int) -> str:
+    return "-" if due is None else "due" if due <= now else f"in {tables.age_words(due - now)}"
+
+
 def _not_one(reference: str, found: Sequence[Row], now: int) -> int:
     if not found:
         return exits.complain(
@@ -315,18 +366,16 @@ def _not_one(reference: str, found: Sequence[Row], now: int) -> int:
 
 def _print_table(rows: Sequence[Row], now: int) -> None:
     tables.print_table(
-        ("ID", "Ref", "State", "Kind", "About", "Who", "Tries", "Age", "Next try", "Why"),
+        ("ID", "Ref", "State", "Label", "Tries", "Age", "Next try", "Why"),
         [
             (
                 f"op{row['id']}",
                 row["correlation_id"],
                 row["outcome"] or row["state"],
-                row["action_kind"],
-                row["aggregate_id"],
-                row["actor"],
+                label_of(row),
                 str(row["attempts"]),
                 tables.age_words(now - row["created_at"]),
-                "-" if (due := row["next_attempt_at"]) is None else "due" if due <= now else f"in {tables.age_words(due - now)}",
+                _next_try(row["next_attempt_at"], now),
                 row["category"] or "",
             )
             for row in rows

@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ledger.operator.explain import why as look
-from ledger.operator.trace import find_operations
+from ledger.operator.trace import find_operations, label_of
 from ledger.operator.trace import trace as traced
 from quotebot.app.installation import matrix
 from quotebot.cli import exits, tables, terminal
@@ -163,10 +163,15 @@ def quote_or(reference: str) -> str:
     return parse_quote_id(reference) or reference.strip()
 
 
+def public_operation(row: Row) -> dict[str, Any]:
+    """Return a command in its JSON form."""
+    return {"label": label_of(row), **pick(row, OPERATION)}
+
+
 def public(found: Trace) -> dict[str, Any]:
     """Return an action in its JSON form."""
     return {
-        "operation": pick(found.operation, OPERATION),
+        "operation": public_operation(found.operation),
         "delivery": None if found.delivery is None else pick(found.delivery, DELIVERY),
         "attempts": [pick(row, ATTEMPT) for row in found.attempts],
         "events": [pick(row, EVENT) for row in found.events],
@@ -205,6 +210,7 @@ def _print_tree(found: Trace) -> None:
             f"by {operation['actor']}: {ended}"
         )
     )
+    _leaf(tree, began, began, "label", label_of(operation))
     _leaf(tree, began, began, "delivery", _delivery_words(found.delivery))
     owned = {effect.row["id"] for effect in found.effects}
     happened = [(row["at"], "audit", _event_words(row)) for row in found.events if row["effect_id"] not in owned]

@@ -58,6 +58,7 @@ INDEXES = {
     "supersede_children": {"effects_waiting"},
     "next_effect_due_at": {"effects_due"},
     "unfinished_in_lane": {"effects_lane"},
+    "unfinished_effects": {"effects_lane"},
     "count_children": {"effects_operation"},
     "effects_of_aggregate": {"effects_aggregate"},
     "end_hold": {"holds_name"},

@@ -12,6 +12,7 @@ import pytest
 
 from tests.quotebot.history_parts import QUOTE, rejected_quote
 from tests.quotebot.parts import copy_data, tampered
+from tests.rig import read_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +84,35 @@ def test_a_forged_ledger_is_refused_by_every_verification_naming_the_row(forgery
         assert named.split()[1] in done.stdout + done.stderr, (name, done.stdout, done.stderr)
     assert not list(ledger.parent.glob("backups/*.json"))
     assert not list(ledger.parent.parent.glob("*.zip"))
+
+
+TAILS: Final = {
+    "its last event": (
+        "UPDATE audit_events SET actor = 'U0NOBODY' WHERE id = (SELECT max(id) FROM audit_events)",
+        "was changed, moved or written by somebody without the key",
+    ),
+    "a head": (
+        f"UPDATE audit_heads SET seal = zeroblob(32) WHERE aggregate_id = '{QUOTE}'",  # noqa: S608 -- our own id
+        f"audit_heads {QUOTE}",
+    ),
+    "an event deleted": (
+        "DELETE FROM audit_events WHERE id = (SELECT max(id) - 1 FROM audit_events)",
+        "was deleted",
+    ),
+}
+
+
+@pytest.mark.parametrize("forgery", TAILS)
+def test_a_bot_does_not_start_on_an_audit_whose_end_was_changed(forgery: str, quotebot: Run, ledger: Path) -> None:
+    sql, named = TAILS[forgery]
+    tampered(ledger, sql)
+    epochs = read_ledger(ledger, "SELECT count(*) AS n FROM epochs")[0]["n"]
+    done = quotebot("run", environment={"SLACK_BOT_TOKEN": "xoxb-planted", "SLACK_APP_TOKEN": "xapp-planted"})
+    assert done.returncode == 69, done.stderr
+    assert "The end of the audit is not sound" in done.stderr
+    assert named in done.stderr
+    assert "quotebot audit verify" in done.stderr
+    assert read_ledger(ledger, "SELECT count(*) AS n FROM epochs")[0]["n"] == epochs
 
 
 def forged_backup(command: Run, ledger: Path, forgery: str, **claimed: object) -> Path:

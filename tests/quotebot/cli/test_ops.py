@@ -11,13 +11,16 @@ import pytest
 from ledger import recovery
 from quotebot.cli import tables
 from quotebot.commands.payloads import SubmitQuote
-from tests.quotebot.parts import bench_at, request_for
+from tests.quotebot.parts import bench_at, request_for, tampered
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.quotebot.cli.conftest import Run
+
+
+FAR_AWAY_MS = 4_102_444_800_000
 
 
 def listed(command: Run, *arguments: str) -> list[dict[str, Any]]:
@@ -55,6 +58,65 @@ def test_list_filters(command: Run, reserved: str) -> None:
     assert listed(command, "--actor", "U0NOBODY") == []
     assert len(listed(command, "--limit", "2")) == 2
     assert listed(command, "--since", "30d")
+
+
+def shown_effects(command: Run, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(command("ops", "list", "--json", *arguments).stdout)["effects"]
+    return found
+
+
+@pytest.fixture
+def unfinished(command: Run, dead: Path) -> dict[str, int]:
+    """Leave one dead letter uncertain and the other one pending, with its class paused; return their ids."""
+    first, second = (row["id"] for row in read_ledger(dead, "SELECT id FROM effects WHERE state = 'failed' ORDER BY id"))
+    assert command("pause", "crm.create", "--reason", "org migration").returncode == 0
+    assert command("replay", str(second)).returncode == 0
+    tampered(
+        dead,
+        "UPDATE effects SET state = 'uncertain', uncertain_since = 1, next_attempt_at = ?, finished_at = NULL WHERE id = ?",
+        *(FAR_AWAY_MS, first),
+    )
+    return {"uncertain": first, "paused": second}
+
+
+def test_list_shows_effects_that_wait_are_blocked_or_uncertain(command: Run, unfinished: dict[str, int]) -> None:
+    found = {row["id"]: row for row in shown_effects(command)}
+    uncertain, paused = found[unfinished["uncertain"]], found[unfinished["paused"]]
+    assert (uncertain["class"], uncertain["state"], uncertain["next_attempt_at"]) == ("crm.create", "uncertain", FAR_AWAY_MS)
+    assert uncertain["correlation_id"].startswith("c-")
+    assert (paused["waiting"]["cause"], paused["waiting"]["remedy"]) == ("held", "quotebot resume crm.create")
+    printed = command("ops", "list").stdout
+    assert "Class crm.create is paused by" in printed
+    assert uncertain["correlation_id"] in printed
+
+
+def test_list_filters_effects(command: Run, unfinished: dict[str, int], reserved: str) -> None:
+    assert [row["id"] for row in shown_effects(command, "--state", "uncertain")] == [unfinished["uncertain"]]
+    assert listed(command, "--state", "uncertain") == []
+    assert shown_effects(command, "--state", "reserved") == []
+    assert {row["class"] for row in shown_effects(command, "--class", "crm.create")} == {"crm.create"}
+    assert listed(command, "--class", "crm.create") == []
+    assert {row["quote"] for row in shown_effects(command, "--quote", "q-2026-0002")} == {"Q-2026-0002"}
+    assert shown_effects(command, "--actor", "U0NOBODY") == []
+    assert shown_effects(command, "--kind", "quote.delegate") == []
+    assert len(shown_effects(command, "--limit", "1")) == 1
+    assert [row["id"] for row in listed(command, "--state", "reserved")] == [reserved]
+    assert command("ops", "list", "--class", "crm.creat").returncode == 64
+
+
+def test_a_command_has_a_readable_label_in_list_show_trace_and_dead_letters(command: Run, dead: Path, reserved: str) -> None:
+    label = "quote:U0REP:Q-2026-0001:submit:v1"
+    (row,) = listed(command, "--state", "reserved")
+    assert row["label"] == label
+    for words in (("ops", "list"), ("ops", "show", reserved), ("trace", reserved)):
+        assert label in command(*words).stdout, words
+    assert json.loads(command("ops", "show", reserved, "--json").stdout)["operation"]["label"] == label
+    assert json.loads(command("trace", reserved, "--json").stdout)["actions"][0]["operation"]["label"] == label
+    letters = json.loads(command("dead", "list", "--json").stdout)["dead_letters"]
+    assert {letter["label"].partition(":")[0] for letter in letters} == {"approval"}
+    assert letters[0]["label"] in command("dead", "show", letters[0]["id"]).stdout
+    assert letters[0]["label"] in command("dead", "list").stdout
+    assert dead.exists()
 
 
 def test_list_shows_people_a_table_and_says_when_there_is_more(command: Run, reserved: str) -> None:
