@@ -155,7 +155,7 @@ def test_a_cancelled_command_is_closed_audited_and_its_person_told(command: Run,
     assert (row["state"], json.loads(row["response"])["code"]) == ("discarded", "cancelled")
     (event,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'operation.cancelled'")
     assert (event["actor"], json.loads(event["after"])["reason"]) == ("ops@example.com", "sent by mistake")
-    (answer,) = read_ledger(dead, f"SELECT * FROM effects WHERE operation_id = {row['id']}")  # noqa: S608 -- as above
+    (answer, _card) = read_ledger(dead, f"SELECT * FROM effects WHERE operation_id = {row['id']} ORDER BY id")  # noqa: S608 -- as above
     assert (answer["class"], answer["state"]) == ("slack.reply", "pending")
     assert "sent by mistake" in answer["payload"]
 
