@@ -1,4 +1,4 @@
-"""Outgoing HTTP: bounded answers without redirects, and the parser of Retry-After (RFC 9110, 10.2.3).
+"""Outgoing HTTP: deadlines, bounded answers without redirects, and the parser of Retry-After (RFC 9110, 10.2.3).
 
 A redirect would carry a message or a token to a host that nobody configured; an endless answer, compressed or not, would exhaust
 the memory. Retry-After holds seconds or a date. A date is measured against the answer's own Date header, so that clock differences
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 import zlib
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 ANSWER_BYTES_MAX: Final = 1024 * 1024  # of an answer of Slack's Web API
 CHUNK_BYTES: Final = 64 * 1024
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
+
+# Deadline (seconds) of each call of the effect under way: its class's line in the retry matrix. None outside of effects.
+CALL_SECONDS: Final[ContextVar[float | None]] = ContextVar("call_seconds", default=None)
 
 # Nine digits are 31 years. A longer number is not a plausible wait and would not fit the ledger's milliseconds.
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -80,6 +84,12 @@ async def _refuse_redirect(
 ) -> None:
     del session, context, redirect
     raise RedirectRefusedError("a redirect is not followed")
+
+
+def call_seconds(otherwise: float) -> float:
+    """Return the deadline (seconds) of a call: that of the effect under way, or the client's own outside of effects."""
+    seconds = CALL_SECONDS.get()
+    return otherwise if seconds is None else seconds
 
 
 def asked_wait_seconds(headers: Mapping[str, str], *, clock: Callable[[], float] = time.time) -> float | None:

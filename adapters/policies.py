@@ -115,6 +115,10 @@ class Matrix:
         """Return the policy of this class, or the `default` policy for a class without its own."""
         return self.lines.get(effect_class, self.lines["default"])
 
+    def call_seconds_of(self, family: str) -> float:
+        """Return the longest time-out (seconds) of the classes of a family, such as "crm"."""
+        return max(line.timeout_seconds for name, line in self.lines.items() if name.partition(".")[0] == family)
+
     @property
     def call_seconds_max(self) -> float:
         """Longest time-out (seconds) of any class."""

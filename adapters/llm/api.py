@@ -19,7 +19,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adapters.failures import AdapterError, Failure
-from adapters.http import AnswerTooLargeError, Body, asked_wait_seconds
+from adapters.http import AnswerTooLargeError, Body, asked_wait_seconds, call_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -88,7 +88,8 @@ class Llm:
     """Client of one model at one server. Raises only `AdapterError`.
 
     `on_call` receives a line for every call, successful or not; with `keep_text` the line holds both texts, otherwise only their
-    hashes. `http_client` replaces the library's own HTTP client.
+    hashes. `http_client` replaces the library's own HTTP client. `timeout_seconds` is the longest deadline of any call; an effect
+    has its own (see `call_seconds`).
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Llm:
     async def models(self) -> frozenset[str]:
         """Return the names of the models that the server lists; the request is free of charge. Raises AdapterError."""
         with translated():
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(call_seconds(self._timeout_seconds)):
                 listed = await self._client.models.list()
         return frozenset(str(model.id) for model in listed.data or ())
 
@@ -146,7 +147,7 @@ class Llm:
         outcome = "interrupted"
         try:
             with translated():
-                async with asyncio.timeout(self._timeout_seconds):
+                async with asyncio.timeout(call_seconds(self._timeout_seconds)):
                     answer = await self._complete(name, schema, system, text, key, correlation_id)
             said = _in_shape(shape, _content(answer))
             outcome = "ok"

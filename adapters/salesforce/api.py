@@ -91,10 +91,10 @@ class Salesforce:
     """Salesforce client. Safe to share between tasks; `threads` calls run at once and the others wait within their own deadline.
 
     `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
-    public authorities, `timeout_seconds` the deadline of one whole call, login included. `credentials` replaces the client
-    secret, e.g. by an assertion. Proxies of the process environment are ignored; name one with `proxy_url`. `watch` receives the
-    usage of the org's API allowance each time it begins to run short, in a worker thread. `session` and `executor` replace our own
-    connections and threads.
+    public authorities, `timeout_seconds` the longest deadline of one whole call, login included; an effect has its own (see
+    `call_seconds`). `credentials` replaces the client secret, e.g. by an assertion. Proxies of the process environment are
+    ignored; name one with `proxy_url`. `watch` receives the usage of the org's API allowance each time it begins to run short,
+    in a worker thread. `session` and `executor` replace our own connections and threads.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ import requests
 import urllib3
 
 from adapters.failures import AdapterError, Failure
-from adapters.http import asked_wait_seconds
+from adapters.http import asked_wait_seconds, call_seconds
 from adapters.salesforce.errors import TIMED_OUT, SalesforceRefusal, Target, login_refused, lost, refused
 from adapters.salesforce.transport import CallCutError, Credentials, KeyUnusableError, LiveCall, ResponseTooLargeError
 
@@ -138,8 +138,9 @@ class SalesforceCalls:
         return usage is not None and usage is not spared and usage.reserved
 
     async def within_deadline(self, trip: Trip, work: Awaitable[T], *, seconds: float | None = None) -> T:
-        """Await the work for at most `seconds`, and never beyond the client's own deadline. Raises AdapterError on a time-out."""
-        limit = self._timeout_seconds if seconds is None else min(seconds, self._timeout_seconds)
+        """Await the work for at most `seconds`, and never beyond the call's deadline (see `call_seconds`). Raises AdapterError."""
+        limit = call_seconds(self._timeout_seconds)
+        limit = limit if seconds is None else min(seconds, limit)
         try:
             async with asyncio.timeout(limit):
                 return await work

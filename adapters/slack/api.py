@@ -22,7 +22,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from yarl import URL
 
 from adapters.failures import AdapterError, Failure
-from adapters.http import AnswerTooLargeError, bounded_body, closed_session, sent_at_ms
+from adapters.http import AnswerTooLargeError, bounded_body, call_seconds, closed_session, sent_at_ms
 from adapters.slack.block_kit import message_problems, view_problems
 from adapters.slack.errors import ADDRESS_STATUSES, STATUSES, refusal, unreadable
 
@@ -136,6 +136,7 @@ class SlackApi:
 
     `client` holds the token and the API address and must have no retry handlers; without a `session` it uses ours, so that
     connections are reused. `response_url_hosts` are the hosts (with a non-default port) that a response_url may name.
+    The time-outs hold for calls outside of effects; see `call_seconds`.
     """
 
     def __init__(
@@ -309,7 +310,9 @@ class SlackApi:
         _accept("message", message_problems(text, list(blocks)))
         message = {"text": text, **({"blocks": list(blocks)} if blocks else {})}
         content = {**message, "response_type": "ephemeral", "replace_original": replace}
-        await self._send("response_url", target, json.dumps(content).encode(), "application/json", self._timeout_seconds)
+        await self._send(
+            "response_url", target, json.dumps(content).encode(), "application/json", call_seconds(self._timeout_seconds)
+        )
 
     async def open_view(self, *, trigger_id: str, view: Json) -> None:
         """Open a modal for the interaction of `trigger_id`. EXPIRED: older than three seconds, or already used."""
@@ -337,7 +340,7 @@ class SlackApi:
         target = _address(upload_url, "upload address")
         if target.origin() not in (URL(self._client.base_url).origin(), FILES_ORIGIN):
             raise _refused_host("upload address")
-        await self._send("upload", target, content, "application/octet-stream", self._upload_timeout_seconds)
+        await self._send("upload", target, content, "application/octet-stream", call_seconds(self._upload_timeout_seconds))
 
     async def complete_upload(self, *, file_id: str, title: str, channel: str, thread_ts: str | None, comment: str) -> SharedFile:
         """Step 3 of 3: share the file. Once only: after a lost answer call `find_file`; a second attempt is refused (NOT_FOUND)."""
@@ -386,7 +389,7 @@ class SlackApi:
         if self._client.session is None:
             self._client.session = self._connections()
         with translated(method):
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(call_seconds(self._timeout_seconds)):
                 answer = await self._client.api_call(method, json=body, data=form, headers=headers)
         self._sent_at_ms = sent_at_ms(answer.headers)
         if not isinstance(answer.data, dict):

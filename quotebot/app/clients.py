@@ -122,7 +122,7 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> E
 
 def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> Salesforce | None:
     """Return only the Salesforce client, or None if it is not configured; `stack` closes it."""
-    url, client_id, line = settings.salesforce_instance_url, settings.salesforce_client_id, matrix(settings).of("crm.create")
+    url, client_id, lines = settings.salesforce_instance_url, settings.salesforce_client_id, matrix(settings)
     credentials = salesforce_credentials(settings)
     if url is None or client_id is None or credentials is None:
         return None
@@ -134,8 +134,8 @@ def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> 
         credentials=credentials,
         mapping=crm_mapping(settings),
         ca_file=settings.salesforce_ca_file,
-        timeout_seconds=line.timeout_seconds,
-        threads=line.concurrency,
+        timeout_seconds=lines.call_seconds_of("crm"),
+        threads=lines.of("crm.create").concurrency,
         watch=warn_allowance_short,
     )
     stack.push_async_callback(salesforce.close)
@@ -154,7 +154,7 @@ def connect_model(stack: contextlib.AsyncExitStack, settings: Settings, http_cli
         api_key=NO_KEY if key is None else key.get_secret_value(),
         model=settings.llm_model,
         on_call=log.note,
-        timeout_seconds=matrix(settings).of("llm.extract").timeout_seconds,
+        timeout_seconds=matrix(settings).call_seconds_of("llm"),
         keep_text=settings.llm_keep_text,
         http_client=http_client,
     )

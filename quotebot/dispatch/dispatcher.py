@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from adapters.failures import OWN_ERRORS, UNAVAILABLE, AdapterError, Failure, code_of_bug
+from adapters.http import CALL_SECONDS
 from adapters.policies import Matrix, Policy, RetryDecision, verdict
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
@@ -163,6 +164,7 @@ class Dispatcher:
             attempt=effect.attempts + 1,
         ):
             policy = self._matrix.of(effect.effect_class)
+            CALL_SECONDS.set(policy.timeout_seconds)  # each attempt is a task with a context of its own
             began = self._ledger.clock.now_ms()
             try:
                 settlement = await self._try(effect, policy)
