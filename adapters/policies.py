@@ -28,6 +28,8 @@ Semantics = Literal[
 Jitter = Literal["full", "none", "bounded"]
 Draw = Callable[[float, float], float]
 
+DOUBLE = 2.0  # the factor of every built-in backoff without fixed steps
+STEPS_MAX = 20
 BOUNDED_JITTER = 0.25  # fraction of the backoff, in both directions
 MINUTE_SECONDS = 60.0
 HOUR_SECONDS = 3_600.0
@@ -37,7 +39,7 @@ TIMEOUT_SECONDS_MAX = 80.0  # so that a call, with the dispatcher's grace time, 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Wait after the n-th failure, before jitter: it doubles from `base_seconds` up to `cap_seconds`.
+    """Wait after the n-th failure, before jitter: from `base_seconds` up to `cap_seconds`, `factor` times the one before.
 
     With `steps_seconds` the waits are exactly those, and the last one repeats.
     """
@@ -45,18 +47,20 @@ class Backoff:
     base_seconds: float
     cap_seconds: float
     steps_seconds: tuple[float, ...] = ()
+    factor: float = DOUBLE
 
     @property
     def words(self) -> str:
         """Display text of the backoff for tables."""
         if self.steps_seconds:
             return ", ".join(map(duration, self.steps_seconds))
-        return f"exp {duration(self.base_seconds)}..{duration(self.cap_seconds)}"
+        times = "" if self.factor == DOUBLE else f" x{self.factor:g}"
+        return f"exp {duration(self.base_seconds)}..{duration(self.cap_seconds)}{times}"
 
     def seconds(self, failed_attempts: int) -> float:
         """Return the seconds to wait after that many failures (counted from 1)."""
         steps = wait_chain(*map(wait_fixed, self.steps_seconds)) if self.steps_seconds else None
-        strategy = steps or wait_exponential(multiplier=self.base_seconds, max=self.cap_seconds)
+        strategy = steps or wait_exponential(multiplier=self.base_seconds, max=self.cap_seconds, exp_base=self.factor)
         return float(strategy(_at(max(failed_attempts, 1))))
 
 
@@ -149,6 +153,7 @@ JUDGED_ALONE: Mapping[Failure, RetryDecision] = MappingProxyType(
         Failure.EXPIRED: RetryDecision.DEAD,
     }
 )
+CURVE = frozenset({"base_seconds", "cap_seconds", "factor"})  # the items of an exponential backoff
 TWICE_AT_MOST = frozenset({Failure.RENDER, Failure.INTERNAL})  # same input, same error: the second failure is proof
 TEMPLATE_ERROR = "template_error"
 ONCE_AT_MOST = frozenset({TEMPLATE_ERROR, INVALID_VALUE})  # codes of those whose first failure is proof
@@ -178,6 +183,9 @@ def policy_for(effect_class: str) -> Policy:
     return Matrix(POLICIES).of(effect_class)
 
 
+Step = Annotated[float, Field(ge=0.05, le=3600)]
+
+
 class RetryOverride(BaseModel):
     """Overridable items of one class; None keeps the built-in value. The semantics of a class cannot be overridden."""
 
@@ -186,6 +194,9 @@ class RetryOverride(BaseModel):
     retries: Annotated[int, Field(ge=0, le=20)] | None = None
     base_seconds: Annotated[float, Field(ge=0.05, le=60)] | None = None
     cap_seconds: Annotated[float, Field(ge=0.05, le=3600)] | None = None  # must not be below the base
+    factor: Annotated[float, Field(ge=1, le=10)] | None = None
+    # instead of base, cap and factor: the waits one by one, the last of which repeats
+    steps_seconds: Annotated[tuple[Step, ...], Field(min_length=1, max_length=STEPS_MAX, strict=False)] | None = None
     jitter: Jitter | None = None
     timeout_seconds: Annotated[float, Field(ge=1, le=TIMEOUT_SECONDS_MAX)] | None = None
     max_age_seconds: Annotated[float, Field(ge=MINUTE_SECONDS, le=90 * DAY_SECONDS)] | None = None
@@ -222,7 +233,7 @@ def read_overrides(given: Mapping[str, object]) -> dict[str, RetryOverride]:
         except ValidationError as error:
             found = [_misfit(name, problem["type"], problem["loc"], problem["msg"]) for problem in error.errors()]
             misfits += found
-            read[name] = _sound_part(items, {misfit.place[-1] for misfit in found})
+            read[name] = _sound_part(items, {item for misfit in found for item in misfit.place[1:2]})
     misfits += _relations(read)
     if misfits:
         raise OverridesError(misfits)
@@ -256,8 +267,11 @@ def _overridden(line: Policy, override: RetryOverride | None) -> Policy:
     if override is None:
         return line
     items = override.given()
-    bounds = {name: items.pop(name) for name in ("base_seconds", "cap_seconds") if name in items}
-    backoff = replace(line.backoff, **bounds, steps_seconds=()) if bounds else line.backoff
+    steps = items.pop("steps_seconds", None)
+    curve = {name: items.pop(name) for name in CURVE if name in items}
+    backoff = replace(line.backoff, **curve, steps_seconds=()) if curve else line.backoff
+    if steps is not None:
+        backoff = _steps(*steps)
     return replace(line, backoff=backoff, **items)
 
 
@@ -269,8 +283,12 @@ def _relations(overrides: Mapping[str, RetryOverride]) -> list[Misfit]:
             misfits.append(Misfit((name,), unknown_class(name)))
             continue
         before, after = POLICIES[name].backoff, _overridden(POLICIES[name], override).backoff
-        if before.steps_seconds and (override.base_seconds is None) != (override.cap_seconds is None):
-            reason = f"it waits fixed steps ({before.words}); give base_seconds and cap_seconds together to double instead"
+        curve = override.given().keys() & CURVE
+        if override.steps_seconds is not None and curve:
+            reason = f"fixed steps and {', '.join(sorted(curve))} exclude each other"
+            misfits.append(Misfit((name, "steps_seconds"), reason))
+        elif before.steps_seconds and curve and not {"base_seconds", "cap_seconds"} <= curve:
+            reason = f"it waits fixed steps ({before.words}); give base_seconds and cap_seconds together for an exponential backoff"
             misfits.append(Misfit((name,), reason))
         elif after.cap_seconds < after.base_seconds:
             reason = f"it must not be below the base; they would be {after.cap_seconds:g} and {after.base_seconds:g}"
@@ -294,8 +312,7 @@ def _sound_part(items: object, bad: set[str]) -> RetryOverride:
     """Return the override without its invalid items, so that its other relations are checked in the same pass."""
     if not isinstance(items, Mapping):
         return RetryOverride()
-    bounds = {"base_seconds", "cap_seconds"}
-    bad = bad if bad.isdisjoint(bounds) else bad | bounds  # one bound without the other would be misleading
+    bad = bad if bad.isdisjoint(CURVE) else bad | CURVE  # one bound without the other would be misleading
     return RetryOverride.model_validate({item: value for item, value in items.items() if str(item) not in bad})
 
 

@@ -377,7 +377,8 @@ class Settings(BaseSettings):
     )
     retry: Annotated[dict[str, RetryOverride], BeforeValidator(_retry_overrides), BeforeValidator(_from_text)] = Field(
         default_factory=dict,
-        description='What differs from the retry matrix, by class: {"crm.create": {"retries": 8, "cap_seconds": 120}}',
+        description='What differs from the retry matrix, by class: {"crm.create": {"retries": 8, "cap_seconds": 120}}. Items: '
+        f"{', '.join(RetryOverride.model_fields)}",
     )
 
     @classmethod

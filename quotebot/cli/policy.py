@@ -36,7 +36,7 @@ GAP: Final = 2  # between two columns of a table
 # column -> the items of an override that change it
 SET_BY: Final = {
     "retries": ("retries",),
-    "backoff": ("base_seconds", "cap_seconds"),
+    "backoff": ("base_seconds", "cap_seconds", "factor", "steps_seconds"),
     "jitter": ("jitter",),
     "timeout_seconds": ("timeout_seconds",),
     "max_age_seconds": ("max_age_seconds",),

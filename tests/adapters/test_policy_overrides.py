@@ -32,6 +32,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "retries": (0, 20),
     "base_seconds": (0.05, 60),
     "cap_seconds": (0.05, 3600),
+    "factor": (1, 10),
     "timeout_seconds": (1, 80),
     "max_age_seconds": (60, 90 * DAY),
     "concurrency": (1, 16),
@@ -85,6 +86,8 @@ def test_every_item_of_every_class_can_be_set_and_nothing_else_changes(effect_cl
         ("retries", 0, {"retries": 0}),
         ("base_seconds", 2, {"backoff": Backoff(2, 60)}),
         ("cap_seconds", 5, {"backoff": Backoff(0.5, 5)}),
+        ("factor", 3, {"backoff": Backoff(0.5, 60, factor=3)}),
+        ("steps_seconds", [5, 1, 30], {"backoff": Backoff(1, 30, (5, 1, 30))}),
         ("jitter", "none", {"jitter": "none"}),
         ("timeout_seconds", 2.5, {"timeout_seconds": 2.5}),
         ("max_age_seconds", 60, {"max_age_seconds": 60}),
@@ -101,6 +104,37 @@ def test_the_waits_follow_the_overrides() -> None:
     assert line.backoff.words == "exp 3 s..10 s"
 
 
+def test_a_factor_is_how_much_longer_each_wait_is() -> None:
+    line = with_overrides({"crm.create": {"factor": 3, "cap_seconds": 10, "jitter": "none"}})["crm.create"]
+    assert [line.next_delay(failed, highest, None) for failed in range(1, 8)] == [0.5, 1.5, 4.5, 10, 10, 10, None]
+    assert line.backoff.words == "exp 500 ms..10 s x3"
+    constant = with_overrides({"crm.create": {"factor": 1, "jitter": "none"}})["crm.create"]
+    assert [constant.next_delay(failed, highest, None) for failed in (1, 6)] == [0.5, 0.5]
+
+
+def test_fixed_steps_are_waited_as_given() -> None:
+    line = with_overrides({"pdf.render": {"retries": 4, "steps_seconds": [2, 5, 5.5]}})["pdf.render"]
+    assert [line.next_delay(failed, highest, None) for failed in range(1, 6)] == [2, 5, 5.5, 5.5, None]
+    assert line.backoff.words == "2 s, 5 s, 5.5 s"
+
+
+@pytest.mark.parametrize("steps", [[], [1, 0.04], [1, 3601], [1] * 21, [1, "1"], [1, True], 3, "1"])
+def test_fixed_steps_have_bounds_too(steps: object) -> None:
+    (item,) = refused({"pdf.render": {"steps_seconds": steps}})
+    assert item.startswith("pdf.render.steps_seconds")
+
+
+@pytest.mark.parametrize("item", ["base_seconds", "cap_seconds", "factor"])
+def test_fixed_steps_and_a_backoff_exclude_each_other(item: str) -> None:
+    reasons = refused({"slack.post": {"steps_seconds": [1, 2], item: 2}})
+    assert reasons == {"slack.post.steps_seconds": f"fixed steps and {item} exclude each other"}
+
+
+def test_a_bad_step_and_a_bad_factor_are_named_with_every_other_bad_item() -> None:
+    found = refused({"slack.post": {"steps_seconds": [1, 0], "retries": 21}, "crm.create": {"factor": 11, "cap_seconds": 70}})
+    assert set(found) == {"slack.post.steps_seconds.1", "slack.post.retries", "crm.create.factor"}
+
+
 def test_no_retries_means_one_try() -> None:
     line = with_overrides({"slack.post": {"retries": 0}})["slack.post"]
     assert (line.next_delay(1, highest, 5), line.waits()) == (None, ())
@@ -109,7 +143,7 @@ def test_no_retries_means_one_try() -> None:
 def test_fixed_steps_become_a_doubling_backoff_only_when_both_its_ends_are_given() -> None:
     line = with_overrides({"pdf.render": {"retries": 3, "base_seconds": 2, "cap_seconds": 6}})["pdf.render"]
     assert [line.next_delay(failed, highest, None) for failed in range(1, 5)] == [2, 4, 6, None]
-    for item in ("base_seconds", "cap_seconds"):
+    for item in ("base_seconds", "cap_seconds", "factor"):
         assert "together" in refused({"pdf.render": {item: 2}})["pdf.render"]
 
 
@@ -233,6 +267,7 @@ NUMBERS = {
     "retries": st.integers(0, 20),
     "base_seconds": st.floats(0.05, 60),
     "cap_seconds": st.floats(60, 3600),
+    "factor": st.floats(1, 10),
     "jitter": st.sampled_from(JITTERS),
     "timeout_seconds": st.floats(1, 80),
     "max_age_seconds": st.floats(60, 90 * DAY),

@@ -206,6 +206,31 @@ def test_a_schedule_follows_the_configuration(overridden: Run) -> None:
     assert table["9"] == ["0 s..2 min", "0 s..247 s", "dead letter"]
 
 
+def test_a_factor_and_fixed_steps_are_shown_and_scheduled(policy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUOTEBOT_RETRY", '{"crm.create": {"factor": 4}, "pdf.render": {"steps_seconds": [2, 90]}}')
+    table = cells(policy())
+    assert (table["crm.create"][2], table["pdf.render"][2]) == ("exp 500 ms..60 s x4*", "2 s, 90 s*")
+    assert [row[0] for row in cells(policy("--schedule", "pdf.render")).values()] == ["Wait before it", "0 s", "2 s", "90 s"]
+    waits = ["Wait before it", "0 s", "0 s..500 ms", "0 s..2 s", "0 s..8 s", "0 s..32 s", "0 s..60 s", "0 s..60 s"]
+    assert [row[0] for row in cells(policy("--schedule", "crm.create")).values()] == waits
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ('{"crm.create": {"factor": 11}}', r"QUOTEBOT_RETRY\.crm\.create\.factor"),
+        ('{"crm.create": {"steps_seconds": [1], "factor": 3}}', "fixed steps and factor exclude each other"),
+        ('{"pdf.render": {"steps_seconds": []}}', r"QUOTEBOT_RETRY\.pdf\.render\.steps_seconds"),
+    ],
+)
+def test_a_backoff_out_of_bounds_is_a_configuration_error(
+    policy: Run, monkeypatch: pytest.MonkeyPatch, given: str, words: str
+) -> None:
+    monkeypatch.setenv("QUOTEBOT_RETRY", given)
+    with pytest.raises(ConfigurationError, match=words):
+        policy()
+
+
 def test_an_acknowledgement_that_fails_is_the_end_of_it(policy: Run) -> None:
     assert cells(policy("--schedule", "slack ack"))["1"] == ["0 s", "0 s", "nothing more"]
 
