@@ -51,14 +51,19 @@ def root_again(quote_id: str, dead_ts: str) -> EffectIntent:
     return _intent(POST, quote_id, quote_id, {"what": "root", "quote_id": quote_id, "replaces": dead_ts})
 
 
-def card(quote_id: str, root_key: str) -> EffectIntent:
-    """Show the quote's current state on its card. A newer card effect supersedes this one."""
-    return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, supersede_key=f"card:{quote_id}")
+def card(quote_id: str, root_key: str, *, always: bool = False) -> EffectIntent:
+    """Show the quote's current state on its card. A newer card effect supersedes this one.
+
+    It is sent only if it differs from what the card shows, or `always`.
+    """
+    content: dict[str, Any] = {"quote_id": quote_id} | ({"always": True} if always else {})
+    return _intent(CARD, quote_id, quote_id, content, after=root_key, supersede_key=f"card:{quote_id}")
 
 
-def card_again(quote_id: str, root_key: str, not_before: int) -> EffectIntent:
-    """Draw the card once more at `not_before` (ms), unconditionally: a lost update may have arrived in between."""
-    return _intent(CARD, quote_id, quote_id, {"quote_id": quote_id}, after=root_key, not_before=not_before)
+def card_again(quote_id: str, root_key: str, not_before: int, *, always: bool = False) -> EffectIntent:
+    """Draw the card once more at `not_before` (ms); no newer card supersedes this one. `always` as in `card`."""
+    content: dict[str, Any] = {"quote_id": quote_id} | ({"always": True} if always else {})
+    return _intent(CARD, quote_id, quote_id, content, after=root_key, not_before=not_before)
 
 
 def card_withdrawn(quote_id: str, channel: str, ts: str) -> EffectIntent:

@@ -169,6 +169,7 @@ class CardState:
     commands: tuple[PendingCommand, ...]
     advice: Advice | None  # None if the version needs no approval, or if the rules have changed since it was priced
     rules: Rules
+    shown: str | None  # hash of what the card shows; None if that is not known for certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +203,10 @@ class QuoteCards:
         quote = quotes.load(tx, quote_id)
         if quote is None:
             return None
-        rows = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
+        effects_of_quote = [Effect.of(row) for row in tx.all("effects_of_aggregate", aggregate_id=quote_id)]
+        restored = tx.one("last_generation")
         # effects of a superseded version do not belong on this card
-        rows = [effect for effect in rows if effect.payload.get("version") in (None, quote.version)]
+        rows = [effect for effect in effects_of_quote if effect.payload.get("version") in (None, quote.version)]
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         summary = quotes.summary_of(tx, quote_id, quote.version)
         now = self.services.ledger.clock.now_ms()
@@ -217,6 +219,7 @@ class QuoteCards:
             pending_commands(tx, quote_id, now),
             quotes.load_advice(tx, quote, basis_of(rules.ruleset, rules.policy)),
             rules,
+            _shown(effects_of_quote, quote, 0 if restored is None else restored["started_at"]),
         )
 
     def draw(self, state: CardState) -> Card:
@@ -241,6 +244,29 @@ class QuoteCards:
             easier=easier,
             pending=state.commands,
         )
+
+
+def rendered(card: Card) -> str:
+    """Return the hash of a card's content."""
+    return keys.sha256(keys.dumps([card.text, card.blocks]).encode())
+
+
+def _shown(of_quote: Iterable[Effect], quote: Quote, since: int) -> str | None:
+    """Return the hash of the last card that was sent, or None if another one may have arrived after it.
+
+    Nothing is known about a card sent before `since` (Unix ms), the last restore: a lost part of the ledger may have changed it.
+    """
+    drawn = [effect for effect in of_quote if effect.last_attempt_at is not None and _is_card(effect)]
+    last = max(drawn, key=lambda effect: (effect.last_attempt_at or 0, effect.id), default=None)
+    if last is None or last.state != "delivered" or last.maybe_sent or last.external_ref != quote.thread_ts:
+        return None
+    found: str | None = (last.result or {}).get("rendered")
+    return found if (last.last_attempt_at or 0) >= since else None
+
+
+def _is_card(effect: Effect) -> bool:
+    what = effect.payload.get("what")
+    return (effect.effect_class, what) in ((effects.CARD, None), (effects.POST, "root"))
 
 
 _OFFERED: Final[Mapping[str, tuple[str, ...]]] = {  # under a command, by its state
@@ -344,13 +370,16 @@ class CardHandler(EffectHandler):
         assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
         if not await self.services.may_post_about(quote):
             return await given_away(ledger, effect, quote)
+        result = {"rendered": rendered(card)}
+        if state.shown == result["rendered"] and not must_be_sent(effect):
+            return Delivered(quote.thread_ts, result, already_there=True)
         try:
             await self.services.adapters.slack.update(
                 channel=quote.place, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
             )
         except AdapterError as error:
             return await given_up(ledger, effect, quote, error)
-        return Delivered(quote.thread_ts, {})
+        return Delivered(quote.thread_ts, result)
 
     async def _publish_home(self, effect: Effect) -> Delivered:
         user, team_id = effect.payload["user"], effect.payload["team_id"]
@@ -398,6 +427,12 @@ class CardHandler(EffectHandler):
         return FollowUps((_drawn_again(tx, effect, self.services.ledger.clock.now_ms() + self.services.settle_delay_ms),))
 
 
+def must_be_sent(effect: Effect) -> bool:
+    """Return true if a card is sent even unchanged: a person or an operator asks for it, or an earlier one may still arrive."""
+    asked = effect.payload.get("always", False) or effect.cycle > 1
+    return asked or effect.maybe_sent or effect.lost_from is not None
+
+
 def of_no_quote(effect: Effect) -> bool:
     """Return true for a Home tab or the card of a dead letter; false for a message in a quote's thread."""
     return effect.payload.get("what") in (HOME, LETTER)
@@ -428,5 +463,6 @@ def _drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
             assert card is not None  # noqa: S101 -- it was just drawn
             again = effects.update_dead_letter(card.reference, card.post_key)
         case _:
-            return effects.card_again(effect.aggregate_id, quotes.root_effect_key(tx, effect.aggregate_id), not_before)
+            root_key = quotes.root_effect_key(tx, effect.aggregate_id)
+            return effects.card_again(effect.aggregate_id, root_key, not_before, always=True)
     return replace(again, supersede_key=None, not_before=not_before)

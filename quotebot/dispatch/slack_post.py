@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from adapters.failures import AdapterError
@@ -54,7 +55,8 @@ class PostHandler(EffectHandler):
             return later
         if state is not None:
             card = cards.draw(state)
-            return await self._send(effect, place, card.text, card.blocks, None)
+            posted = await self._send(effect, place, card.text, card.blocks, None)
+            return replace(posted, result={**posted.result, "rendered": slack_card.rendered(card)})
         try:
             return await self._send(effect, place, without_margin_figures(effect.payload["text"]), [], quote.thread_ts)
         except AdapterError as error:

@@ -143,7 +143,8 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
             save_advice(run, decision.quote)
         decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))
     elif decision.response["code"] in _CARD_WAS_STALE:
-        decision = replace(decision, effects=(*decision.effects, effects.card(quote.quote_id, head.root)))
+        card = effects.card(quote.quote_id, head.root, always=decision.response["code"] == "stale")
+        decision = replace(decision, effects=(*decision.effects, card))
     outcome = outcome_of(decision)
     if not is_final((decision.quote or quote).state):
         return outcome

@@ -158,11 +158,11 @@ def lose(asked: Asked, command: LoseQuote, quote: Quote, root: str) -> Decision:
 
 
 def refresh(asked: Asked, quote: Quote, root: str) -> Decision:
-    """Enqueue the card in its current state, for any version that the user saw."""
+    """Send the card in its current state, even if it is unchanged, for any version that the user saw."""
     if refusal := foreign(asked, quote):
         return refusal
     response = {"code": "refreshed", "quote_id": quote.quote_id, "text": lifecycle_messages.now(quote)}
-    return Decision("applied", response, None, (effects.card(quote.quote_id, root),))
+    return Decision("applied", response, None, (effects.card(quote.quote_id, root, always=True),))
 
 
 def revised_price(command: ReviseQuote, quote: Quote, rules: Rules, at: int) -> Pricing | tuple[PricingProblem, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -107,6 +108,7 @@ async def test_card_is_drawn_again_after_the_settle_delay_when_an_update_was_los
     again = bench.row("SELECT * FROM effects WHERE class = 'slack.card' AND state = 'pending'")
     assert again["not_before"] == bench.clock.now_ms() + SETTLE_MS
     assert again["supersede_key"] is None  # a card drawn meanwhile must not supersede it
+    assert json.loads(again["payload"])["always"]  # sent though it is unchanged
     await settle(bench, effects.CRM, Delivered("0Q0", {}))  # enqueues another card, which the later one does not block
     await drawn(bench, Delivered(None, {}))
     bench.clock.advance(SETTLE_MS)

@@ -20,7 +20,7 @@ from quotebot.dispatch.slack_card import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.operator_actions import REASON, standing
-from quotebot.views.card import APPROVE, PendingEffect, status_card
+from quotebot.views.card import APPROVE, MORE, SUBMIT, PendingEffect, status_card
 from quotebot.views.pending_buttons import (
     CANCEL,
     CHECK,
@@ -353,6 +353,26 @@ async def test_waiting_command_and_those_behind_it_are_on_the_card_and_retried(w
         text = await deal.card_text()
         assert ("Operation pending" in text, RETRY_COMMAND in text, "Cancelled" in text) == (False, False, True)
         assert "operation.hastened" in (await deal.slash(f"audit {FIRST_QUOTE}"))["ack"]["text"]
+
+
+async def test_unchanged_card_is_not_sent_again_unless_a_person_refreshes_it(deal: Deal) -> None:
+    await deal.submitted_deal()
+    before = len(await deal.witness("chat.update"))
+    await deal.complete(deal.click(SUBMIT, user="U0REP", stale=True))
+    assert len(await deal.witness("chat.update")) == before
+    card = (await deal.rows("SELECT state, result FROM effects WHERE class = 'slack.card' ORDER BY id DESC LIMIT 1"))[0]
+    assert (card["state"], json.loads(card["result"])["already_there"]) == ("delivered", True)
+    menu = {"value": "Refresh this card"}
+    await deal.complete(deal.click(MORE, user="U0REP", **menu))
+    assert len(await deal.witness("chat.update")) == before + 1
+
+
+async def test_card_after_a_lost_update_is_sent_once_more_though_unchanged(deal: Deal) -> None:
+    await deal.complete(deal.slash())
+    await deal.arm("slack", "reset_after", method="chat.update", times=1)
+    await deal.complete(deal.click(SUBMIT, user="U0REP"))
+    sent = [seen["request_hash"] for seen in await deal.witness("chat.update")]
+    assert (len(sent), len(set(sent))) == (3, 1)  # the lost one, its repetition, and one after the settle delay
 
 
 async def told(deal: Deal) -> list[str]:
