@@ -16,7 +16,7 @@ from ledger.gates import began_before, family
 from ledger.intake import drop_waiting, superseded
 from ledger.keys import dumps
 from ledger.machine import EffectState
-from ledger.records import QUOTEBOT, Delivered, Drop, Effect, Fail, Hold, Operation, Retry, Settlement, Trouble, Uncertain
+from ledger.records import QUOTEBOT, Delivered, Drop, Effect, Fail, Hold, Operation, Origin, Retry, Settlement, Trouble, Uncertain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ def take_effects(
         due = _due(tx, now, gates, slots)
     claimed, expired, dropped = [], [], 0
     for row in due:
-        effect = Effect.of(row)
+        effect = Effect.of(row, origin=Origin(*tuple(row)[-len(Origin._fields) :]))
         if expires and effect.expires_at is not None and effect.expires_at <= now:
             _drop_needless(tx, audit, now, effect)
             dropped += 1
@@ -108,7 +108,8 @@ def take_effects(
             suspects.clear(effect)
         else:
             taken = tx.required("claim_effect", id=effect.id, fence=effect.fence, epoch=epoch, lease_until=lease_until, now=now)
-            claimed.append(Effect.of(taken, reconciling=effect.state is EffectState.UNCERTAIN or row["look_first"] == 1))
+            looks = effect.state is EffectState.UNCERTAIN or row["look_first"] == 1
+            claimed.append(Effect.of(taken, reconciling=looks, origin=effect.origin))
     return claimed, expired, dropped
 
 
@@ -172,7 +173,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 def _expire(tx: Tx, audit: Audit, now: int, effect: Effect) -> Effect:
     error = "It waited longer than its class allows, so it was not sent late. Replay it if it is still wanted."
     row = tx.required("expire_effect", id=effect.id, fence=effect.fence, last_error=error, now=now)
-    dead = Effect.of(row)
+    dead = Effect.of(row, origin=effect.origin)
     audit.of_effect(
         tx,
         now,
@@ -197,14 +198,15 @@ def _replaced(tx: Tx, audit: Audit, now: int, effect: Effect) -> bool:
         tx.one("doubt_owed", effect_key=newer["effect_key"])
     error = "A newer one with the same target is owed."
     row = tx.required("drop_due_effect", id=effect.id, fence=effect.fence, category="superseded", last_error=error, now=now)
-    superseded(tx, audit, now, Effect.of(row), {"by": newer["effect_key"]})
+    superseded(tx, audit, now, Effect.of(row, origin=effect.origin), {"by": newer["effect_key"]})
     return True
 
 
 def _drop_needless(tx: Tx, audit: Audit, now: int, effect: Effect) -> None:
     error = "Too old to be worth sending."
     row = tx.required("drop_due_effect", id=effect.id, fence=effect.fence, category="expired", last_error=error, now=now)
-    audit.of_effect(tx, now, "effect.superseded", Effect.of(row), failure_category="expired", after={"error": error})
+    dropped = Effect.of(row, origin=effect.origin)
+    audit.of_effect(tx, now, "effect.superseded", dropped, failure_category="expired", after={"error": error})
     drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
 
 
@@ -292,7 +294,6 @@ def record_settlement(
         now,
         event_type,
         effect,
-        retry_count=effect.attempts,
         failure_category=None if trouble is None else trouble.category,
         recovery_action=recovery_action,
         after={
@@ -338,30 +339,31 @@ def _tell_gates(tx: Tx, audit: Audit, gates: GateRules, now: int, effect: Effect
     if isinstance(settlement, Hold):
         before, _ = gates.hold(tx, now, family(effect.effect_class), "auth", settlement.trouble.error, QUOTEBOT)
         if before.state == "flowing":  # one alert per outage: a repeated failed trial is not reported
-            _audit_gate(tx, audit, now, effect, "class.paused", family(effect.effect_class), settlement.trouble.error)
+            _audit_gate(tx, audit, now, effect, family(effect.effect_class), settlement.trouble)
         return True
     restrained = True
     if not isinstance(settlement, Delivered) and settlement.trouble.unavailable:
         opened = gates.failed(tx, now, effect.effect_class, effect.id, settlement.trouble.error, QUOTEBOT)
         if opened is not None:
-            _audit_gate(tx, audit, now, effect, "class.paused", opened.name, settlement.trouble.error)
+            _audit_gate(tx, audit, now, effect, opened.name, settlement.trouble)
     else:
         opened_again, restrained = gates.answered(tx, now, effect.effect_class, effect.claimed_at)
         for gate in opened_again:
-            _audit_gate(tx, audit, now, effect, "class.resumed", gate.name, "a trial got an answer")
+            _audit_gate(tx, audit, now, effect, gate.name, None)
     if isinstance(settlement, Retry | Uncertain | Drop) and settlement.hold_until is not None:
         gates.hold(tx, now, effect.effect_class, "throttled", settlement.trouble.error, QUOTEBOT, settlement.hold_until)
     return restrained
 
 
-def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, event_type: str, name: str, why: str) -> None:
-    audit.append(
+def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, name: str, trouble: Trouble | None) -> None:
+    """Audit that an effect's attempt paused a class or a family, or that its answer resumed it (`trouble` is None)."""
+    audit.of_effect(
         tx,
         now,
-        event_type,
-        actor=QUOTEBOT,
-        actor_type="system",
-        effect_id=effect.id,
-        correlation_id=effect.correlation_id,
-        after={"class": name, "why": why},
+        "class.resumed" if trouble is None else "class.paused",
+        effect,
+        aggregate_id=None,
+        failure_category=None if trouble is None else trouble.category,
+        recovery_action=None if trouble is None else "resume",
+        after={"class": name, "why": "a trial got an answer" if trouble is None else trouble.error},
     )

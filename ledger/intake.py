@@ -216,9 +216,9 @@ def drop_waiting(tx: Tx, audit: Audit, now: int, parent_id: int, reason: str) ->
         superseded(tx, audit, now, Effect.of(row), {"by": parent_id, "why": reason})
 
 
-def superseded(tx: Tx, audit: Audit, now: int, effect: Effect, after: dict[str, Any]) -> None:
-    """Audit that an effect became needless, and drop the effects that waited for it."""
-    audit.of_effect(tx, now, "effect.superseded", effect, after=after)
+def superseded(tx: Tx, audit: Audit, now: int, effect: Effect, after: dict[str, Any], **who: Any) -> None:
+    """Audit that an effect became needless, and drop the effects that waited for it. `who`: actor and actor_type."""
+    audit.of_effect(tx, now, "effect.superseded", effect, failure_category=effect.category, after=after, **who)
     drop_waiting(tx, audit, now, effect.id, f"effect {effect.id} became needless")
 
 

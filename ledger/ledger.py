@@ -139,7 +139,7 @@ class Ledger:
         def work(tx: Tx) -> list[Operation]:
             claimed = take_operations(tx, now, self.suspects, limit, source=source, epoch=epoch, lease_until=now + self.lease_ms)
             for operation in claimed:
-                self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT, retry_count=operation.attempts)
+                self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT)
             return claimed
 
         return await self.database.write("claim_operations", work, brief=True)
@@ -169,14 +169,22 @@ class Ledger:
             )
             if row is None:
                 raise StaleFenceError(operation.correlation_id)
+            tries = operation.attempts + 1
             for event in outcome.events:
                 self.audit.of_operation(
-                    tx, now, event.event_type, operation, aggregate_id=event.aggregate_id, before=event.before, after=event.after
+                    tx,
+                    now,
+                    event.event_type,
+                    operation,
+                    retry_count=tries,
+                    aggregate_id=event.aggregate_id,
+                    before=event.before,
+                    after=event.after,
                 )
             cause = Cause(operation.id, operation.operation_key, operation.correlation_id)
             answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
             answered["owes"] = enqueue(tx, self.audit, now, cause, outcome.effects)
-            self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, after=answered)
+            self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, retry_count=tries, after=answered)
             return outcome, tx.one("due_operation", now=now) is not None
 
         try:
@@ -247,8 +255,19 @@ class Ledger:
                 category="needs_newer_build",
                 now=now,
             )
-            event = "operation.late_result" if row is None else "operation.shelved"
-            self.audit.of_operation(tx, now, event, operation, actor=QUOTEBOT, after={"why": reason})
+            if row is None:
+                self.audit.of_operation(tx, now, "operation.late_result", operation, actor=QUOTEBOT)
+                return
+            self.audit.of_operation(
+                tx,
+                now,
+                "operation.shelved",
+                operation,
+                actor=QUOTEBOT,
+                failure_category="needs_newer_build",
+                recovery_action="retry",
+                after={"why": reason},
+            )
 
         await self.database.write("shelve_operation", work)
 
@@ -345,7 +364,7 @@ class Ledger:
             )
             for effect in claimed:
                 named = {"key": effect.effect_key}
-                self.audit.of_effect(tx, now, "effect.claimed", effect, retry_count=effect.attempts, after=named)
+                self.audit.of_effect(tx, now, "effect.claimed", effect, after=named)
             for effect in expired:
                 self.settle_follow_ups(tx, now, effect, follow)
             return claimed, len(expired) + dropped, [DeadNotice.of_effect(tx, effect) for effect in expired]
@@ -394,7 +413,7 @@ class Ledger:
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
                 return None
-            settled = Effect.of(row)
+            settled = Effect.of(row, origin=effect.origin)
             stirred = record_settlement(tx, self.audit, self.gates, now, effect, settled, weighed)
             follow_ups = self.settle_follow_ups(tx, now, settled, decide)
             lane = {"class": settled.effect_class, "target": settled.target}
@@ -526,4 +545,4 @@ def _stepped(effect: Effect, row: Row | None) -> Effect:
     """Return the effect after a change of its steps. Raises StaleFenceError when the claim was lost."""
     if row is None:
         raise StaleFenceError(effect.correlation_id)
-    return Effect.of(row, reconciling=effect.reconciling)
+    return Effect.of(row, reconciling=effect.reconciling, origin=effect.origin)

@@ -50,6 +50,9 @@ RETURNING id;
 -- name: operation_by_key
 SELECT * FROM operations WHERE operation_key = :operation_key;
 
+-- name: operation_key
+SELECT operation_key FROM operations WHERE id = :id;
+
 -- name: operation_by_id
 SELECT * FROM operations WHERE id = :id;
 
@@ -247,7 +250,10 @@ SELECT c.value AS class FROM json_each(:classes) AS c
 WHERE EXISTS (SELECT 1 FROM effects AS e WHERE e.class = c.value AND e.next_attempt_at <= :now);
 
 -- name: due_effects
-SELECT e.* FROM effects AS e
+-- Each with the command that enqueued it.
+SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
+  coalesce(o.aggregate_version, o.pinned_version) AS version
+FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
 WHERE e.class = :class AND e.next_attempt_at <= :now AND e.claims < :suspect_claims
   AND NOT EXISTS (
     SELECT 1 FROM effects AS older
@@ -260,7 +266,9 @@ ORDER BY e.next_attempt_at, e.id
 LIMIT :limit;
 
 -- name: due_suspect_effect
-SELECT e.* FROM effects AS e
+SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
+  coalesce(o.aggregate_version, o.pinned_version) AS version
+FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
 WHERE e.id = :id AND e.next_attempt_at <= :now AND e.claims >= :suspect_claims
   AND NOT EXISTS (
     SELECT 1 FROM effects AS older

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ledger.keys import correlation_id, loads, operation_label
 from ledger.machine import EffectState, OperationState
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
 
 QUOTEBOT: Final = "quotebot"  # the actor of the system itself
+ActorType = Literal["user", "operator", "system"]
 Semantics = Literal["convergent", "append", "keyed", "pure", "repeat_once"]
 
 
@@ -30,7 +31,7 @@ class Request:
     payload: Mapping[str, Any]
     fingerprint: str
     actor: str
-    actor_type: Literal["user", "operator", "system"]
+    actor_type: ActorType
     team_id: str
     received_at: int
     transport: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Operation:
     payload: dict[str, Any]
     correlation_id: str
     actor: str
-    actor_type: str
+    actor_type: ActorType
     team_id: str
     received_at: int
     state: OperationState
@@ -177,9 +178,25 @@ class Outcome:
     retain_until: int | None = None  # ms; None: kept until the domain sets a date (its quote is closed)
 
 
+class Origin(NamedTuple):
+    """The command that enqueued an effect, as audit events and log lines name it. The last columns of `due_effects`."""
+
+    operation_key: str
+    source: str
+    source_request_id: str
+    action_kind: str
+    actor: str
+    actor_type: str
+    team_id: str
+    version: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect. `reconciling` means that this claim must check for an earlier delivery before it sends."""
+    """One effect. `reconciling` means that this claim must check for an earlier delivery before it sends.
+
+    `origin` is known of a claimed effect.
+    """
 
     id: int
     effect_key: str
@@ -214,23 +231,24 @@ class Effect:
     created_at: int
     lost_from: int | None = None  # since when (ms) a lost part of the ledger may have performed it
     reconciling: bool = False
+    origin: Origin | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, row: Row, *, reconciling: bool = False) -> Effect:
+    def of(cls, row: Row, *, reconciling: bool = False, origin: Origin | None = None) -> Effect:
         """Read one row of `effects`."""
         values = _values(row, EFFECT_COLUMNS)
         for place in _EFFECT_JSON:
             values[place] = None if values[place] is None else loads(values[place])
         values[_EFFECT_STATE] = _EFFECT_STATES[values[_EFFECT_STATE]]
         values[_MAYBE_SENT] = bool(values[_MAYBE_SENT])
-        values.append(reconciling)
+        values += (reconciling, origin)
         return cls(*values)
 
 
 OPERATION_COLUMNS: Final = tuple(item.name for item in fields(Operation))
 _PAYLOAD, _RESPONSE, _OPERATION_STATE = (OPERATION_COLUMNS.index(name) for name in ("payload", "response", "state"))
 _OPERATION_STATES: Final = {state.value: state for state in OperationState}
-EFFECT_COLUMNS: Final = tuple({"effect_class": "class"}.get(item.name, item.name) for item in fields(Effect))[:-1]
+EFFECT_COLUMNS: Final = tuple({"effect_class": "class"}.get(item.name, item.name) for item in fields(Effect))[:-2]
 _EFFECT_JSON: Final = tuple(EFFECT_COLUMNS.index(name) for name in ("payload", "steps", "result"))
 _EFFECT_STATE, _MAYBE_SENT = (EFFECT_COLUMNS.index(name) for name in ("state", "maybe_sent"))
 _EFFECT_STATES: Final = {state.value: state for state in EffectState}

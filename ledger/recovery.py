@@ -139,7 +139,7 @@ async def give_back(ledger: Ledger) -> None:
         effects = [_claimed(row) for row in tx.all("effects_in_flight") if row["epoch"] == own]
         for operation in operations:
             ledger.record_operation_attempt(tx, now, operation, "released", _STOPPED)
-            _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1))
+            _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1), _STOPPED)
         for effect in effects:
             record_attempt(tx, now, effect, outcome="released", trouble=_STOPPED)
             _release_effect(ledger, tx, now, replace(effect, claims=effect.claims - 1), _STOPPED)
@@ -193,7 +193,7 @@ def _take(
             dead.append(DeadNotice.of_operation(operation, poison))
             ledger.enqueue_for(tx, now, operation, answer(tx, operation))
         else:
-            _release_operation(ledger, tx, now, operation)
+            _release_operation(ledger, tx, now, operation, why)
             ledger.record_operation_attempt(tx, now, operation, "died", why)
     for effect in effects:
         record_attempt(tx, now, effect, outcome="died", trouble=why)
@@ -224,7 +224,7 @@ def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Eff
     return buried
 
 
-def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -> None:
+def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation, why: Trouble) -> None:
     tx.one(
         "release_operation",
         id=operation.id,
@@ -234,7 +234,9 @@ def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation) -
         category=operation.category,
         now=now,
     )
-    ledger.audit.of_operation(tx, now, "operation.released", operation, actor=QUOTEBOT, recovery_action="retry")
+    ledger.audit.of_operation(
+        tx, now, "operation.released", operation, actor=QUOTEBOT, failure_category=why.category, recovery_action="retry"
+    )
 
 
 def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Trouble) -> None:
@@ -248,10 +250,11 @@ def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Troub
     guard |= {"claims": effect.claims, "spent": 0, "next_attempt_at": now, "category": why.category, "last_error": why.error}
     if effect.semantics in ("append", "repeat_once"):
         tx.one("doubt_effect", **guard)
-        ledger.audit.of_effect(tx, now, "effect.uncertain", effect, recovery_action="reconcile")
+        event, action = "effect.uncertain", "reconcile"
     else:
         tx.one("retry_effect", **guard, maybe_sent=1)
-        ledger.audit.of_effect(tx, now, "effect.released", effect, recovery_action="retry")
+        event, action = "effect.released", "retry"
+    ledger.audit.of_effect(tx, now, event, effect, failure_category=why.category, recovery_action=action)
 
 
 def _try_logins_again(ledger: Ledger, tx: Tx, now: int) -> None:
@@ -314,7 +317,7 @@ def _mark_uncertain(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
     )
     claimed = Effect.of(row)
     after = {"key": claimed.effect_key}
-    ledger.audit.of_effect(tx, now, "effect.claimed", claimed, actor=QUOTEBOT, retry_count=claimed.attempts, after=after)
+    ledger.audit.of_effect(tx, now, "effect.claimed", claimed, after=after)
     record_attempt(tx, now, claimed, outcome="died", trouble=LOST)
     tx.one(
         "doubt_effect",

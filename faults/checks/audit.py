@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,6 +95,63 @@ def along_the_arrows(facts: Facts) -> Iterator[str]:
         for effect in facts.effects
         if effect["id"] not in facts.events_of_effect and effect["state"] != "pending"
     )
+    yield from fields_are_right(facts)
+
+
+RETRIED: Final = frozenset({"retry"})
+# Of each event about a failure or its recovery: the recovery actions it may name. Its failure category is never missing.
+RECOVERIES: Final[Mapping[str, frozenset[str]]] = {
+    "operation.retry_scheduled": RETRIED,
+    "operation.released": RETRIED,
+    "operation.shelved": RETRIED,
+    "operation.replayed": RETRIED,
+    "operation.hastened": RETRIED,
+    "operation.discarded": frozenset({"discard"}),
+    "effect.retry_scheduled": RETRIED,
+    "effect.uncertain": frozenset({"reconcile"}),
+    "effect.released": frozenset({"retry", "resume"}),
+    "effect.replayed": frozenset({"retry", "reconcile"}),
+    "effect.hastened": frozenset({"retry", "reconcile"}),
+    "effect.resolved": frozenset({"resolve"}),
+    "effect.discarded": frozenset({"discard"}),
+    "system.error": frozenset({"replay", "resolve"}),
+}
+
+
+def fields_are_right(facts: Facts) -> Iterator[str]:
+    """I7: every event about a row names its command, correlation id, attempts, failure, recovery and actor."""
+    types = defaultdict[str, set[str]](set)
+    for operation in facts.operations:
+        types[operation["actor"]].add(operation["actor_type"])
+    for event in facts.events:
+        for wrong in (*_wrong_actor(event, types), *_wrong_recovery(event), *_wrong_command(facts, event)):
+            yield f"audit event {event['id']} ({event['event_type']}) {wrong}"
+
+
+def _wrong_actor(event: Row, types: Mapping[str, set[str]]) -> Iterator[str]:
+    actor, actor_type = event["actor"], event["actor_type"]
+    at_terminal = "terminal_user" in loaded(event["after"])  # anyone may act there under any name
+    if (actor_type == "system") != (actor == "quotebot") or (actor_type not in types.get(actor, (actor_type,)) and not at_terminal):
+        yield f"is by {actor} as {actor_type}"
+
+
+def _wrong_recovery(event: Row) -> Iterator[str]:
+    recoveries = RECOVERIES.get(event["event_type"])
+    if recoveries is not None and (event["failure_category"] is None or event["recovery_action"] not in recoveries):
+        yield f"names the failure {event['failure_category']} and the recovery {event['recovery_action']}"
+
+
+def _wrong_command(facts: Facts, event: Row) -> Iterator[str]:
+    effect = facts.effect.get(event["effect_id"])
+    owner = facts.operation_by_key.get(event["operation_key"]) if effect is None else facts.operation[effect["operation_id"]]
+    if owner is None:  # it is about no row, or its row was purged
+        if event["effect_id"] is not None and event["operation_key"] is None:
+            yield f"is about effect {event['effect_id']} and names no command"
+        return
+    if (event["operation_key"], event["correlation_id"]) != (owner["operation_key"], owner["correlation_id"]):
+        yield f"does not name operation {owner['id']}"
+    if event["retry_count"] is None:
+        yield "does not name the attempts"
 
 
 def audit_is_whole(facts: Facts) -> Iterator[str]:

@@ -51,7 +51,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "I4": "No request leaves without an older durable claim of its effect, and no claim makes two requests.",
     "I5": "What was delivered is outside, once: one message, one record, one file per key; an answer to one person at most twice.",
     "I6": "Only the newest fence settles, and what is delivered is never tried again.",
-    "I7": "Every audited step follows an arrow of its machine, and each row is where its audit ends.",
+    "I7": "Every audited step follows an arrow of its machine, names its command and actor, and each row is where its audit ends.",
     "I8": "Attempts, claims and cycles are all recorded and stay within their budget; a 429 or a pause spends nothing.",
     "I9": "A lane does one thing at a time, in the order in which it was owed.",
     "I10": "Nothing is tried before its time: not before its drawn delay, nor before a Retry-After, and no delay is out of bounds.",

@@ -73,8 +73,8 @@ NOBODY: Final = Outside([], [], {}, [])
 
 _OPERATIONS: Final = """
 SELECT id, operation_key, source, source_request_id, action_kind, aggregate_id, lane, aggregate_version, pinned_version,
-  payload_hash, payload, correlation_id, actor, team_id, received_at, state, outcome, response, claims, attempts, fence, epoch,
-  cycle, ever_failed, category, last_error, failure_history FROM operations ORDER BY id
+  payload_hash, payload, correlation_id, actor, actor_type, team_id, received_at, state, outcome, response, claims, attempts, fence,
+  epoch, cycle, ever_failed, category, last_error, failure_history FROM operations ORDER BY id
 """
 _EFFECTS: Final = """
 SELECT id, effect_key, operation_id, parent_id, class, semantics, target, aggregate_id, after_id, payload, steps, state,
@@ -139,7 +139,8 @@ class Facts:
         self.attempts_of = grouped(self.attempts, "effect_id")
         self.effects_of = grouped(self.effects, "operation_id")
         self.events_of_effect = grouped(self.events, "effect_id")
-        self.events_of_operation = grouped(self.events, "operation_key")
+        # an event about an effect names the operation, too
+        self.events_of_operation = grouped((event for event in self.events if event["effect_id"] is None), "operation_key")
 
     def all_lost(self, requests: Iterable[Row]) -> bool:
         """Tell whether all these requests were made in a lost part of the ledger."""

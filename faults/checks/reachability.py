@@ -182,7 +182,7 @@ GATES: Final[Mapping[str, str]] = {
 DEAD: Final[Mapping[str, str]] = {
     "a poisonous command was buried": """
         SELECT 1 FROM audit_events
-        WHERE event_type = 'system.error' AND failure_category = 'poison' AND operation_key IS NOT NULL""",
+        WHERE event_type = 'system.error' AND failure_category = 'poison' AND effect_id IS NULL""",
     "a poisonous effect was buried": """
         SELECT 1 FROM audit_events WHERE event_type = 'system.error' AND failure_category = 'poison' AND effect_id IS NOT NULL""",
     "a suspect was tried again after two deaths": """

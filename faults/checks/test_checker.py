@@ -237,7 +237,20 @@ DAMAGED_ROWS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a yes after the request had expired": (("UPDATE approval_slots SET expires_at = 1",), "I13"),
     "a decision after the quote expired": (("UPDATE quotes SET valid_until = 1",), "I13"),
-    "an audit event is edited": (("UPDATE audit_events SET actor_type = 'nobody' WHERE id = 20",), "I14"),
+    "an audit event is edited": (("UPDATE audit_events SET actor_type = 'nobody' WHERE id = 20",), "I7 I14"),
+    "an effect's event names no command": (
+        ("UPDATE audit_events SET operation_key = NULL WHERE event_type = 'effect.delivered' AND effect_id = 1",),
+        "I7 I14",
+    ),
+    "an event counts no attempts": (("UPDATE audit_events SET retry_count = NULL WHERE event_type = 'effect.claimed'",), "I7 I14"),
+    "a retry without its failure": (
+        ("UPDATE audit_events SET failure_category = NULL WHERE event_type = 'effect.retry_scheduled'",),
+        "I7 I14",
+    ),
+    "a person's event as an operator's": (
+        ("UPDATE audit_events SET actor_type = 'operator' WHERE event_type = 'operation.reserved' AND actor = 'U0REP'",),
+        "I7 I14",
+    ),
     "an audit event is taken out": (("DELETE FROM audit_events WHERE event_type = 'delivery.duplicate'",), "I14"),
     "the end of the audit is cut off": (
         ("DELETE FROM audit_events WHERE id = (SELECT max(id) FROM audit_events)",),

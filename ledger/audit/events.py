@@ -1,7 +1,10 @@
 """Append-only audit: one event per change, in the transaction of the change, chained by HMAC per aggregate.
 
-Event types are a registry; others are refused. Events are passed to the database while the transaction runs and are chained right
-before its COMMIT, all events of a batch at once (`Audit.chain`), so a chain costs one read of its head per commit.
+Event types are a registry; others are refused. An event about a row names its operation, its correlation id, the attempts of its
+cycle so far, the category of the failure and the recovery, where there are any, and the actor.
+
+Events are passed to the database while the transaction runs and are chained right before its COMMIT, all events of a batch at once
+(`Audit.chain`), so a chain costs one read of its head per commit.
 
 An event's MAC covers every column and the previous MAC in its aggregate's chain, so an edit, a deletion in the middle or a swap
 breaks the chain from there on. The seal of a chain's head covers the end of the chain: a truncated chain no longer matches it.
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from ledger.audit.columns import TableColumns
     from ledger.clock import Clock
     from ledger.database import Row, Tx
-    from ledger.records import Effect, Operation
+    from ledger.records import ActorType, Effect, Operation
 
 KEY_BYTES: Final = 32
 EVENT_TAG: Final = "quotebot/audit/1"
@@ -196,9 +199,20 @@ class Audit:
         self.terminal_user = terminal_user
 
     def of_operation(
-        self, tx: Tx, at: int, event_type: str, operation: Operation, *, actor: str | None = None, **details: Any
+        self,
+        tx: Tx,
+        at: int,
+        event_type: str,
+        operation: Operation,
+        *,
+        actor: str | None = None,
+        actor_type: ActorType | None = None,
+        **details: Any,
     ) -> None:
-        """Append an event about an operation. `details`: retry_count, failure_category, recovery_action, before, after."""
+        """Append an event about an operation; by default its own actor caused it.
+
+        `details`: failure_category, recovery_action, before, after, and retry_count where it is not that of the row.
+        """
         self.append(
             tx,
             at,
@@ -207,21 +221,34 @@ class Audit:
             correlation_id=operation.correlation_id,
             aggregate_id=details.pop("aggregate_id", operation.aggregate_id),
             actor=actor or operation.actor,
-            actor_type=operation.actor_type if actor is None else _actor_type(actor),
+            actor_type=operation.actor_type if actor is None else _actor_type(actor, actor_type),
+            retry_count=details.pop("retry_count", operation.attempts),
             **details,
         )
 
-    def of_effect(self, tx: Tx, at: int, event_type: str, effect: Effect, *, actor: str = "quotebot", **details: Any) -> None:
-        """Append an event about an effect."""
+    def of_effect(
+        self,
+        tx: Tx,
+        at: int,
+        event_type: str,
+        effect: Effect,
+        *,
+        actor: str = "quotebot",
+        actor_type: ActorType | None = None,
+        **details: Any,
+    ) -> None:
+        """Append an event about an effect. `details` as in `of_operation`."""
         self.append(
             tx,
             at,
             event_type,
+            operation_key=_key_of(tx, effect),
             effect_id=effect.id,
             correlation_id=effect.correlation_id,
             aggregate_id=details.pop("aggregate_id", effect.aggregate_id),
             actor=actor,
-            actor_type=_actor_type(actor),
+            actor_type=_actor_type(actor, actor_type),
+            retry_count=details.pop("retry_count", effect.attempts),
             **details,
         )
 
@@ -304,8 +331,17 @@ def _sealed(key_id: str, key: bytes, aggregate_id: str, head: ChainHead) -> tupl
     return aggregate_id, *head, key_id, head_seal(key, aggregate_id, head)
 
 
-def _actor_type(actor: str) -> str:
-    return "system" if actor == "quotebot" else "operator"
+def _key_of(tx: Tx, effect: Effect) -> str:
+    """Return the key of the command that enqueued an effect."""
+    if effect.origin is not None:
+        return effect.origin.operation_key
+    key: str = tx.required("operation_key", id=effect.operation_id)["operation_key"]  # foreign key
+    return key
+
+
+def _actor_type(actor: str, given: ActorType | None) -> str:
+    """Return the type of an actor: the one that is given, else that of a person at the terminal."""
+    return "system" if actor == "quotebot" else given or "operator"
 
 
 BOUND: Final = "bound"  # the name in an event's `after`

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ledger.ledger import FollowUpDecision, Ledger
     from ledger.operator.explain import Waiting
     from ledger.operator.replay import Order
-    from ledger.records import EffectIntent
+    from ledger.records import ActorType, EffectIntent
 
 DISCARDED_KEPT_MS: Final = 30 * 24 * 3_600_000
 
@@ -80,10 +80,10 @@ def discard(ledger: Ledger, tx: Tx, order: Order) -> Ruling:
         return Ruling(order.reference, Verdict.LOST, "changed", row)
     if row["state"] not in (EffectState.FAILED, OperationState.FAILED_TERMINAL):
         return Ruling(order.reference, Verdict.REFUSED, "not_dead", row)
-    after = {"reason": order.reason}
+    facts = {**order.who, "failure_category": row["category"], "recovery_action": "discard", "after": {"reason": order.reason}}
     if order.kind == "effect":
         discarded = Effect.of(tx.required("discard_effect", id=row["id"], cycle=row["cycle"], now=order.now))
-        ledger.audit.of_effect(tx, order.now, "effect.discarded", discarded, actor=order.actor, after=after)
+        ledger.audit.of_effect(tx, order.now, "effect.discarded", discarded, **facts)
         reason = f"effect {discarded.id}, which it waited for, was discarded"
         drop_waiting(tx, ledger.audit, order.now, discarded.id, reason)
         ledger.settle_follow_ups(tx, order.now, discarded, order.follow)
@@ -97,7 +97,7 @@ def discard(ledger: Ledger, tx: Tx, order: Order) -> Ruling:
             retain_until=order.now + DISCARDED_KEPT_MS,
             now=order.now,
         )
-        ledger.audit.of_operation(tx, order.now, "operation.discarded", operation, actor=order.actor, after=after)
+        ledger.audit.of_operation(tx, order.now, "operation.discarded", operation, **facts)
     return Ruling(order.reference, Verdict.DONE, "discarded", row)
 
 
@@ -153,7 +153,9 @@ def resolve(
         order.now,
         "effect.resolved",
         after,
-        actor=order.actor,
+        **order.who,
+        retry_count=effect.attempts,
+        failure_category=effect.category,
         recovery_action="resolve",
         before={"state": effect.state.value, "cycle": effect.cycle},
         after={"state": after.state.value, "cycle": after.cycle, "external_ref": after.external_ref, "reason": order.reason},
@@ -172,7 +174,7 @@ def _give_up(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> Row:
         order.now,
         "system.error",
         Effect.of(row),
-        actor=order.actor,
+        **order.who,
         failure_category="uncertain",
         recovery_action="resolve",
         after={"class": effect.effect_class, "error": error},
@@ -183,7 +185,17 @@ def _give_up(ledger: Ledger, tx: Tx, order: Order, effect: Effect) -> Row:
 Answer = Callable[["Tx", Operation, str], tuple[Mapping[str, Any], Sequence["EffectIntent"]]]
 
 
-def cancel_operation(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: str, now: int, answer: Answer) -> Ruling:
+def cancel_operation(
+    ledger: Ledger,
+    tx: Tx,
+    row_id: int,
+    *,
+    actor: str,
+    reason: str,
+    now: int,
+    answer: Answer,
+    actor_type: ActorType = "operator",
+) -> Ruling:
     """Close a command that was not executed yet, inside an open transaction.
 
     `answer` returns the response for repeated deliveries, and the effects to enqueue, which notify the user.
@@ -205,13 +217,32 @@ def cancel_operation(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason:
         retain_until=now + DISCARDED_KEPT_MS,
         now=now,
     )
-    details = {"reason": reason, "state": operation.state.value}
-    ledger.audit.of_operation(tx, now, "operation.cancelled", operation, actor=actor, after=details)
+    ledger.audit.of_operation(
+        tx,
+        now,
+        "operation.cancelled",
+        operation,
+        actor=actor,
+        actor_type=actor_type,
+        failure_category=operation.category,
+        recovery_action="cancel",
+        after={"reason": reason, "state": operation.state.value},
+    )
     ledger.enqueue_for(tx, now, operation, intents)
     return Ruling(reference, Verdict.DONE, "cancelled", row)
 
 
-def cancel_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: str, now: int, follow: FollowUpDecision) -> Ruling:
+def cancel_effect(
+    ledger: Ledger,
+    tx: Tx,
+    row_id: int,
+    *,
+    actor: str,
+    reason: str,
+    now: int,
+    follow: FollowUpDecision,
+    actor_type: ActorType = "operator",
+) -> Ruling:
     """Close a pending effect, inside an open transaction; the effects that wait for it are superseded."""
     reference = str(row_id)
     row = row_of(tx, "effect", row_id)
@@ -221,7 +252,17 @@ def cancel_effect(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, reason: st
     if effect.state is not EffectState.PENDING:
         return Ruling(reference, Verdict.REFUSED, "too_late", row)
     cancelled = Effect.of(tx.required("cancel_effect", id=effect.id, fence=effect.fence, reason=reason, now=now))
-    ledger.audit.of_effect(tx, now, "effect.cancelled", cancelled, actor=actor, after={"reason": reason})
+    ledger.audit.of_effect(
+        tx,
+        now,
+        "effect.cancelled",
+        cancelled,
+        actor=actor,
+        actor_type=actor_type,
+        failure_category=effect.category,
+        recovery_action="cancel",
+        after={"reason": reason},
+    )
     drop_waiting(tx, ledger.audit, now, effect.id, f"effect {effect.id}, which it waited for, was cancelled")
     ledger.settle_follow_ups(tx, now, cancelled, follow)
     return Ruling(reference, Verdict.DONE, "cancelled_after_attempt" if effect.maybe_sent else "cancelled", row)
@@ -232,7 +273,9 @@ _FOR_TIME: Final = frozenset({"time", "uncertain"})  # causes where only the due
 _OVER_SOON: Final = frozenset({"breaker", "throttled"})  # holds that end by themselves
 
 
-def retry_effect_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int) -> Ruling:
+def retry_effect_now(
+    ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int, actor_type: ActorType = "operator"
+) -> Ruling:
     """Make an effect due that waits between two attempts, or reconcile an uncertain one now, inside an open transaction.
 
     Other waits (a paused class, the previous effect in the lane, a wait the external service requested) stay: then the action is
@@ -250,15 +293,27 @@ def retry_effect_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: in
         return Ruling(reference, Verdict.REFUSED, "waits", row, found)
     if effect.state is EffectState.UNCERTAIN:
         tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=now, now=now)
-        code = "looked_for"
+        code, action = "looked_for", "reconcile"
     else:
         tx.one("hasten_effect", id=effect.id, fence=effect.fence, now=now)
-        code = "tried"
-    ledger.audit.of_effect(tx, now, "effect.hastened", effect, actor=actor, after={"due_at": effect.next_attempt_at})
+        code, action = "tried", "retry"
+    ledger.audit.of_effect(
+        tx,
+        now,
+        "effect.hastened",
+        effect,
+        actor=actor,
+        actor_type=actor_type,
+        failure_category=effect.category,
+        recovery_action=action,
+        after={"due_at": effect.next_attempt_at},
+    )
     return Ruling(reference, Verdict.DONE, "tried_after_hold" if held else code, row, found)
 
 
-def retry_operation_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int) -> Ruling:
+def retry_operation_now(
+    ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now: int, cycle_seen: int, actor_type: ActorType = "operator"
+) -> Ruling:
     """Make a command due that waits between two attempts, inside an open transaction. Other waits stay, and are its answer."""
     reference = f"op{row_id}"
     row = row_of(tx, "operation", row_id)
@@ -270,8 +325,15 @@ def retry_operation_now(ledger: Ledger, tx: Tx, row_id: int, *, actor: str, now:
     if operation.state is not OperationState.FAILED_RETRYABLE or found.cause not in _FOR_TIME:
         return Ruling(reference, Verdict.REFUSED, "waits", row, found)
     tx.one("hasten_operation", id=operation.id, fence=operation.fence, now=now)
-    due = {"due_at": operation.next_attempt_at}
     ledger.audit.of_operation(
-        tx, now, "operation.hastened", operation, actor=actor, retry_count=operation.attempts, recovery_action="retry", after=due
+        tx,
+        now,
+        "operation.hastened",
+        operation,
+        actor=actor,
+        actor_type=actor_type,
+        failure_category=operation.category,
+        recovery_action="retry",
+        after={"due_at": operation.next_attempt_at},
     )
     return Ruling(reference, Verdict.DONE, "tried", row, found)

@@ -234,8 +234,12 @@ class DeadLetters:
                 "dead_letter.payload_shown",
                 actor=actor,
                 actor_type="operator",
+                operation_key=letter.operation_key,
+                effect_id=letter.id if letter.kind == "effect" else None,
                 correlation_id=letter.correlation_id,
                 aggregate_id=letter.aggregate_id,
+                retry_count=letter.attempts,
+                failure_category=letter.category,
                 after={"id": letter.reference},
             ),
         )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
     from ledger.operator.trace import Kind
+    from ledger.records import ActorType
 
 HISTORY_INLINE: Final = 20  # older cycles stay in `attempts`
 
@@ -97,6 +98,12 @@ class Order:
     cycle_seen: int | None = None
     due_at: int | None = None
     look_now: bool = False
+    actor_type: ActorType = "operator"
+
+    @property
+    def who(self) -> dict[str, Any]:
+        """Return the acting person, as the audit records them."""
+        return {"actor": self.actor, "actor_type": self.actor_type}
 
     def came_late(self, row: Row) -> bool:
         """Tell whether the row was replayed since the operator viewed it."""
@@ -116,10 +123,7 @@ def _replay_effect(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResu
     effect = Effect.of(row)
     if effect.state is EffectState.UNCERTAIN and order.look_now:
         tx.one("look_now", id=effect.id, fence=effect.fence, next_attempt_at=order.due_at or order.now, now=order.now)
-        after = {"reason": order.reason, "cycle": effect.cycle}
-        ledger.audit.of_effect(
-            tx, order.now, "effect.replayed", effect, actor=order.actor, recovery_action="reconcile", after=after
-        )
+        _audit_replay(ledger, tx, order, effect, "reconcile", {"cycle": effect.cycle})
         return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
     if order.came_late(row) or effect.state is not EffectState.FAILED:
         return _in_the_way(order, row, effect.effect_class, effect.external_ref)
@@ -138,15 +142,8 @@ def _replay_effect(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResu
         now=order.now,
     )
     waiting = Effect.of(replayed)
-    ledger.audit.of_effect(
-        tx,
-        order.now,
-        "effect.replayed",
-        waiting,
-        actor=order.actor,
-        recovery_action="reconcile" if in_doubt else "retry",
-        after={"reason": order.reason, "cycle": waiting.cycle, "handler_version": order.build},
-    )
+    after = {"cycle": waiting.cycle, "handler_version": order.build}
+    _audit_replay(ledger, tx, order, effect, "reconcile" if in_doubt else "retry", after)
     ledger.settle_follow_ups(tx, order.now, waiting, order.follow)
     return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
 
@@ -171,11 +168,26 @@ def _replay_operation(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayR
         order.now,
         "operation.replayed",
         operation,
-        actor=order.actor,
+        **order.who,
+        failure_category=operation.category,
         recovery_action="retry",
         after={"reason": order.reason, "cycle": operation.cycle + 1, "handler_version": order.build},
     )
     return ReplayResult(order.reference, Replay.QUEUED, operation.action_kind)
+
+
+def _audit_replay(ledger: Ledger, tx: Tx, order: Order, failed: Effect, action: str, after: dict[str, Any]) -> None:
+    """Audit the replay of an effect, with the attempts and the failure of the cycle that it ends."""
+    ledger.audit.of_effect(
+        tx,
+        order.now,
+        "effect.replayed",
+        failed,
+        **order.who,
+        failure_category=failed.category,
+        recovery_action=action,
+        after={"reason": order.reason, **after},
+    )
 
 
 def standing(tx: Tx, result: ReplayResult, kind: Kind, row_id: int) -> ReplayResult | None:
@@ -248,7 +260,8 @@ def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effe
         tx.one("doubt_owed", effect_key=newer.effect_key)  # the older one may still arrive
     row = tx.required("supersede_dead", id=effect.id, fence=effect.fence, now=order.now)
     needless = Effect.of(row)
-    superseded(tx, ledger.audit, order.now, needless, {"by": newer.id, "actor": order.actor, "reason": order.reason})
+    after = {"by": newer.id, "actor": order.actor, "reason": order.reason}
+    superseded(tx, ledger.audit, order.now, needless, after, **order.who)
     ledger.settle_follow_ups(tx, order.now, needless, order.follow)
     return ReplayResult(order.reference, Replay.SUPERSEDED, effect.effect_class, detail=f"by effect {newer.id}")
 

@@ -48,8 +48,7 @@ def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:
     card = _operated(run, payload.reference)
     if isinstance(card, Decision):
         return card
-    kind, row_id = parse_reference(payload.reference)
-    order = Order(payload.reference, kind, row_id, run.asked.actor, None, run.follow, __version__, run.now, payload.cycle)
+    order = _order(run, payload, None)
     result = replay.replay(run.ledger, run.tx, order)
     if result.outcome not in (Replay.QUEUED, Replay.SUPERSEDED):
         return operator_actions.came_late(run.asked, payload.reference, result.outcome.value, card)
@@ -62,13 +61,24 @@ def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
     card = _operated(run, payload.reference)
     if isinstance(card, Decision):
         return card
-    kind, row_id = parse_reference(payload.reference)
-    order = Order(payload.reference, kind, row_id, run.asked.actor, payload.reason, run.follow, __version__, run.now, payload.cycle)
+    order = _order(run, payload, payload.reason)
     ruling = actions.discard(run.ledger, run.tx, order)
     if ruling.verdict is not Verdict.DONE:
         return operator_actions.came_late(run.asked, payload.reference, "no dead letter any more", card)
     dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, payload.reason)
     return operator_actions.done(payload.reference, card, "discarded")
+
+
+def _order(run: Run, payload: RetryDeadLetter | DiscardDeadLetter, reason: str | None) -> Order:
+    """Return the order of the person who clicked."""
+    kind, row_id = parse_reference(payload.reference)
+    seen = {"cycle_seen": payload.cycle, **_who(run)}
+    return Order(payload.reference, kind, row_id, reason=reason, follow=run.follow, build=__version__, now=run.now, **seen)
+
+
+def _who(run: Run) -> dict[str, Any]:
+    """Return the person who clicked, as the audit records them."""
+    return {"actor": run.asked.actor, "actor_type": run.asked.actor_type}
 
 
 def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
@@ -106,7 +116,7 @@ def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> De
 
 
 def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label: Label, root: str) -> Decision:
-    ruling = retry_effect_now(run.ledger, run.tx, effect.id, actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
+    ruling = retry_effect_now(run.ledger, run.tx, effect.id, **_who(run), now=run.now, cycle_seen=payload.cycle)
     if ruling.verdict is not Verdict.DONE:
         return operator_actions.too_late(run.asked, quote, effect, label, waits.detail(ruling), root)
     return operator_actions.tried(run.asked, quote, effect, label, waits.detail(ruling))
@@ -116,7 +126,7 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label:
     if run.asked.actor not in (*quote.authors, *run.rules.operators):
         return operator_actions.not_yours(run.asked, quote, label)
     if effect.cycle == payload.cycle and effect.state == "pending":
-        cancel_effect(run.ledger, run.tx, effect.id, actor=run.asked.actor, reason=REASON, now=run.now, follow=run.follow)
+        cancel_effect(run.ledger, run.tx, effect.id, **_who(run), reason=REASON, now=run.now, follow=run.follow)
         return operator_actions.cancelled(run.asked, quote, effect, label, root)
     row = run.tx.required("effect_by_id", id=effect.id)
     sentence, _ = waits.explain(waiting(effect_facts(run.tx, row, run.now)))
@@ -150,7 +160,7 @@ def act_on_command(run: Run, payload: ActOnCommand) -> Decision:
 
 
 def _retry_command(run: Run, payload: ActOnCommand, quote: Quote, row: Row) -> Decision:
-    ruling = retry_operation_now(run.ledger, run.tx, row["id"], actor=run.asked.actor, now=run.now, cycle_seen=payload.cycle)
+    ruling = retry_operation_now(run.ledger, run.tx, row["id"], **_who(run), now=run.now, cycle_seen=payload.cycle)
     if ruling.verdict is not Verdict.DONE:
         return operator_actions.command_too_late(
             run.asked, payload, quote, Operation.of(row), waits.detail(ruling), _root(run, quote)
@@ -172,7 +182,7 @@ def _cancel_command(run: Run, payload: ActOnCommand, quote: Quote, row: Row) -> 
     ruling = None
     if command.cycle == payload.cycle:
         reason = operator_messages.command_cancelled_by(asked.actor)
-        ruling = cancel_operation(run.ledger, run.tx, command.id, actor=asked.actor, reason=reason, now=run.now, answer=answer)
+        ruling = cancel_operation(run.ledger, run.tx, command.id, **_who(run), reason=reason, now=run.now, answer=answer)
     if ruling is None or ruling.verdict is not Verdict.DONE:
         sentence, _ = waits.explain(waiting(operation_facts(run.tx, row, run.now)))
         return operator_actions.command_too_late(asked, payload, quote, command, sentence, root)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.keys import digest
-from ledger.records import AuditEvent, EffectIntent
+from ledger.records import ActorType, AuditEvent, EffectIntent
 from quotebot import effects
 from quotebot.commands.payloads import (
     ActOnCommand,
@@ -42,7 +42,7 @@ class Asked:
     received_at: int
     seen_version: int | None
     actor_name: str = ""
-    actor_type: str = "user"  # "system" is the scheduler, which gets no reply
+    actor_type: ActorType = "user"  # "system" is the scheduler, which gets no reply
     actor_kind: str = "member"  # one of domain.approvals.people.Kind, by Slack's last answer
     terminal_user: str | None = None  # the system user of a command from the terminal
 

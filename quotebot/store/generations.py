@@ -56,6 +56,7 @@ def draw_open_cards(tx: Tx, audit: Audit, now: int, generation: int) -> None:
                 operation_key=row["operation_key"],
                 correlation_id=row["correlation_id"],
                 aggregate_id=row["quote_id"],
+                retry_count=row["attempts"],
                 after=owed,
             )
 

@@ -539,7 +539,7 @@ INSERT INTO quote_numbers (year, last) VALUES (:year, :last)
 ON CONFLICT (year) DO UPDATE SET last = max(last, excluded.last);
 
 -- name: cards_of_open_quotes
-SELECT q.quote_id, q.root_effect_key, o.id AS operation_id, o.operation_key, o.correlation_id
+SELECT q.quote_id, q.root_effect_key, o.id AS operation_id, o.operation_key, o.correlation_id, o.attempts
 FROM quotes AS q JOIN operations AS o ON o.operation_key = q.created_by_operation
 WHERE q.thread_ts IS NOT NULL
   AND q.state <> 'accepted' AND q.state <> 'lost' AND q.state <> 'cancelled' AND q.state <> 'expired'

@@ -7,7 +7,7 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -16,18 +16,32 @@ from hypothesis import strategies as st
 from faults.checks.wakeups import asleep_for_good
 from ledger.audit.events import LEDGER_EVENTS
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
+from ledger.operator.actions import cancel_effect, cancel_operation, retry_effect_now, retry_operation_now
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Delivered, Drop, Fail, FollowUps, Hold, Retry, Uncertain
+from ledger.records import AuditEvent, Delivered, Drop, Fail, FollowUps, Hold, Outcome, Retry, Trouble, Uncertain
 from ledger.recovery import begin_epoch, give_back, take_back
 from ledger.sqlite.migrations import Migration
-from tests.ledger.parts import AUDIT, MIGRATIONS, TROUBLE, Desk, ManualClock, applied, intent, open_database, open_shell, restart
+from tests.ledger.parts import (
+    AUDIT,
+    MIGRATIONS,
+    QUOTE,
+    TROUBLE,
+    Desk,
+    ManualClock,
+    applied,
+    intent,
+    open_database,
+    open_shell,
+    restart,
+    sure,
+)
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Awaitable, Callable
 
     from ledger.database import Tx
-    from ledger.records import Effect, Operation, Outcome
+    from ledger.records import Effect, Operation
 
 SPY = Migration(
     "test",
@@ -64,6 +78,10 @@ MEANING: Final = {
     "effect.released": {"pending", "uncertain"},
     "effect.replayed": {"pending", "uncertain"},
     "system.error": {"failed", "failed_terminal"},
+}
+ABOUT_NO_ROW: Final = {  # class.half_open: an operator resumed it
+    *("class.half_open", "delivery.dropped", "retention.purged", "audit.exported", "audit.key_rotated"),
+    *("ledger.restored", "ledger.migrated", "history.bound", "history.bound_from"),
 }
 OWED = (
     intent(),
@@ -160,7 +178,7 @@ def audited_as_moved(desk: Desk) -> None:
         for key in owed_keys(row):
             told.setdefault(("effect", of_effect_key[key]), []).append({"pending"})
         if row["event_type"] in MEANING:
-            subject = ("operation", of_key[row["operation_key"]]) if row["operation_key"] else ("effect", row["effect_id"])
+            subject = ("effect", row["effect_id"]) if row["effect_id"] else ("operation", of_key[row["operation_key"]])
             told.setdefault(subject, []).append(MEANING[row["event_type"]])
     moved: dict[tuple[str, int], list[str]] = {}
     for row in desk.rows("SELECT * FROM moves ORDER BY rowid"):
@@ -214,6 +232,143 @@ async def test_an_event_of_an_unregistered_type_is_refused_with_its_whole_transa
     with pytest.raises(ValueError, match=r"quote\.teleported is not a registered audit event type"):
         await desk.ledger.database.write("teleport", work)
     assert desk.value("SELECT count(*) FROM holds") == 0
+
+
+# Per event about a row: attempts, failure category, recovery action, actor and its type, as the walk below leaves them.
+FIELDS: Final[dict[str, set[tuple[int, str | None, str | None, str, str]]]] = {
+    "class.paused": {(0, "auth", "resume", "quotebot", "system")},
+    "class.resumed": {(0, None, None, "quotebot", "system")},
+    "dead_letter.payload_shown": {(3, "transient", None, "ops", "operator")},
+    "delivery.conflict": {(0, None, None, "U0REP", "user")},
+    "delivery.duplicate": {(0, None, None, "U0REP", "user")},
+    "effect.cancelled": {(0, None, "cancel", "U0REP", "user")},
+    "effect.claimed": {
+        (0, None, None, "quotebot", "system"),
+        (1, None, None, "quotebot", "system"),
+        (2, None, None, "quotebot", "system"),
+    },
+    "effect.delivered": {(1, None, None, "quotebot", "system")},
+    "effect.discarded": {(1, "mapping", "discard", "ops", "operator")},
+    "effect.hastened": {(1, "transient", "reconcile", "U0REP", "user"), (2, "transient", "retry", "U0REP", "user")},
+    "effect.late_result": {(0, None, None, "quotebot", "system")},
+    "effect.owed": {(1, None, None, "quotebot", "system")},
+    "effect.released": {(0, "auth", "resume", "quotebot", "system"), (0, "transient", "retry", "quotebot", "system")},
+    "effect.replayed": {(3, "transient", "reconcile", "ops", "operator")},
+    "effect.resolved": {(1, "uncertain", "resolve", "ops", "operator")},
+    "effect.retry_scheduled": {(2, "transient", "retry", "quotebot", "system")},
+    "effect.superseded": {(0, None, None, "quotebot", "system")},
+    "effect.uncertain": {(0, "transient", "reconcile", "quotebot", "system"), (1, "transient", "reconcile", "quotebot", "system")},
+    "operation.applied": {(1, None, None, "U0REP", "user")},
+    "operation.cancelled": {(0, None, "cancel", "U0REP", "user")},
+    "operation.claimed": {(0, None, None, "quotebot", "system"), (1, None, None, "quotebot", "system")},
+    "operation.discarded": {(1, "transient", "discard", "ops", "operator")},
+    "operation.hastened": {(1, "transient", "retry", "U0REP", "user")},
+    "operation.late_result": {(0, None, None, "quotebot", "system")},
+    "operation.refused": {(1, None, None, "U0REP", "user")},
+    "operation.released": {(0, "transient", "retry", "quotebot", "system")},
+    "operation.replayed": {(2, "internal", "retry", "ops", "operator")},
+    "operation.reserved": {(0, None, None, "U0REP", "user")},
+    "operation.retry_scheduled": {(1, "transient", "retry", "quotebot", "system")},
+    "operation.shelved": {(1, "needs_newer_build", "retry", "quotebot", "system")},
+    "quote.moved": {(1, None, None, "quotebot", "system")},
+    "system.error": {
+        (0, "expired", "replay", "quotebot", "system"),
+        (1, "mapping", "replay", "quotebot", "system"),
+        (1, "transient", "replay", "quotebot", "system"),
+        (1, "uncertain", "replay", "quotebot", "system"),
+        (2, "internal", "replay", "quotebot", "system"),
+        (3, "transient", "replay", "quotebot", "system"),
+    },
+}
+
+
+ACT: Final[dict[str, Any]] = {"actor": "ops", "reason": "x", "follow": no_follow_ups}
+WHO: Final[dict[str, Any]] = {"actor": "U0REP", "actor_type": "user"}
+
+
+async def clicked(desk: Desk, work: Callable[[Tx, int], object]) -> None:
+    await desk.ledger.database.write("click", lambda tx: work(tx, desk.clock.now_ms()))
+
+
+async def every_event_about_a_command(desk: Desk) -> None:
+    """Cause each event about a command; the applied one enqueues the effects 1 to 4."""
+    ledger, letters = desk.ledger, DeadLetters(desk.ledger, build="2")
+    # A command: repeated, retried, shelved, dead, replayed, applied, late.
+    operation = await desk.claim_operation()
+    await desk.reserve()
+    await ledger.noted()
+    await desk.reserve(fingerprint="another meaning")
+    await ledger.retry_operation(operation, TROUBLE, 60_000)
+    await clicked(desk, lambda tx, now: retry_operation_now(ledger, tx, 1, **WHO, now=now, cycle_seen=1))
+    await ledger.shelve_operation(sure(await ledger.claim_operation()), "newer", 0)
+    await ledger.fail_operation(sure(await ledger.claim_operation()), Trouble("internal", "no"), {}, ())
+    await letters.replay("op1", **ACT)
+    operation = sure(await ledger.claim_operation())
+    await ledger.execute(operation, applied(*OWED))
+    with pytest.raises(StaleFenceError):
+        await ledger.execute(operation, applied())
+    # Commands that are refused, discarded and cancelled.
+    refused = await desk.claim_operation("refused")
+    await ledger.execute(refused, lambda _: Outcome("refused", {"code": "no"}))
+    await ledger.fail_operation(await desk.claim_operation("dead"), TROUBLE, {}, ())
+    await letters.discard("op3", **ACT)
+    await desk.reserve("cancelled")
+    await clicked(desk, lambda tx, now: cancel_operation(ledger, tx, 4, **WHO, reason="x", now=now, answer=lambda *_: ({}, ())))
+
+
+async def every_event_about_an_effect(desk: Desk) -> None:
+    """Cause each event about an effect."""
+    ledger, letters = desk.ledger, DeadLetters(desk.ledger, build="2")
+    # In doubt, looked for at a click, retried, retried now at a click, dead, replayed, delivered, late.
+    (post,) = await ledger.claim_effects({"slack.post": 1})
+    await ledger.settle(post, Uncertain(TROUBLE, 60_000))
+    await clicked(desk, lambda tx, now: retry_effect_now(ledger, tx, 1, **WHO, now=now, cycle_seen=1))
+    (post,) = await ledger.claim_effects({"slack.post": 1})
+    await ledger.settle(post, Retry(TROUBLE, 60_000))
+    await clicked(desk, lambda tx, now: retry_effect_now(ledger, tx, 1, **WHO, now=now, cycle_seen=1))
+    (post,) = await ledger.claim_effects({"slack.post": 1})
+    await ledger.settle(post, Fail(TROUBLE))
+    await letters.record_payload_shown(sure(await letters.show("1")), "ops")
+    await letters.replay("1", **ACT)
+    (post,) = await ledger.claim_effects({"slack.post": 1})
+    await ledger.settle(post, Delivered("r", {}), lambda *_: FollowUps(OWED[1:2], (AuditEvent("quote.moved", QUOTE),)))
+    await ledger.settle(post, Delivered("r", {}))
+    # A refused login, a resumed class, an effect that is resolved, one that is discarded, one that is cancelled.
+    (create,) = await ledger.claim_effects({"crm.create": 1})
+    await ledger.settle(create, Hold(Trouble("auth", "refused")))
+    await ledger.resume("crm", "ops")
+    (create,) = await ledger.claim_effects({"crm.create": 1})
+    await ledger.settle(create, Fail(Trouble("uncertain", "no answer", maybe_sent=True)))
+    await letters.resolve(str(create.id), delivered=False, **ACT)
+    (create,) = await ledger.claim_effects({"crm.create": 1})
+    await ledger.settle(create, Fail(Trouble("mapping", "no")))
+    await letters.discard(str(create.id), **ACT)
+    await clicked(desk, lambda tx, now: cancel_effect(ledger, tx, 4, **WHO, reason="x", now=now, follow=no_follow_ups))
+    # A crash with a command, an append and a card under way, then an effect that grew too old.
+    await ledger.execute(await desk.claim_operation("last"), applied(*OWED[:2]))
+    await desk.claim_operation("crashed")
+    assert len(await desk.claim_each()) == 2
+    desk = await restart(desk)
+    await take_back(desk.ledger)
+    await desk.ledger.claim_effects({"slack.card": 1}, max_age_ms={"slack.card": -1})
+
+
+async def test_every_event_about_a_row_has_its_six_fields(desk: Desk) -> None:
+    await every_event_about_a_command(desk)
+    await every_event_about_an_effect(desk)
+    found: dict[str, set[tuple[Any, ...]]] = {}
+    keys = {row["id"]: (row["operation_key"], row["correlation_id"]) for row in desk.rows("SELECT * FROM operations")}
+    owners = {row["id"]: row["operation_id"] for row in desk.rows("SELECT id, operation_id FROM effects")}
+    for event in desk.rows("SELECT * FROM audit_events ORDER BY id"):
+        named = (event["operation_key"], event["correlation_id"])
+        if event["effect_id"] is not None:
+            assert named == keys[owners[event["effect_id"]]], event["event_type"]
+        elif event["event_type"] not in ABOUT_NO_ROW:
+            assert named in keys.values(), event["event_type"]
+        told = ("retry_count", "failure_category", "recovery_action", "actor", "actor_type")
+        found.setdefault(event["event_type"], set()).add(tuple(event[name] for name in told))
+    assert {name: fields for name, fields in found.items() if name not in ABOUT_NO_ROW} == FIELDS
+    assert FIELDS.keys() | ABOUT_NO_ROW == LEDGER_EVENTS | {"quote.moved"}
 
 
 def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:

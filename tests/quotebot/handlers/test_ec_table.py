@@ -472,8 +472,8 @@ class Desk:
         approval_id = "A-2026-0042-v1-1" if approval is None else approval.approval_id
         if step.deed in SCHEDULED:
             command = SCHEDULED[step.deed](approval_id, step.slot)
-            actor_type = "user" if step.actor else "system"
-            return follow_up(replace(asked, actor_type=actor_type), command, self.quote, ROOT, self.rules, delegations=away)
+            asked = replace(asked, actor_type="user" if step.actor else "system")
+            return follow_up(asked, command, self.quote, ROOT, self.rules, delegations=away)
         answer = DecideApproval(approval_id, "approve" if step.deed == "approve" else "reject", step.reason)
         return decide(asked, answer, self.quote, ROOT, self.rules, delegations=away)
 

@@ -181,8 +181,8 @@ async def test_retry_makes_it_due_at_once_and_a_second_press_is_told_so(bench: B
     assert "It is tried again now, under the same key" in text
     code, text = await press(bench, approved, "retry", request="2")
     assert (code, "Your click changed nothing" in text) == ("too_late", True)
-    hastened = bench.rows("SELECT actor FROM audit_events WHERE event_type = 'effect.hastened'")
-    assert hastened == [{"actor": "U0MANAGER"}]
+    hastened = bench.rows("SELECT actor, actor_type FROM audit_events WHERE event_type = 'effect.hastened'")
+    assert hastened == [{"actor": "U0MANAGER", "actor_type": "user"}]
     await settle(bench, effects.CRM, Delivered("0Q0", {}))
     code, text = await press(bench, approved, "retry", request="3")
     assert (code, "It was delivered" in text) == ("too_late", True)
