@@ -20,7 +20,7 @@ from quotebot.commands.payloads import (
     ReviseQuote,
 )
 from quotebot.domain.pricing.engine import Pricing, price
-from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, dated
+from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, changed, dated
 from quotebot.domain.texts import composed
 from quotebot.slack import grammar
 from quotebot.views import forms, lifecycle_messages, messages
@@ -184,8 +184,8 @@ def _request(form: Form, errors: Errors) -> PriceRequest | None:
     if lines is None or term is None or discount is None or more is None:
         return None
     currency = form.typed(forms.CURRENCY) or None
-    tax, terms = bool(more.with_tax), more.terms or ()
-    request = PriceRequest(lines, term, discount, currency=currency, region=more.region, with_tax=tax, terms=terms)
+    request = changed(PriceRequest(lines, term, discount, currency=currency), more)
+    assert isinstance(request, PriceRequest)  # noqa: S101 -- only changed lines can be refused, and there are none
     priced = price(dated(request, form.received_at), form.ruleset)
     if isinstance(priced, Pricing):
         return request
@@ -226,14 +226,14 @@ def _discount(form: Form, errors: Errors) -> Decimal | None:
 
 
 def _terms(form: Form, errors: Errors) -> Changes | None:
-    """Return the tax, region and special terms, as changes of a request without any."""
+    """Return the tax, region, special terms, segment and billing, as changes of a request without any."""
     typed = "; ".join(form.lines(forms.TERMS))
     found = grammar.read_changes(typed, form.ruleset.catalogue) if typed else Changes()
     if isinstance(found, tuple):
         errors[forms.TERMS] = _said([_plain(problem) for problem in found])
         return None
-    if found != Changes(region=found.region, with_tax=found.with_tax, terms=found.terms):
-        errors[forms.TERMS] = "Only the tax and special terms here: products, term, discount and currency have fields of their own."
+    if found.lines or (found.term_months, found.discount_percent, found.currency) != (None, None, None):
+        errors[forms.TERMS] = "Products, term, discount and currency have fields of their own: write only the rest here."
         return None
     return found
 
@@ -342,7 +342,7 @@ def draft_of(typed: str) -> Draft:
 def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
     """Return a draft of a creation: the form, submitted unchanged, creates exactly this quote."""
     request = quote.request
-    lines = "\n".join(f"{line.quantity} {line.sku}" for line in request.lines)
+    lines = "\n".join(forms.line_text(line) for line in request.lines)
     term, discount, terms = f"{request.term_months}m", f"{request.discount_percent:f}", forms.terms_text(request)
     return Draft(quote.account, lines, term, discount, request.currency, token, terms)
 

@@ -1,25 +1,27 @@
 """Grammar of typed requests for quotes, and of changes of one. It never raises and never guesses.
 
-    for <account>: <quantity> <product>, ... [; term <months>] [; discount <percent>]
-        [; currency <code>] [; tax <region>|off] [; region <region>] [; terms <name>, ...|none]
+    for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [-<percent>%], ... [; term <months>] [; discount <percent>]
+        [; currency <code>] [; tax <region>|off] [; region <region>] [; terms <name>, ...|none] [; segment <name>]
+        [; billing <frequency>]
 
 verbs.py is the entry point and parses the verbs.
 
 Keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside the leading
-number of an item separates thousands; every other comma separates items. Work is linear in the text's length, which is limited.
+number of an item separates thousands, one inside its parentheses attributes; every other comma separates items.
+Work is linear in the text's length, which is limited.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
-from quotebot.domain.pricing.price_requests import Changes, LineChange
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.texts import composed
 from quotebot.views import messages
@@ -35,7 +37,8 @@ ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
 CHANGING = ("add", "set", "remove", "without")  # first words that an item of a revision may have
-KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region")
+KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment", "billing")
+OPTIONS_CHARACTERS_MAX = 400  # of the attributes of one item
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic, and longer words match nothing
 
 _QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
@@ -44,6 +47,8 @@ _WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
 _CLAUSE = re.compile(rf"({'|'.join(sorted(KEYWORDS, reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
+_OWN_DISCOUNT = re.compile(r" ?- ?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%$")
+_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_ -]{0,39}")
 _CURRENCY = re.compile(r"[A-Za-z]{3}")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
 
@@ -66,6 +71,8 @@ class _Draft:
     region: str | None = None
     with_tax: bool | None = None
     terms: tuple[str, ...] | None = None
+    segment: str | None = None
+    billing_frequency: str | None = None
     seen: set[str] = field(default_factory=set)
     items_seen: bool = False
     problems: list[str] = field(default_factory=list)
@@ -135,6 +142,8 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
         region=draft.region,
         with_tax=draft.with_tax,
         terms=draft.terms,
+        segment=draft.segment,
+        billing_frequency=draft.billing_frequency,
     )
 
 
@@ -179,7 +188,11 @@ def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange |
         return None
     line = draft.lines[-1]
     sku = _known(line.sku, draft, catalogue)
-    return None if sku is None else LineChange("add" if adds else "set", sku, line.quantity)
+    if sku is None:
+        return None
+    own = _resolved(line, catalogue)
+    discount = line.discount_percent if _has_discount(plain) else None
+    return LineChange("add" if adds else "set", sku, line.quantity, discount, own.attributes or None)
 
 
 def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
@@ -205,6 +218,8 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
         region=draft.region,
         with_tax=bool(draft.with_tax),
         terms=draft.terms or (),
+        segment=draft.segment,
+        billing_frequency=draft.billing_frequency or BILLING_FREQUENCIES[0],
     )
     for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
@@ -249,10 +264,21 @@ def _items(clause: str, lead: re.Pattern[str] = _QUANTITY) -> Iterator[str]:
             start += 1
             continue
         quantity = lead.match(clause, start)
-        comma = clause.find(",", quantity.end() if quantity else start)
+        comma = clause.find(",", _after_options(clause, quantity.end() if quantity else start))
         end = len(clause) if comma < 0 else comma
         yield clause[start:end].strip()
         start = end
+
+
+def _after_options(clause: str, start: int) -> int:
+    """Return where the next comma that separates items may be: after the attributes of the item, if it has some."""
+    comma, opened = clause.find(",", start), clause.find("(", start)
+    closed = clause.find(")", opened, opened + OPTIONS_CHARACTERS_MAX) if 0 <= opened < comma else -1
+    return closed if closed >= 0 and "=" in clause[opened:closed] else start
+
+
+def _has_discount(item: str) -> bool:
+    return _OWN_DISCOUNT.search(item) is not None
 
 
 def _read_item(item: str, draft: _Draft) -> None:
@@ -269,13 +295,22 @@ def _read_item(item: str, draft: _Draft) -> None:
         draft.problems.append(f"{shown(item)} has no quantity: {hint}")
         return
     name = item[quantity.end() :].strip()
+    own = _OWN_DISCOUNT.search(name)
+    name = name if own is None else name[: own.start()].strip()
+    attributes: tuple[tuple[str, str], ...] = ()
+    opened = name.rfind("(")
+    if opened > 0 and name.endswith(")") and "=" in name[opened:]:
+        parts = [part.partition("=") for part in name[opened + 1 : -1].split(",")]
+        attributes = tuple((key.strip(), choice.strip()) for key, _, choice in parts)
+        name = name[:opened].strip()
     if not name:
         draft.problems.append(f"{shown(item)} names no product: write e.g. `10 pro`")
         return
     if not _WHOLE.fullmatch(quantity[0]):
         draft.problems.append(f"{shown(item)} has no whole quantity: write it like 1500 or 1,500")
         return
-    draft.lines.append(LineRequest(sku=name, quantity=int(quantity[0].replace(",", ""))))
+    count = int(quantity[0].replace(",", ""))
+    draft.lines.append(LineRequest(name, count, Decimal(0) if own is None else Decimal(own[1]), attributes=attributes))
 
 
 def _read_term(value: str, draft: _Draft) -> None:
@@ -324,6 +359,22 @@ def _read_terms(value: str, draft: _Draft) -> None:
     draft.terms = () if names == ["none"] else tuple(sorted(set(names)))
 
 
+def _read_segment(value: str, draft: _Draft) -> None:
+    if _SEGMENT.fullmatch(value) is None:
+        draft.problems.append(f"the segment {shown(value)} is not readable: write its name, e.g. `segment partner`")
+        return
+    draft.segment = value.casefold()
+
+
+def _read_billing(value: str, draft: _Draft) -> None:
+    near = difflib.get_close_matches(value[:VERB_CHARACTERS_MAX].casefold(), BILLING_FREQUENCIES, n=1, cutoff=0.6)
+    if value.casefold() not in BILLING_FREQUENCIES:
+        meant = f": did you mean `billing {near[0]}`?" if near else f": it is one of {', '.join(BILLING_FREQUENCIES)}"
+        draft.problems.append(f"the billing {shown(value)} is unknown{meant}")
+        return
+    draft.billing_frequency = value.casefold()
+
+
 _CLAUSE_READERS: Final[Mapping[str, Callable[[str, _Draft], None]]] = {
     "term": _read_term,
     "terms": _read_terms,
@@ -331,9 +382,20 @@ _CLAUSE_READERS: Final[Mapping[str, Callable[[str, _Draft], None]]] = {
     "currency": _read_currency,
     "tax": _read_tax,
     "region": _read_region,
+    "segment": _read_segment,
+    "billing": _read_billing,
 }
 
 
 def _resolved(line: LineRequest, catalogue: Catalogue) -> LineRequest:
+    """Return the line with the catalogue's spelling of the product, its attributes and their choices, where it knows them."""
     product = catalogue.find(line.sku)
-    return LineRequest(line.sku if product is None else product.sku, line.quantity)
+    if product is None:
+        return line
+    known = {attribute.name.casefold(): attribute for attribute in product.attributes}
+    attributes: list[tuple[str, str]] = []
+    for name, choice in line.attributes:
+        attribute = known.get(name.casefold())
+        choices = {} if attribute is None else {each.casefold(): each for each in attribute.choices}
+        attributes.append((name if attribute is None else attribute.name, choices.get(choice.casefold(), choice)))
+    return replace(line, sku=product.sku, attributes=tuple(sorted(attributes)))

@@ -19,7 +19,8 @@ from quotebot.domain.approvals.decisions import decided_words, slot_words
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.conversion import converted
-from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped
+from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request_of
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.tax_lines import tax_lines
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
@@ -220,10 +221,18 @@ def terms_row(pricing: Pricing) -> tuple[PriceRow, ...]:
     return (("Special terms", names),) if names else ()
 
 
+def sale_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
+    """Return the segment and the billing frequency; no row where they are the usual ones."""
+    request = request_of(pricing)
+    billing = request.billing_frequency
+    rows = (("Segment", request.segment), ("Billing", None if billing == BILLING_FREQUENCIES[0] else billing))
+    return tuple((name, value) for name, value in rows if value is not None)
+
+
 def price_rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[PriceRow, ...]:
     """Return all price rows. With `policy`, also the total that it compares with its limits, which is not for the customer."""
     foreign = () if policy is None else policy_row(pricing, policy.currency)
-    return (*tax_rows(pricing), *foreign, *terms_row(pricing))
+    return (*tax_rows(pricing), *foreign, *sale_rows(pricing), *terms_row(pricing))
 
 
 def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: bool = False) -> tuple[PriceRow, ...]:
@@ -385,7 +394,8 @@ def _row(line: PricedLine, currency: str) -> str:
     months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
     unit_price = money.format_unit_price(line.unit_price, currency)
     before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
-    return f"• {line.quantity:,} × *{name}* · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
+    name = f"{name}*{messages.line_options(line)}" if line.attributes or line.requested_percent else f"{name}*"
+    return f"• {line.quantity:,} × *{name} · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
 
 
 def _approval_text(

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.domain import money
 from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from adapters.salesforce.records import OpenOpportunity
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.price_requests import PriceRequest
+    from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
 OPPORTUNITY: Final = "quote.opportunity"  # prefix; a hash of the account follows, so that another account's menu starts empty
@@ -229,11 +231,11 @@ def create_form(
         len(blocks) - (channel is None),
         text_input(
             TERMS,
-            "Tax and special terms",
+            "Tax, billing and special terms",
             length_max=TERMS_CHARACTERS_MAX,
             initial=terms,
             hint="With semicolons between them. Special terms may need approval.",
-            example="tax DE; terms liability_cap, net_60",
+            example="tax DE; billing quarterly; terms liability_cap",
             optional=True,
         ),
     )
@@ -242,9 +244,21 @@ def create_form(
 
 
 def terms_text(request: PriceRequest) -> str:
-    """Return the request's tax, region and special terms as typed text: "tax DE; terms liability_cap, net_60"."""
-    tax = "" if request.region is None else f"{'tax' if request.with_tax else 'region'} {request.region}"
-    return "; ".join(filter(None, (tax, f"terms {', '.join(request.terms)}" if request.terms else "")))
+    """Return everything but lines, term, discount and currency as typed text: "tax DE; terms liability_cap, net_60"."""
+    named = (
+        ("" if request.region is None else f"{'tax' if request.with_tax else 'region'} {request.region}"),
+        (f"terms {', '.join(request.terms)}" if request.terms else ""),
+        ("" if request.segment is None else f"segment {request.segment}"),
+        ("" if request.billing_frequency == BILLING_FREQUENCIES[0] else f"billing {request.billing_frequency}"),
+    )
+    return "; ".join(filter(None, named))
+
+
+def line_text(line: LineRequest) -> str:
+    """Return a line as typed text: "10 storage (gb=100, region=eu) -5%"."""
+    options = ", ".join(f"{name}={choice}" for name, choice in line.attributes)
+    own = f" -{money.trimmed(line.discount_percent)}%" if line.discount_percent else ""
+    return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{own}"
 
 
 def revise_form(quote: Quote) -> Json:

@@ -14,7 +14,8 @@ from quotebot.domain import money
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.special_terms import term_words
-from quotebot.domain.pricing.engine import Pricing, PricingProblem, clipped, request_of
+from quotebot.domain.pricing.engine import PricedLine, Pricing, PricingProblem, clipped, request_of
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
 
 if TYPE_CHECKING:
@@ -172,7 +173,9 @@ HELP_TEXT = "\n".join(
     (
         "*Quotebot prices, approves and sends quotes.*",
         "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
-        "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms of the contract).",
+        "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms).",
+        "Also `; billing quarterly` (upfront, monthly, quarterly or annual) and `; segment partner` (its price books).",
+        "A product may have a discount of its own, `150 pro -10%`, and attributes, `20 storage (gb=100)`.",
         "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
         "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
         "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
@@ -204,10 +207,18 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
     return f"You created {quote_id} {when}. Nothing was created now. Create another?"
 
 
+def line_options(line: PricedLine) -> str:
+    """Return a line's chosen attributes and its own discount: " (gb 100, region eu, 10 % off)"; empty without them."""
+    parts = [f"{name} {choice}" for name, choice in line.attributes]
+    if line.requested_percent:
+        parts.append(f"{money.format_percent(line.requested_percent)} off")
+    return f" ({short(', '.join(parts), 200)})" if parts else ""
+
+
 def proposal(account: str, pricing: Pricing) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
     lines = [
-        f"• {line.quantity:,} {short(line.name, 60)}: {money.format_amount(line.net_amount, pricing.currency)}"
+        f"• {line.quantity:,} {short(line.name, 60)}{line_options(line)}: {money.format_amount(line.net_amount, pricing.currency)}"
         for line in pricing.lines[:PROPOSED_LINES_MAX]
     ]
     if len(pricing.lines) > PROPOSED_LINES_MAX:
@@ -218,6 +229,10 @@ def proposal(account: str, pricing: Pricing) -> str:
         lines.append(f"• Tax of {escape(request.region or '')}{' (estimated)' if pricing.tax_estimated else ''}: {tax}")
     elif request.region is not None:
         lines.append(f"• Prices of {escape(request.region)}")
+    if request.segment is not None:
+        lines.append(f"• Prices of the segment {escape(request.segment)}")
+    if request.billing_frequency != BILLING_FREQUENCIES[0]:
+        lines.append(f"• Billing: {request.billing_frequency}")
     if request.terms:
         lines.append(f"• Special terms: {', '.join(escape(term_words(term)) for term in request.terms)}")
     head = f"I understood a quote for *{short(account, 100)}*, {pricing.term_months} months"

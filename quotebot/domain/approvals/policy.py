@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
 ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
 ROLES = (*LADDER, *ORTHOGONAL)
+NOBODY: Final = "nobody"  # in place of a role: no approval is needed
+UNNAMED_SEGMENT_ROLE: Final = "deal_desk"  # approves the prices of a segment that the policy does not name
 ANY_FAMILY: Final = "*"  # margin floor of the families without one of their own
 HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
@@ -71,6 +73,7 @@ class ApprovalPolicy:
     timing: Timing = field(default_factory=Timing)
     months_over: tuple[Threshold, ...] = ()  # ascending, by the term in months
     quantity_over: Mapping[str, Threshold] = field(default_factory=dict)  # by SKU, over the sum of its lines
+    segment_roles: Mapping[str, str] = field(default_factory=dict)  # by segment of the price books: a role, or NOBODY
 
     @property
     def label(self) -> str:
@@ -150,6 +153,7 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
                 *_margin_hits(pricing, policy),
                 *_month_hits(pricing, policy),
                 *_quantity_hits(pricing, policy),
+                *_segment_hits(pricing, policy),
                 *_term_hits(terms | frozenset(pricing.terms), policy),
             ],
             policy,
@@ -275,6 +279,15 @@ def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
         if quantity > rule.limit:
             counted = f"{quantity:,} {sku}"
             yield _Hit(rule, f"{counted} is over {money.trimmed(rule.limit)}" if rule.limit else f"{sku} always needs approval")
+
+
+def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
+    segment = None if pricing.request is None else pricing.request.segment
+    if segment is None:
+        return
+    role = policy.segment_roles.get(segment, UNNAMED_SEGMENT_ROLE)
+    if role != NOBODY:
+        yield _Hit(Threshold(Decimal(0), role), f"prices of the segment {segment} need {role}")
 
 
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:

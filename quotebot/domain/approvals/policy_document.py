@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import ANY_FAMILY, HOUR_MS, HUNDRED, LADDER, ROLES, ApprovalPolicy, Threshold, Timing
+from quotebot.domain.approvals.policy import ANY_FAMILY, HOUR_MS, HUNDRED, LADDER, NOBODY, ROLES, ApprovalPolicy, Threshold, Timing
 from quotebot.domain.catalogue.reader import DocumentError, read_toml
 from quotebot.domain.pricing.price_requests import TERM_NAME
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 HOURS_MAX: Final = 24 * 365
-KEYS: Final = ("name", "version", "currency", "discount", "total", "margin", "term", "quantity", "terms", "routing")
+KEYS: Final = ("name", "version", "currency", "discount", "total", "margin", "term", "quantity", "segment", "terms", "routing")
 
 
 class PolicyError(ValueError):
@@ -45,6 +45,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
     quantities = _table(data, "quantity") if "quantity" in data else {}
     legal, other = _terms(data.get("terms", {}))
+    segments = _table(data, "segment") if "segment" in data else {}
     unknown = [key for key in data if key not in KEYS]
     if unknown:
         raise PolicyError(f"{unknown[0]}: unknown; known are {', '.join(KEYS)}")
@@ -60,6 +61,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         other_terms=other,
         months_over=_ascending(_table(data, "term"), "term", "months") if "term" in data else (),
         quantity_over={sku: _threshold(row, f"quantity.{sku}", "over") for sku, row in quantities.items()},
+        segment_roles={name.casefold(): _segment_role(role, f"segment.{name}") for name, role in segments.items()},
         **_routing(data.get("routing", {})),
     )
 
@@ -84,6 +86,8 @@ def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
         document["term"] = {"over": [_row("months", rule) for rule in policy.months_over]}
     if policy.quantity_over:
         document["quantity"] = {sku: _row("over", rule) for sku, rule in sorted(policy.quantity_over.items())}
+    if policy.segment_roles:
+        document["segment"] = dict(sorted(policy.segment_roles.items()))
     document["terms"] = {"legal": sorted(policy.legal_terms), "other": sorted(policy.other_terms)}
     timing = (policy.timing.remind_ms, policy.timing.escalate_ms, policy.timing.expire_ms)
     hours = {name: milliseconds // HOUR_MS for name, milliseconds in zip(_TIMES, timing, strict=True)}
@@ -127,6 +131,7 @@ def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> I
     rules = (*policy.discount_over, *policy.total_over, *policy.margin_under.values(), *policy.months_over)
     named = {role for rule in (*rules, *policy.quantity_over.values()) for role in (rule.role, *rule.more)}
     named |= {"legal"} if policy.legal_terms else set()
+    named |= set(policy.segment_roles.values()) - {NOBODY}
     for role in ROLES:
         above = LADDER[LADDER.index(role) + 1 :] if role in LADDER else ()
         if role in named and not holders.get(role):
@@ -141,6 +146,12 @@ def _floor(row: Any, place: str) -> Threshold:
     if floor.limit > HUNDRED:
         raise PolicyError(f"{place}.under: no margin is over 100 %, so nothing could ever meet this floor")
     return floor
+
+
+def _segment_role(role: Any, place: str) -> str:
+    if role not in (*ROLES, NOBODY):
+        raise PolicyError(f"{place}: {role!r} must be one of {', '.join((*ROLES, NOBODY))}")
+    return str(role)
 
 
 def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:

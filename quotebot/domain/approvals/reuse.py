@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.people import roles_of, sufficient_role
 from quotebot.domain.approvals.policy import HUNDRED, Need, PolicyDecision, family_totals, sufficient_roles
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, Slot, SlotState
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
         "committed value": _keeps_too_little(before.net_total, after.net_total, tolerance_percent),
         "term": after.term_months < before.term_months,
         "special terms": bool(set(after.terms) - set(before.terms)),
+        "segment": _sale(after)[0] != _sale(before)[0],
+        "billing": _sale(after)[1] != _sale(before)[1],
     }
     yield from (name for name, is_worse in dimensions.items() if is_worse)
     yield from _worse_lines(before, after, tolerance_percent)
@@ -134,6 +137,12 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
         # Compares cost / net, without divisions: the margin (net - cost) / net shrinks if cost / net grows.
         if money.multiply(cost, net_then) > money.multiply(cost_then, net) or (net == 0 and net_then > 0):
             yield f"margin of {family}"
+
+
+def _sale(pricing: Pricing) -> tuple[str | None, str]:
+    """Return the segment and the billing frequency."""
+    request = pricing.request
+    return (None, BILLING_FREQUENCIES[0]) if request is None else (request.segment, request.billing_frequency)
 
 
 def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Iterator[str]:

@@ -220,7 +220,7 @@ def _policy_rules(document: Entry | None) -> dict[str, Entry]:
             found[f"{table} over {rule[unit]}"] = {name: value for name, value in rule.items() if name != unit}
     for table in ("margin", "quantity"):
         found |= {f"{table} {name}": rule for name, rule in document.get(table, {}).items()}
-    return found | {table: document[table] for table in ("terms", "routing")}
+    return found | {table: document[table] for table in ("segment", "terms", "routing") if table in document}
 
 
 def _keyed(rows: list[Entry], names: tuple[str, ...]) -> dict[str, Entry]:

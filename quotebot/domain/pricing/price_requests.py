@@ -268,11 +268,16 @@ CHANGES_MAX = 400  # as many as a quote has lines
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, or `remove` the line."""
+    """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, or `remove` the line.
+
+    None leaves the line's own discount or attributes unchanged.
+    """
 
     deed: Literal["set", "add", "remove"]
     sku: str  # of the catalogue, lower case
     quantity: int = 0  # >= 1 for set and add; 0 for remove
+    discount_percent: Decimal | None = None
+    attributes: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,33 +291,59 @@ class Changes:
     region: str | None = None
     with_tax: bool | None = None
     terms: tuple[str, ...] | None = None  # replaces all terms; () removes them
+    segment: str | None = None
+    billing_frequency: str | None = None
 
 
 def canonical_changes(changes: Changes) -> dict[str, object]:
-    """Return the JSON-ready form."""
+    """Return the JSON-ready form. What builds before 0.2.0 did not know is left out where it is unchanged."""
     discount = changes.discount_percent
+    later = {"segment": changes.segment, "billing_frequency": changes.billing_frequency}
     return {
-        "lines": [{"deed": line.deed, "sku": line.sku, "quantity": line.quantity} for line in changes.lines],
+        "lines": [_canonical_change(line) for line in changes.lines],
         "term_months": changes.term_months,
         "requested_discount_percent": None if discount is None else format(discount.normalize(), "f"),
         "currency": changes.currency,
         "region": changes.region,
         "with_tax": changes.with_tax,
         "terms": None if changes.terms is None else list(changes.terms),
+        **{name: value for name, value in later.items() if value is not None},
     }
+
+
+def _canonical_change(line: LineChange) -> dict[str, object]:
+    stored: dict[str, object] = {"deed": line.deed, "sku": line.sku, "quantity": line.quantity}
+    if line.discount_percent is not None:
+        stored["discount_percent"] = money.trimmed(line.discount_percent)
+    if line.attributes is not None:
+        stored["attributes"] = [list(pair) for pair in line.attributes]
+    return stored
+
+
+def _parse_change(stored: Mapping[str, Any]) -> LineChange:
+    discount, attributes = stored.get("discount_percent"), stored.get("attributes")
+    return LineChange(
+        stored["deed"],
+        stored["sku"],
+        int(stored["quantity"]),
+        None if discount is None else Decimal(str(discount)),
+        None if attributes is None else tuple((str(name), str(choice)) for name, choice in attributes),
+    )
 
 
 def parse_changes(stored: Mapping[str, Any]) -> Changes:
     """Rebuild the edits of `canonical_changes`."""
     term, discount, terms = stored["term_months"], stored["requested_discount_percent"], stored["terms"]
     return Changes(
-        lines=tuple(LineChange(line["deed"], line["sku"], int(line["quantity"])) for line in stored["lines"]),
+        lines=tuple(_parse_change(line) for line in stored["lines"]),
         term_months=None if term is None else int(str(term)),
         discount_percent=None if discount is None else Decimal(str(discount)),
         currency=stored["currency"],
         region=stored["region"],
         with_tax=stored["with_tax"],
         terms=None if terms is None else tuple(str(term) for term in terms),
+        segment=stored.get("segment"),
+        billing_frequency=stored.get("billing_frequency"),
     )
 
 
@@ -349,11 +380,15 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
                     f"e.g. 10 {clipped(change.sku)}, or remove {clipped(change.sku)}",
                 )
             )
-        elif before is None:
-            lines[change.sku] = LineRequest(change.sku, change.quantity)
         else:
-            already = before.quantity if change.deed == "add" else 0
-            lines[change.sku] = replace(before, quantity=already + change.quantity)
+            line = LineRequest(change.sku, 0) if before is None else before
+            already = line.quantity if change.deed == "add" else 0
+            lines[change.sku] = replace(
+                line,
+                quantity=already + change.quantity,
+                discount_percent=line.discount_percent if change.discount_percent is None else change.discount_percent,
+                attributes=line.attributes if change.attributes is None else change.attributes,
+            )
     if problems:
         return tuple(problems)
     return replace(
@@ -365,4 +400,6 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         region=request.region if changes.region is None else changes.region,
         with_tax=request.with_tax if changes.with_tax is None else changes.with_tax,
         terms=request.terms if changes.terms is None else changes.terms,
+        segment=request.segment if changes.segment is None else changes.segment,
+        billing_frequency=request.billing_frequency if changes.billing_frequency is None else changes.billing_frequency,
     )

@@ -408,7 +408,10 @@ def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
 
 
 def test_everything_that_may_be_changed_is_stored() -> None:
-    changes = Changes((LineChange("add", "pro", 1),), 24, Decimal(10), "EUR", "DE", with_tax=True, terms=("net_60",))
+    line = LineChange("add", "pro", 1, Decimal(5), (("gb", "10"),))
+    changes = Changes(
+        (line,), 24, Decimal(10), "EUR", "DE", with_tax=True, terms=("net_60",), segment="partner", billing_frequency="annual"
+    )
     assert [field.name for field in fields(Changes) if getattr(changes, field.name) == getattr(Changes(), field.name)] == []
     for payload in (ReviseQuote(changes), ReviseQuote(replace(changes, with_tax=False, terms=()))):
         assert parse_stored("quote.revise", json.loads(json.dumps(payload.canonical()))) == payload

@@ -1,0 +1,216 @@
+"""Every requested input of a price can be typed, and a form carries it unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotebot.commands.payloads import CreateByForm, CreateQuote
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.policy_document import policy_document, read_policy
+from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, canonical_changes, changed, dated, parse_changes
+from quotebot.slack.form_input import Filled, Form, draft_of_creation, read_form
+from quotebot.slack.grammar import creation, read_changes, read_request
+from quotebot.views.forms import create_form, line_text, terms_text
+from tests.quotebot.domain.ruleset_parts import book, document, product
+from tests.quotebot.parts import POLICY
+from tests.quotebot.views.test_forms import typed
+
+if TYPE_CHECKING:
+    from tests.rig import Deal
+
+STORAGE: Final = product(
+    "storage",
+    kind="configurable",
+    attributes=[{"name": "gb", "choices": ["10", "100"], "default": "10"}, {"name": "region", "choices": ["us", "eu central"]}],
+)
+PRICES: Final = {"a": 10, "b": 20, "storage": 5}
+RULESET: Final = parse_ruleset(
+    document(
+        products=[product("a"), product("b"), STORAGE],
+        price_books=[
+            book(PRICES, converts_to=["EUR"]),
+            book({"a": 8, "b": 16, "storage": 4}, name="partner", segment="partner", priority=1, converts_to=["EUR"]),
+        ],
+        taxes=[{"region": "DE", "percent": 19}],
+        rates=[{"base": "USD", "currency": "EUR", "rate": "0.9", "on": "2026-01-02"}],
+    )
+)
+NOW: Final = 1_790_000_000_000
+NOT_TYPED: Final = {
+    "priced_on": "the day of the request",
+    "discount_limit_percent": "the authorised maximum, which the price computes",
+}
+CONFIGURED: Final = (("gb", "100"), ("region", "eu central"))
+EVERYTHING: Final = PriceRequest(
+    lines=(
+        LineRequest("a", 10, Decimal("7.5")),
+        LineRequest("storage", 1_000, Decimal(5), attributes=CONFIGURED),
+        LineRequest("b", 1),
+    ),
+    term_months=24,
+    discount_percent=Decimal("12.5"),
+    currency="EUR",
+    segment="partner",
+    region="DE",
+    billing_frequency="quarterly",
+    with_tax=True,
+    terms=("liability_cap", "net_60"),
+)
+
+
+def as_text(request: PriceRequest) -> str:
+    """Return a request as a person types it."""
+    parts = [", ".join(line_text(line) for line in request.lines), f"term {request.term_months}m"]
+    parts.append(f"discount {request.discount_percent:f}%")
+    return "; ".join((*parts, *([] if request.currency is None else [f"currency {request.currency}"]), terms_text(request)))
+
+
+def by_form(request: PriceRequest) -> PriceRequest:
+    """Return the request of the form that was filled in with this one and submitted unchanged."""
+    draft = draft_of_creation(CreateQuote("Acme", request, "C0DEALS"))
+    filled = read_form(Form(typed(create_form("C0DEALS", RULESET, draft)), RULESET, NOW))
+    assert isinstance(filled, Filled), filled
+    assert isinstance(filled.payload, CreateByForm)
+    assert isinstance(filled.payload.quote, CreateQuote)
+    return filled.payload.quote.request
+
+
+def test_everything_that_can_be_asked_for_is_in_the_example() -> None:
+    usual = PriceRequest((LineRequest("a", 1),), 12, Decimal(0))
+    unset = {each.name for each in fields(PriceRequest) if getattr(EVERYTHING, each.name) == getattr(usual, each.name)}
+    assert unset == set(NOT_TYPED)
+    line, plain = EVERYTHING.lines[1], LineRequest("a", 1)
+    assert {each.name for each in fields(LineRequest) if getattr(line, each.name) == getattr(plain, each.name)} == {
+        "discount_limit_percent"
+    }
+
+
+def test_typed_text_a_form_and_a_slash_command_ask_for_the_same() -> None:
+    assert isinstance(price(dated(EVERYTHING, NOW), RULESET), Pricing)
+    text = as_text(EVERYTHING)
+    assert text == (
+        "10 a -7.5%, 1000 storage (gb=100, region=eu central) -5%, 1 b; term 24m; discount 12.5%; currency EUR; tax DE; "
+        "terms liability_cap, net_60; segment partner; billing quarterly"
+    )
+    assert read_request(text, RULESET.catalogue) == EVERYTHING
+    assert creation(f"for Acme: {text}", "C0DEALS", RULESET.catalogue) == CreateQuote("Acme", EVERYTHING, "C0DEALS")
+    assert by_form(EVERYTHING) == EVERYTHING
+
+
+@given(
+    lines=st.lists(
+        st.builds(
+            LineRequest,
+            st.sampled_from(("a", "b", "storage")),
+            st.integers(1, 1_000_000),
+            st.decimals(0, 99, places=2),
+            attributes=st.just(()),
+        ),
+        min_size=1,
+        unique_by=lambda line: line.sku,
+    ),
+    term=st.integers(1, 120),
+    discount=st.decimals(0, 40, places=2),
+    segment=st.sampled_from((None, "partner")),
+    billing=st.sampled_from(BILLING_FREQUENCIES),
+    tax=st.booleans(),
+    terms=st.sampled_from(((), ("net_60",), ("exclusivity", "net_60"))),
+)
+def test_no_request_is_lost_between_quote_text_and_form(
+    lines: list[LineRequest],
+    term: int,
+    discount: Decimal,
+    segment: str | None,
+    billing: str,
+    tax: bool,  # noqa: FBT001 -- hypothesis passes it by name
+    terms: tuple[str, ...],
+) -> None:
+    given_lines = tuple(
+        LineRequest(line.sku, line.quantity, line.discount_percent, attributes=CONFIGURED if line.sku == "storage" else ())
+        for line in lines
+    )
+    request = PriceRequest(
+        given_lines, term, discount, "USD", segment, "DE" if tax else None, None, billing, with_tax=tax, terms=terms
+    )
+    assert read_request(as_text(request), RULESET.catalogue) == request
+    assert by_form(request) == request
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("20 a", LineRequest("a", 20, Decimal("7.5"))),
+        ("20 a -10%", LineRequest("a", 20, Decimal(10))),
+        ("add 5 a - 3 %", LineRequest("a", 15, Decimal(3))),
+        ("10 a -0%", LineRequest("a", 10)),
+    ],
+)
+def test_a_revision_changes_a_lines_own_discount_only_where_it_is_typed(text: str, line: LineRequest) -> None:
+    changes = read_changes(text, RULESET.catalogue)
+    assert not isinstance(changes, tuple)
+    assert parse_changes(canonical_changes(changes)) == changes
+    found = changed(EVERYTHING, changes)
+    assert isinstance(found, PriceRequest)
+    assert found.lines[0] == line
+    assert found.lines[1:] == EVERYTHING.lines[1:]
+
+
+def test_a_revision_may_change_attributes_segment_and_billing() -> None:
+    changes = read_changes("5 storage (GB = 10, region=US); segment Reseller; billing Annual", RULESET.catalogue)
+    assert not isinstance(changes, tuple)
+    found = changed(EVERYTHING, parse_changes(canonical_changes(changes)))
+    assert isinstance(found, PriceRequest)
+    assert found.lines[1] == LineRequest("storage", 5, Decimal(5), attributes=(("gb", "10"), ("region", "us")))
+    assert (found.segment, found.billing_frequency) == ("reseller", "annual")
+
+
+def test_changes_without_the_new_inputs_keep_their_stored_form() -> None:
+    changes = read_changes("200 a, remove b; term 24m", RULESET.catalogue)
+    assert not isinstance(changes, tuple)
+    assert set(canonical_changes(changes)) == {
+        *("lines", "term_months", "requested_discount_percent", "currency", "region", "with_tax", "terms")
+    }
+    assert all(set(line) == {"deed", "sku", "quantity"} for line in canonical_changes(changes)["lines"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10 a; billing quartely", "did you mean `billing quarterly`?"),
+        ("10 a; billing never", "it is one of upfront, monthly, quarterly, annual"),
+        ("10 a; segment ???", "write its name, e.g. `segment partner`"),
+        ("10 a -200%", "a discount on a is 0 to 100 %"),
+    ],
+)
+def test_an_input_that_cannot_be_read_is_named_with_its_remedy(text: str, said: str) -> None:
+    problems = read_request(text, RULESET.catalogue)
+    assert isinstance(problems, tuple)
+    assert said in "".join(problems)
+
+
+async def test_a_card_shows_a_lines_own_discount_and_the_billing(deal: Deal) -> None:
+    await deal.slash("new for Acme: 10 pro -5%, 10 sso; term 12m; billing quarterly")
+    await deal.settled()
+    card = await deal.card_text()
+    assert "(5 % off)" in card
+    assert "Billing: *quarterly*" in card
+    await deal.slash("revise Q-2026-0001: 10 pro -25%")
+    await deal.settled()
+    assert "vp_sales" in await deal.card_text()  # a line's own discount counts in the policy
+
+
+async def test_a_segment_needs_an_approval_until_the_policy_says_otherwise() -> None:
+    priced = price(dated(replace(EVERYTHING, discount_percent=Decimal(0), terms=()), NOW), RULESET)
+    assert isinstance(priced, Pricing)
+    assert "prices of the segment partner need deal_desk" in evaluate(priced, POLICY).hits
+    for role, hits in (("vp_sales", ["prices of the segment partner need vp_sales"]), ("nobody", [])):
+        found = evaluate(priced, read_policy({**policy_document(POLICY), "segment": {"Partner": role}}))
+        assert [hit for hit in found.hits if "segment" in hit] == hits
