@@ -450,8 +450,12 @@ class Ledger:
             )
         self.enqueue_children(tx, now, settled, follow_ups.effects)
         for request in follow_ups.commands:
-            reserve(tx, self.audit, self._pin, now, KeyedRequest.of(request))
+            self.reserve_in(tx, now, KeyedRequest.of(request))
         return follow_ups
+
+    def reserve_in(self, tx: Tx, now: int, request: KeyedRequest) -> Reservation:
+        """Reserve a command inside an open transaction."""
+        return reserve(tx, self.audit, self._pin, now, request)
 
     def enqueue_children(self, tx: Tx, now: int, parent: Effect, intents: Sequence[EffectIntent]) -> None:
         """Enqueue the follow-up effects of an effect, inside an open transaction."""

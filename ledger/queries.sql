@@ -153,6 +153,9 @@ UPDATE operations SET next_attempt_at = :now, updated_at = :now
 WHERE id = :id AND state = 'failed_retryable' AND fence = :fence AND next_attempt_at > :now
 RETURNING *;
 
+-- name: replacement_of_operation
+SELECT id, correlation_id, actor FROM operations WHERE replaces_id = :id;
+
 -- name: operations_in_progress
 SELECT * FROM operations WHERE state = 'in_progress' ORDER BY +id; -- +: by the index of the few, not through all rows
 

@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab.database import engine
 from faults.lab.reader import read_only
 from faults.lab.traps import TrappedDisk
+from ledger import recovery
+from ledger.ledger import Ledger
 from ledger.operator.backup import backups_in
 from ledger.operator.dead_letters import Filters
+from ledger.records import Operation, Trouble
+from quotebot import __version__
 from quotebot.app import backups as restoring
 from quotebot.app.backups import folder_of, make_backup
 from quotebot.app.installation import dead_letters, load_rules, open_ledger
-from quotebot.cli import ops, quote_work
+from quotebot.cli import ops, quote_work, resubmit
 from quotebot.cli.terminal import follow
-from quotebot.commands.payloads import CRM_AGGREGATE, CancelQuote, ReconcileCrm
+from quotebot.commands.payloads import CRM_AGGREGATE, CancelQuote, CreateQuote, ReconcileCrm
+from quotebot.commands.registry import parse_stored
 from quotebot.domain.catalogue.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
+from quotebot.execution.executor import failure_answer
 from quotebot.jobs.maintenance import forget
 from quotebot.jobs.rulesets import Import, RulesetChanges, Who
 from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.store import crm as crm_store
+from quotebot.store import quotes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
-    from ledger.ledger import Ledger
     from ledger.operator.dead_letters import Status
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
 
 REASON: Final = "the other side is well again"
 ACTOR: Final = "operator"
+CHANNEL: Final = "C0DEALS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,31 @@ async def _execute(at: Terminal, command: quote_work.TerminalCommand) -> None:
         await quote_work.execute_alone(at.settings, operation.id, at.clock, engine(at.trap))
 
 
+async def _give_up_command(at: Terminal) -> None:
+    """Leave a creation as a dead letter, as a defect of ours would."""
+    payload = CreateQuote("Acme", PriceRequest((LineRequest("pro", 5),), 12, Decimal(0)), CHANNEL)
+    asked = quote_work.Options("U0REP", "dead", json_output=True)
+    await quote_work.reserve(at.ledger, quote_work.TerminalCommand(payload, "new", 0, TEAM_ID, ("new", "dead")), asked)
+    now = at.clock.now_ms()
+    epoch = await recovery.begin_epoch(at.ledger.database, now, role="cli", build=__version__)
+    alone = Ledger(at.ledger.database, at.clock, at.ledger.audit, epoch=epoch, pin=quotes.head_version)
+    (claimed,) = await alone.claim_operations(1)
+    answer = await alone.database.read(lambda tx: failure_answer(tx, claimed, "a defect of ours", now))
+    await alone.fail_operation(claimed, Trouble("internal", "A defect of ours."), {"code": "failed"}, answer)
+    await recovery.give_back(alone)
+
+
+async def _resubmit(at: Terminal) -> None:
+    """Run an edited copy of every dead command, and of one that was replaced already."""
+    rows = await at.ledger.database.read(lambda tx: tx.all("operations_by_key", begin="0", upto="g", limit=100))
+    for original in [Operation.of(row) for row in rows if row["ever_failed"]]:
+        payload = {**original.payload, "account": "Bolt Ltd"}
+        request = resubmit.copy_of(original, parse_stored(original.action_kind, payload), "r1", at.clock.now_ms())
+        _, reservation = await dead_letters(at.ledger).resubmit(f"op{original.id}", request, actor=ACTOR, reason=REASON)
+        if reservation is not None and not quote_work.has_ended(reservation.operation):
+            await quote_work.execute_alone(at.settings, reservation.operation.id, at.clock, engine(at.trap))
+
+
 async def _change_ruleset(at: Terminal) -> None:
     """Leave an active ruleset with a higher price for Pro."""
     sample = load_rules(at.settings).ruleset
@@ -143,6 +177,8 @@ COMMANDS: Final[Mapping[str, Callable[[Terminal], Awaitable[object]]]] = {
     "resume": lambda at: at.ledger.resume("crm", ACTOR),  # quotebot resume crm
     "prune": lambda at: forget(at.ledger, at.clock.now_ms(), dry_run=False),  # quotebot ledger prune
     "cancel_quote": _cancel_quote,  # quotebot quote cancel Q-2027-0001 --as U0REP --request-id r1
+    "give_up_command": _give_up_command,
+    "resubmit": _resubmit,  # quotebot ops resubmit op1 --set account="Bolt Ltd" --request-id r1
     "change_ruleset": _change_ruleset,  # quotebot catalog import, discard, import and activate
     "reconcile": _reconcile,  # quotebot crm reconcile apply --take ours --as U0REP --request-id r1
 }

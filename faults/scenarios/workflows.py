@@ -279,6 +279,11 @@ STORIES: Final = (
     ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
+    Story(
+        "edit and resubmit",
+        lambda: [Operates("resubmit"), Starts(), Settles()],
+        lambda: [Starts(), Stops(), Operates("give_up_command")],
+    ),
     Story("retry in Slack", lambda: [Clicks("letter.retry", OPERATOR, channel=OPS), Settles()], _announced),
     Story(
         "discard in Slack",

@@ -133,6 +133,7 @@ LEDGER_EVENTS = frozenset(
         "operation.replayed",
         "operation.cancelled",
         "operation.discarded",
+        "operation.resubmitted",  # an edited copy of a dead command was reserved
         "delivery.duplicate",
         "delivery.conflict",
         "delivery.dropped",  # larger than any request Slack sends

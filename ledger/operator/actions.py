@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,14 +18,15 @@ from ledger.machine import EffectState, OperationState
 from ledger.operator.explain import effect_facts, operation_facts, waiting
 from ledger.operator.replay import closed_cycle
 from ledger.operator.trace import row_of
-from ledger.records import Effect, Operation
+from ledger.records import DedupeResult, Effect, Operation
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
+    from ledger.intake import KeyedRequest
     from ledger.ledger import FollowUpDecision, Ledger
     from ledger.operator.explain import Waiting
     from ledger.operator.replay import Order
-    from ledger.records import ActorType, EffectIntent
+    from ledger.records import ActorType, EffectIntent, Reservation
 
 DISCARDED_KEPT_MS: Final = 30 * 24 * 3_600_000
 
@@ -99,6 +100,35 @@ def discard(ledger: Ledger, tx: Tx, order: Order) -> Ruling:
         )
         ledger.audit.of_operation(tx, order.now, "operation.discarded", operation, **facts)
     return Ruling(order.reference, Verdict.DONE, "discarded", row)
+
+
+def resubmit(ledger: Ledger, tx: Tx, order: Order, request: KeyedRequest) -> tuple[Ruling, Reservation | None]:
+    """Reserve an edited copy of a dead command and discard the original, which has at most one such copy.
+
+    Returns the reservation of the copy, also for a repetition of the same request; None if it was refused.
+    """
+    row = tx.one("operation_by_id", id=order.row_id)
+    if row is None:
+        return Ruling(order.reference, Verdict.NOT_FOUND, "no_operation"), None
+    asked = request.request
+    known = {"source": asked.source, "source_request_id": asked.source_request_id, "action_kind": asked.action_kind}
+    repeated = tx.one("find_delivery", **known) is not None
+    if not repeated and row["state"] != OperationState.FAILED_TERMINAL:
+        newer = tx.one("replacement_of_operation", id=order.row_id)
+        if newer is None:
+            return Ruling(order.reference, Verdict.REFUSED, "not_dead_command", row), None
+        said = f"{order.reference} was replaced by op{newer['id']} ({newer['correlation_id']})."
+        return Ruling(order.reference, Verdict.LOST, "objection", row, objection=said), None
+    reservation = ledger.reserve_in(tx, order.now, request)
+    copy = reservation.operation
+    if reservation.sighting is DedupeResult.NEW:
+        after = {"replaces": row["operation_key"], "reason": order.reason}
+        facts = {**order.who, "failure_category": row["category"], "recovery_action": "resubmit", "after": after}
+        ledger.audit.of_operation(tx, order.now, "operation.resubmitted", copy, **facts)
+        because = f"replaced by op{copy.id} ({copy.correlation_id})"
+        reason = because if order.reason is None else f"{because}: {order.reason}"
+        discard(ledger, tx, replace(order, reason=reason))
+    return Ruling(order.reference, Verdict.DONE, "resubmitted", row), reservation
 
 
 def resolve(

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from ledger.intake import KeyedRequest
+from ledger.ledger import no_follow_ups
 from ledger.operator import actions
 from ledger.operator import replay as replays
 from ledger.operator.actions import Ruling
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
     from ledger.operator.trace import Kind
-    from ledger.records import Effect
+    from ledger.records import Effect, Request, Reservation
 
 __all__ = [
     "DeadLetter",
@@ -199,6 +201,14 @@ class DeadLetters:
         """Close one dead letter for good. Nothing is deleted; effects that wait for a discarded effect are superseded."""
         order = self._order(reference, actor, reason, follow, cycle_seen=cycle_seen)
         return await self._write("discard", lambda tx: actions.discard(self._ledger, tx, order))
+
+    async def resubmit(
+        self, reference: str, request: Request, *, actor: str, reason: str | None
+    ) -> tuple[Ruling, Reservation | None]:
+        """Reserve an edited copy of a dead command and discard the original, in one transaction."""
+        order = self._order(reference, actor, reason, no_follow_ups)
+        keyed = KeyedRequest.of(request)
+        return await self._write("resubmit", lambda tx: actions.resubmit(self._ledger, tx, order, keyed))
 
     async def resolve(
         self,

@@ -42,6 +42,7 @@ GATE: Final = ("name", "state", "cause", "reason", "held_by", "held_at", "until_
 Picture = dict[str, Any]
 _ENDED: Final = frozenset({"completed", "delivered", "superseded", "discarded"})
 app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
+app.command("quotebot.cli.resubmit:resubmit")
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 CommandState = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]
 EffectState = Literal["pending", "in_flight", "uncertain"]
@@ -230,7 +231,7 @@ async def show(reference: str, *, json_output: Json = False) -> int:
     async with terminal.existing_ledger() as ledger:
         found = await trace.look_up(ledger, reference)
         if len(found) != 1:
-            return _not_one(reference, found, ledger.clock.now_ms())
+            return not_one(reference, found, ledger.clock.now_ms())
         now, runs, attempts = ledger.clock.now_ms(), await bot_runs(ledger), trace.budget()("operation")
         action, told = await ledger.database.read(
             lambda tx: (traced(tx, found[0]), waiting(operation_facts(tx, found[0], now, attempts, bot_runs=runs)))
@@ -289,7 +290,7 @@ async def cancel(
         else:
             found = await trace.look_up(ledger, reference)
             if len(found) != 1:
-                return _not_one(reference, found, ledger.clock.now_ms())
+                return not_one(reference, found, ledger.clock.now_ms())
             ruling = await give_up_operation(ledger, found[0]["id"], who, why)
     return tables.report(ruling, json_output=json_output)
 
@@ -353,7 +354,8 @@ def _next_try(due: int | None, now: int) -> str:
     return "-" if due is None else "due" if due <= now else f"in {tables.age_words(due - now)}"
 
 
-def _not_one(reference: str, found: Sequence[Row], now: int) -> int:
+def not_one(reference: str, found: Sequence[Row], now: int) -> int:
+    """Report a reference that means no command, or several."""
     if not found:
         return exits.complain(
             f"There is no command {reference}: use op12, c-7f91ab12 or a key, as `quotebot ops list` shows them.",

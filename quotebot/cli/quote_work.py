@@ -93,17 +93,26 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
         )
     if not USER.fullmatch(person):
         raise exits.UsageError(f"{person!r} is no Slack user id: it looks like U0REP. Nothing was done.")
-    if request_id is not None and not REQUEST_ID.fullmatch(request_id):
+    return Options(person, checked_request_id(request_id), json_output)
+
+
+def checked_request_id(given: str | None) -> str:
+    """Return the given request id, or a fresh one, which is printed before anything is done. Raises UsageError."""
+    if given is not None and not REQUEST_ID.fullmatch(given):
         raise exits.UsageError("--request-id is 1 to 100 printable characters without spaces. Nothing was done.")
-    if request_id is None:
-        request_id = uuid.uuid4().hex
-        exits.complain(f"Request id {request_id}: give it again with --request-id and nothing is done twice.")
-    return Options(person, request_id, json_output)
+    if given is None:
+        given = uuid.uuid4().hex
+        exits.complain(f"Request id {given}: give it again with --request-id and nothing is done twice.")
+    return given
 
 
 async def carry_out(ledger: Ledger, deed: TerminalCommand, asked: Options) -> int:
     """Record the command, wait for its end and print its reply; returns the exit status."""
-    reservation = await reserve(ledger, deed, asked)
+    return await follow_to_end(ledger, await reserve(ledger, deed, asked), asked)
+
+
+async def follow_to_end(ledger: Ledger, reservation: Reservation, asked: Options) -> int:
+    """Wait for the end of a recorded command and print its reply; returns the exit status."""
     if reservation.operation.id == 0 or reservation.sighting == "conflict":
         return _refused_at_once(reservation, asked)
     operation = await _finished(ledger, reservation.operation)

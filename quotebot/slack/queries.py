@@ -58,7 +58,14 @@ ERROR_CHARACTERS_MAX: Final = 120
 # Event types that the history in Slack shows; the terminal shows every step.
 _TOLD: Final = DOMAIN_EVENTS | {
     *("effect.replayed", "effect.hastened", "effect.resolved", "effect.cancelled", "effect.discarded"),
-    *("operation.hastened", "operation.cancelled", "operation.discarded", "operation.replayed", "system.error"),
+    *(
+        "operation.hastened",
+        "operation.cancelled",
+        "operation.discarded",
+        "operation.replayed",
+        "operation.resubmitted",
+        "system.error",
+    ),
 }
 # Effect classes whose deliveries are shown too; those of cards and notices are not.
 _DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})

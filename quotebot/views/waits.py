@@ -213,6 +213,7 @@ _DETAILS: Final = {
     "replayed": "An operator replayed it meanwhile. {wait}",
     "changed": "{it_is}. Nothing was changed.",
     "not_dead": "Only a dead letter can be discarded, and {id} is none: {it_is}. Nothing was changed.",
+    "not_dead_command": "Only a dead command can be edited and resubmitted: {it_is}. Nothing was changed.",
     "is_command": "{id} is a command, and whether a command was done is always known: {it_is}. Nothing was changed.",
     "not_uncertain": "{id} is not in doubt: {it_is}. Nothing was changed.",
     "repeatable": (

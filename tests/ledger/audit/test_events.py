@@ -32,6 +32,7 @@ from tests.ledger.parts import (
     intent,
     open_database,
     open_shell,
+    request,
     restart,
     sure,
 )
@@ -268,6 +269,7 @@ FIELDS: Final[dict[str, set[tuple[int, str | None, str | None, str, str]]]] = {
     "operation.released": {(0, "transient", "retry", "quotebot", "system")},
     "operation.replayed": {(2, "internal", "retry", "ops", "operator")},
     "operation.reserved": {(0, None, None, "U0REP", "user")},
+    "operation.resubmitted": {(0, "transient", "resubmit", "ops", "operator")},
     "operation.retry_scheduled": {(1, "transient", "retry", "quotebot", "system")},
     "operation.shelved": {(1, "needs_newer_build", "retry", "quotebot", "system")},
     "quote.moved": {(1, None, None, "quotebot", "system")},
@@ -314,6 +316,10 @@ async def every_event_about_a_command(desk: Desk) -> None:
     await letters.discard("op3", **ACT)
     await desk.reserve("cancelled")
     await clicked(desk, lambda tx, now: cancel_operation(ledger, tx, 4, **WHO, reason="x", now=now, answer=lambda *_: ({}, ())))
+    # A dead command that an edited copy replaces; the copy is cancelled.
+    await ledger.fail_operation(await desk.claim_operation("wrong"), TROUBLE, {}, ())
+    await letters.resubmit("op5", request("right", replaces_id=5), actor="ops", reason="x")
+    await clicked(desk, lambda tx, now: cancel_operation(ledger, tx, 6, **WHO, reason="x", now=now, answer=lambda *_: ({}, ())))
 
 
 async def every_event_about_an_effect(desk: Desk) -> None:
@@ -375,6 +381,6 @@ def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:
     no_move = {"operation.late_result", "effect.late_result", "delivery.duplicate", "delivery.conflict"}
     no_move |= {"class.paused", "class.half_open", "class.resumed", "dead_letter.payload_shown", "delivery.dropped"}
     no_move |= {"retention.purged", "audit.exported", "audit.key_rotated", "ledger.restored", "ledger.migrated"}
-    no_move |= {"effect.hastened", "operation.hastened", "history.bound", "history.bound_from"}
+    no_move |= {"effect.hastened", "operation.hastened", "operation.resubmitted", "history.bound", "history.bound_from"}
     births = {"effect.owed"}  # also created: the `owes` of an applied command
     assert {*MEANING, *no_move, *births, "operation.refused"} == LEDGER_EVENTS

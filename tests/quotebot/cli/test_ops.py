@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import recovery
+from ledger.records import Trouble
 from quotebot.cli import tables
-from quotebot.commands.payloads import SubmitQuote
-from tests.quotebot.parts import bench_at, request_for, tampered
+from quotebot.commands.payloads import DecideApproval, SubmitQuote
+from tests.quotebot.parts import bench_at, create_command, request_for, tampered
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
@@ -180,6 +181,99 @@ def test_an_effect_that_waits_is_cancelled(command: Run, dead: Path, reserved: s
     assert (done.returncode, done.stderr) == (0, "")
     (event,) = read_ledger(dead, "SELECT effect_id FROM audit_events WHERE event_type = 'effect.cancelled'")
     assert event["effect_id"] == effect["id"]
+
+
+@pytest.fixture
+def given_up(dead: Path) -> str:
+    """Leave a dead creation of a quote for Acme; return its reference."""
+    return asyncio.run(give_up(dead, create_command(), "new"))
+
+
+async def give_up(ledger: Path, payload: Any, quote_id: str) -> str:
+    async with bench_at(ledger) as bench:
+        bench.clock.advance(-365 * tables.UNITS_MS["d"])
+        version = 0 if quote_id == "new" else None
+        made = await bench.ledger.reserve(request_for(payload, f"dead {payload.kind}", quote_id=quote_id, version=version))
+        claimed = {each.id: each for each in await bench.ledger.claim_operations(10)}
+        await bench.ledger.fail_operation(claimed[made.operation.id], Trouble("internal", "A bug of ours."), {"code": "failed"}, ())
+        await recovery.give_back(bench.ledger)
+        return f"op{made.operation.id}"
+
+
+def test_an_edited_copy_replaces_a_dead_command_once(command: Run, dead: Path, given_up: str) -> None:
+    words = ("ops", "resubmit", given_up, "--set", "account=Bolt Ltd", "--set", "lines.0.quantity=5", "--as", "ops@example.com")
+    done = command(*words, "--request-id", "fix-1", "--json")
+    printed = json.loads(done.stdout)
+    assert (done.returncode, printed["outcome"], printed["repeated"]) == (0, "applied", False), done.stderr
+    number = given_up.removeprefix("op")
+    (original,) = read_ledger(dead, f"SELECT * FROM operations WHERE id = {number}")  # noqa: S608 -- our own id
+    (copy,) = read_ledger(dead, f"SELECT * FROM operations WHERE replaces_id = {number}")  # noqa: S608 -- as above
+    assert (original["state"], copy["state"], copy["actor"]) == ("discarded", "completed", original["actor"])
+    assert json.loads(copy["payload"]) == {
+        **json.loads(original["payload"]),
+        "account": "Bolt Ltd",
+        "lines": [{**json.loads(original["payload"])["lines"][0], "quantity": 5}, *json.loads(original["payload"])["lines"][1:]],
+    }
+    (quote,) = read_ledger(dead, "SELECT * FROM quotes WHERE account = 'Bolt Ltd'")
+    assert (quote["quote_id"], quote["requester"]) == (printed["quote_id"], original["actor"])
+    (resubmitted,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'operation.resubmitted'")
+    assert (resubmitted["actor"], resubmitted["operation_key"]) == ("ops@example.com", copy["operation_key"])
+    assert json.loads(resubmitted["after"])["replaces"] == original["operation_key"]
+    (discarded,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'operation.discarded'")
+    assert (discarded["actor"], discarded["operation_key"]) == ("ops@example.com", original["operation_key"])
+    assert f"replaced by op{copy['id']}" in json.loads(discarded["after"])["reason"]
+    assert command("audit", "verify").returncode == 0
+
+    again = command(*words, "--request-id", "fix-1", "--json")
+    assert (again.returncode, json.loads(again.stdout)["repeated"]) == (0, True)
+    other = command(*words[:5], "--request-id", "fix-2")
+    assert (other.returncode, other.stdout) == (65, "")
+    assert f"{given_up} was replaced by op{copy['id']}" in other.stderr
+    assert len(read_ledger(dead, "SELECT 1 FROM quotes WHERE account = 'Bolt Ltd'")) == 1
+
+
+def test_a_whole_payload_is_read_from_a_file(command: Run, dead: Path, given_up: str, tmp_path: Path) -> None:
+    (stored,) = read_ledger(dead, f"SELECT payload FROM operations WHERE id = {given_up.removeprefix('op')}")  # noqa: S608 -- our own id
+    file = tmp_path / "payload.json"
+    file.write_text(json.dumps({**json.loads(stored["payload"]), "account": "Crane AG"}))
+    done = command("ops", "resubmit", given_up, "--payload", str(file), "--reason", "wrong customer")
+    assert (done.returncode, "Q-" in done.stdout) == (0, True), done.stderr
+    assert len(read_ledger(dead, "SELECT 1 FROM quotes WHERE account = 'Crane AG'")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Say what to change"),
+        (("--set", "account"), "--set takes FIELD=VALUE"),
+        (("--set", "v=1"), "--set takes FIELD=VALUE"),
+        (("--set", "customer=Bolt"), "quote.create has no field customer"),
+        (("--set", "lines.9.quantity=5"), "There is no field lines.9.quantity"),
+        (("--set", "lines.0.quantity=many"), "That is no payload of quote.create"),
+        (("--set", "account=Acme"), "That changes nothing. To run it again as it is: quotebot replay op"),
+        (("--payload", "nowhere.json"), "nowhere.json cannot be read"),
+    ],
+)
+def test_an_impossible_edit_is_refused(command: Run, dead: Path, given_up: str, arguments: tuple[str, ...], words: str) -> None:
+    done = command("ops", "resubmit", given_up, *arguments)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert words in done.stderr
+    assert "Nothing was done" in done.stderr
+    assert read_ledger(dead, "SELECT 1 FROM operations WHERE replaces_id IS NOT NULL") == []
+
+
+def test_only_a_dead_command_is_edited_and_never_a_decision(
+    command: Run, dead: Path, given_up: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = command("ops", "resubmit", "op1", "--set", "account=Bolt")
+    assert (done.returncode, "Only a dead command" in done.stderr) == (3, True)
+    assert command("ops", "resubmit", "op999", "--set", "account=Bolt").returncode == 4
+    decision = asyncio.run(give_up(dead, DecideApproval("A-2026-0001-v1-1", "approve"), "Q-2026-0001"))
+    done = command("ops", "resubmit", decision, "--set", "decision=reject")
+    assert (done.returncode, "which nobody else may edit" in done.stderr) == (64, True)
+    monkeypatch.setenv("QUOTEBOT_CLI_OPERATORS", "[]")
+    done = command("ops", "resubmit", given_up, "--set", "account=Bolt")
+    assert (done.returncode, "QUOTEBOT_CLI_OPERATORS names them" in done.stderr) == (64, True)
 
 
 def test_a_cancel_without_words_is_a_usage_error(command: Run, dead: Path) -> None:
