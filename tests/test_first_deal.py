@@ -30,3 +30,9 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     labels = [each["text"]["text"] for each in elements if each["type"] == "button"]
     (told,) = re.findall(r"^4\. .*Its buttons are now (.*?)\. ", PAGE, re.MULTILINE)
     assert re.findall(r"\*\*(.+?)\*\*", told) == labels
+
+
+async def test_document_is_prepared_by_the_real_name_of_the_profile(deal: Deal) -> None:
+    await deal.submitted_deal()
+    names = await deal.rows("SELECT q.requester_name, p.name FROM quotes AS q JOIN people AS p ON p.user_id = q.requester")
+    assert names == [{"requester_name": "Rep", "name": "Rep"}]  # the handle is "rep"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DETAILED: Final = "detailed"  # every line with its price, term and discount
 SUMMARY: Final = "summary"  # the offered products and totals, without unit prices
 TEMPLATES: Final = (DETAILED, SUMMARY)
-LINES_MAX: Final = 500
+LINES_MAX: Final = 800  # a quote has at most 400, and each may have a bundle's row above it
 LOGO_BYTES_MAX: Final = 512 << 10
 LOGO_PIXELS_MAX: Final = 4_000_000  # decoded: 16 MB
 
@@ -70,6 +70,7 @@ class DocumentLine:
     discount: str  # empty: none; the column disappears when no line has one
     amount: str
     section: str = ""  # the document's section that the line belongs to
+    kind: str = ""  # "bundle": the row of a bundle above its items, with a quantity but no prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class QuoteDocument:
 
     `sections` are headings with their subtotals, in the order of printing; each line belongs to one of them. Without sections, the
     lines form one table. Raises ValueError when `accent` is not "#rrggbb", `created_at` not an ISO 8601 time with an offset, the
-    template unknown, the logo not a PNG file within its limits, a line's section unknown, or when there are over 500 lines.
+    template unknown, the logo not a PNG file within its limits, a line's section unknown, or when there are over 800 lines.
     """
 
     title: str  # "Quote"

@@ -35,6 +35,7 @@ SLACKBOT = "USLACKBOT"  # users.info reports it as a person
 METADATA_EVENT_TYPE = "quotebot_delivery"
 FILES_ORIGIN = URL("https://files.slack.com")  # upload host of Slack, besides its API host
 FIND_PAGES_MAX = 5
+NAME_CHARACTERS_MAX = 100
 FIND_PAGE_MESSAGES = 200
 MEMBER_PAGES_MAX = 10
 MEMBER_PAGE_USERS = 999
@@ -113,6 +114,7 @@ class SlackMember:
     bot: bool
     guest: bool
     enterprise_ids: frozenset[str] = frozenset()
+    name: str = ""  # as the person writes it in their profile; empty if Slack returned none
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class SlackApi:
             bot=bool(who.get("is_bot") or who.get("is_workflow_bot")) or user == SLACKBOT,
             guest=bool(who.get("is_restricted") or who.get("is_ultra_restricted")),
             enterprise_ids=frozenset(_texts(enterprise_ids)),
+            name=_name_of(who),
         )
 
     async def channel(self, *, channel: str) -> ChannelFacts:
@@ -451,6 +454,14 @@ def _key_of(message: Json) -> str | None:
 def _shared(file_id: str, described: object) -> SharedFile:
     link = described.get("permalink") if isinstance(described, dict) else None
     return SharedFile(file_id, link if isinstance(link, str) and link else None)
+
+
+def _name_of(who: Json) -> str:
+    """Return the real name of a person's profile, else the name that they display."""
+    profile = who.get("profile")
+    places = (*((profile, name) for name in ("real_name", "display_name")), (who, "real_name"), (who, "name"))
+    names = (place.get(name) for place, name in places if isinstance(place, dict))
+    return next((" ".join(name.split())[:NAME_CHARACTERS_MAX] for name in names if isinstance(name, str) and name.strip()), "")
 
 
 def _text(answer: Json, method: str, field: str) -> str:

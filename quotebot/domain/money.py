@@ -131,6 +131,21 @@ def format_unit_price(price: Decimal, currency: str) -> str:
     return f"{exact(plain):,f} {currency}"
 
 
+PRICE_DECIMALS_MAX = 4
+
+
+def format_rounded_price(price: Decimal, currency: str) -> str:
+    """Return a unit price as people read it, without the currency: exact up to 4 decimals, else rounded to the currency's.
+
+    A price that would round to zero keeps as many decimals as it needs.
+    """
+    decimals = len(trimmed(price).partition(".")[2])
+    if decimals > PRICE_DECIMALS_MAX:
+        decimals = next(count for count in range(exponent(currency), decimals + 1) if round(price, count) or count == decimals)
+        price = price.quantize(Decimal(1).scaleb(-decimals), context=EXACT)
+    return format_unit_price(price, currency).removesuffix(f" {currency}")
+
+
 def format_percent(percent: Decimal) -> str:
     """Return "15 %" or "12.5 %"."""
     return f"{trimmed(percent)} %"

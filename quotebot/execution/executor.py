@@ -24,8 +24,9 @@ from quotebot.commands.payloads import CloneQuote, DecideApproval, DelegateAppro
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Viewer, admit
 from quotebot.domain.catalogue.rulesets import RulesetError
 from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.execution import membership
 from quotebot.execution.kinds import execute
-from quotebot.execution.run import KEEP_REFUSED_MS, NOTHING, ChannelUnaskedError, Precomputed, Run, kind_of, precompute
+from quotebot.execution.run import KEEP_REFUSED_MS, NOTHING, ChannelUnaskedError, Precomputed, Run, counted_kind, precompute
 from quotebot.handlers.decision import Asked, Decision, refused, turned_away
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
@@ -124,6 +125,7 @@ class Decider:
         now = self._now_ms()
         payload = precomputed.payload_of(operation)
         transport = store.transport(tx, operation.id)
+        known = membership.known_person(tx, operation.team_id, operation.actor)
         asked = Asked(
             operation_key=operation.operation_key,
             correlation_id=operation.correlation_id,
@@ -132,10 +134,10 @@ class Decider:
             # a replay re-checks expiry
             received_at=self._judged_at(operation.received_at if operation.cycle == 1 else now),
             seen_version=operation.pinned_version if operation.aggregate_version is None else operation.aggregate_version,
-            actor_name=transport.get("actor_name", ""),
+            actor_name=(known.name if known else "") or transport.get("actor_name", ""),
             actor_type=operation.actor_type,
             # without a bot, the command line vouches for the users of its terminal
-            actor_kind=kind_of(tx, operation.team_id, operation.actor, now=now, vouched=self._vouched(operation.source)),
+            actor_kind=counted_kind(known, now=now, vouched=self._vouched(operation.source)),
             terminal_user=transport.get("terminal_user"),
         )
         admitted = self._admitted(asked)

@@ -60,6 +60,7 @@ class Known:
 
     kind: str
     fetched_at: int
+    name: str = ""  # in the person's profile
 
     def counts_at(self, now: int) -> bool:
         """Return true if the answer is recent enough; setting the clock back does not make an old one valid."""
@@ -69,12 +70,12 @@ class Known:
 def known_person(tx: Tx, team_id: str, user: str) -> Known | None:
     """Return the stored answer on a person in a workspace, or None if Slack was never asked."""
     row = tx.one("known_person", team_id=team_id, user_id=user)
-    return None if row is None else Known(row["kind"], row["fetched_at"])
+    return None if row is None else Known(row["kind"], row["fetched_at"], row["name"])
 
 
 def keep_person(tx: Tx, team_id: str, user: str, found: Known) -> None:
     """Store Slack's answer unless a newer one is stored."""
-    tx.one("keep_person", team_id=team_id, user_id=user, kind=found.kind, fetched_at=found.fetched_at)
+    tx.one("keep_person", team_id=team_id, user_id=user, kind=found.kind, fetched_at=found.fetched_at, name=found.name)
 
 
 class Directory:
@@ -151,10 +152,9 @@ class Directory:
         return await asyncio.shield(asking)
 
     async def _ask(self, team_id: str, user: str) -> Known | None:
-        kind = await self._kind_of(team_id, user)
-        if kind is None:
+        found = await self._answer(team_id, user)
+        if found is None:
             return None
-        found = Known(kind, self._ledger.clock.now_ms())
         try:
             await self._ledger.database.write("directory", lambda tx: keep_person(tx, team_id, user, found))
         except NotRecorded as error:
@@ -168,7 +168,7 @@ class Directory:
             self._known.clear()
         self._known[place] = found
 
-    async def _kind_of(self, team_id: str, user: str) -> str | None:
+    async def _answer(self, team_id: str, user: str) -> Known | None:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 identity = await self._own_identity()
@@ -178,11 +178,12 @@ class Directory:
             return None
         except AdapterError as error:
             if error.failure is Failure.NOT_FOUND:
-                return "stranger"
+                return Known("stranger", self._ledger.clock.now_ms())
             log.warning("directory.unanswered", code=error.code)
             return None
         # A command that an earlier version recorded carries the workspace of its payload.
-        return kind_of(member, identity, self._enterprise_id) if team_id == identity.team_id else "stranger"
+        kind = kind_of(member, identity, self._enterprise_id) if team_id == identity.team_id else "stranger"
+        return Known(kind, self._ledger.clock.now_ms(), member.name)
 
     async def _own_identity(self) -> Identity:
         if self._identity is None:

@@ -167,7 +167,11 @@ class Run:
 
 def kind_of(tx: Tx, team_id: str, user: str, *, now: int, vouched: bool) -> str:
     """Return a person's kind from Slack's last answer. Without one that counts, `vouched` people are members."""
-    found = membership.known_person(tx, team_id, user)
+    return counted_kind(membership.known_person(tx, team_id, user), now=now, vouched=vouched)
+
+
+def counted_kind(found: membership.Known | None, *, now: int, vouched: bool) -> str:
+    """Return the kind in Slack's last answer, as `kind_of` does."""
     if found is not None and found.counts_at(now):
         return found.kind
     if not vouched:

@@ -262,12 +262,12 @@ WHERE d.team_id = :team_id AND (d.absent = :user OR d.delegate = :user) AND :now
 ORDER BY d.since, d.absent, d.operation_key;
 
 -- name: known_person
-SELECT kind, fetched_at FROM people WHERE team_id = :team_id AND user_id = :user_id;
+SELECT kind, fetched_at, name FROM people WHERE team_id = :team_id AND user_id = :user_id;
 
 -- name: keep_person
 -- What Slack said last counts, whichever of two answers is written first.
-INSERT INTO people (team_id, user_id, kind, fetched_at) VALUES (:team_id, :user_id, :kind, :fetched_at)
-ON CONFLICT (team_id, user_id) DO UPDATE SET kind = excluded.kind, fetched_at = excluded.fetched_at
+INSERT INTO people (team_id, user_id, kind, fetched_at, name) VALUES (:team_id, :user_id, :kind, :fetched_at, :name)
+ON CONFLICT (team_id, user_id) DO UPDATE SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name
 WHERE excluded.fetched_at >= people.fetched_at;
 
 -- name: terminal_acts

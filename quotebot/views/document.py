@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
 from quotebot.domain import money
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.charging import RECURRING
+from quotebot.domain.pricing.engine import MIXED, request_of
 from quotebot.domain.pricing.priced import ZERO
-from quotebot.views.card import tax_rows, terms_row
+from quotebot.views.card import tax_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from quotebot.domain.pricing.engine import PricedLine, Pricing
     from quotebot.domain.quotes.quote import Quote
 
@@ -19,16 +24,11 @@ ACCENT = "#1f4e79"
 TITLE_CHARACTERS_MAX = 200
 MONTHS_A_YEAR = 12
 _SECTIONS = {"recurring": "Recurring charges", "one_time": "One-time charges"}
-ROLE_WORDS = {
-    "sales_manager": "Sales Manager",
-    "deal_desk": "Deal Desk",
-    "vp_sales": "VP Sales",
-    "cfo": "CFO",
-    "legal": "Legal",
-}
+SLABS_MAX = 6  # listed in a row
+_RECURRING_TERM = "Recurring charges are invoiced for the whole term unless agreed otherwise in writing."
 TERMS = (
     "Prices are net of applicable taxes and valid until the date shown.",
-    "Recurring charges are invoiced for the whole term unless agreed otherwise in writing.",
+    _RECURRING_TERM,
     "This quote becomes binding when the customer's signed copy reaches the seller.",
 )
 
@@ -53,6 +53,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
     sections = _sections(pricing)
     percents = [pricing.granted_percent(line) for line in pricing.lines]
     discounted = pricing.discount_total > 0
+    term = _months(pricing.term_months) if _is_recurring(pricing) else ""
     return QuoteDocument(
         title="Quote",
         quote_id=quote.quote_id,
@@ -61,22 +62,19 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         issued_on=_day(quote.issued_at),
         valid_until=_day(quote.valid_until),
         prepared_by=prepared_by,
-        approved_by=_approved_by(quote),
+        approved_by=_approved_by(quote, seller),
         currency=currency,
-        term=_months(pricing.term_months),
-        lines=tuple(
-            _line(line, currency, money.format_percent(percent) if discounted else "", _SECTIONS[line.billing] if sections else "")
-            for line, percent in zip(pricing.lines, percents, strict=True)
-        ),
+        term=term,
+        lines=tuple(_rows(pricing, [money.format_percent(percent) if discounted else "" for percent in percents], sections)),
         list_total=money.format_amount(pricing.list_total, currency),
         discount_label="Discount" if len(set(percents)) > 1 else f"Discount ({money.format_percent(percents[0])})",
         discount_total=f"\u2212{money.format_amount(pricing.discount_total, currency)}" if discounted else "",
         net_total=money.format_amount(pricing.net_total, currency),
         tax_rows=tax_rows(pricing),
-        assumptions=(f"All amounts are in {currency}.", f"Subscription term: {_months(pricing.term_months)}."),
+        assumptions=(f"All amounts are in {currency}.", *([f"Subscription term: {term}."] if term else [])),
         terms=(
-            *seller.terms,
-            *(f"{value[:1].upper()}{value[1:]} as agreed for this quote." for _, value in terms_row(pricing)),
+            *(text for text in seller.terms if term or text != _RECURRING_TERM),
+            *(_special_term(name) for name in pricing.terms),
         ),
         seller_name=seller.name,
         seller_lines=seller.lines,
@@ -121,30 +119,71 @@ def _key_figures(pricing: Pricing) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _line(line: PricedLine, currency: str, percent: str, section: str) -> DocumentLine:
-    billed = "per month" if line.billing == "recurring" else "billed once"
-    part = "" if line.bundle is None else f"Part of {line.bundle} · "
-    tier = "" if line.tier is None else f"Volume tier {line.tier} · "
+def _is_recurring(pricing: Pricing) -> bool:
+    return any(line.billing == RECURRING for line in pricing.lines)
+
+
+def _special_term(name: str) -> str:
+    """Return the sentence that the customer signs for a special term."""
+    return f"Special term \u201c{term_words(name)}\u201d: it applies as agreed in writing, and goes before the terms above."
+
+
+def _rows(pricing: Pricing, percents: Sequence[str], sections: tuple[tuple[str, str], ...]) -> Iterator[DocumentLine]:
+    """Yield each line; above the items of a bundle, in each section that has some, the row of the bundle."""
+    ordered = {line.sku: line.quantity for line in request_of(pricing).lines}
+    headed: set[tuple[str, str]] = set()
+    with_term = _is_recurring(pricing)
+    for line, percent in zip(pricing.lines, percents, strict=True):
+        section = _SECTIONS[line.billing] if sections else ""
+        if line.bundle is not None and (line.bundle, section) not in headed:
+            headed.add((line.bundle, section))
+            quantity = f"{ordered[line.bundle]:,}" if line.bundle in ordered else ""
+            heading = "Bundle of the items below"
+            yield DocumentLine("", line.bundle_title, line.bundle, heading, quantity, "", "", "", "", section, kind="bundle")
+        yield _line(line, pricing.currency, percent, section, with_term=with_term)
+
+
+def _line(line: PricedLine, currency: str, percent: str, section: str, *, with_term: bool) -> DocumentLine:
+    recurring = line.billing == RECURRING
+    details = (
+        f"Part of {line.bundle_title}" if line.bundle is not None else "",
+        ", ".join(f"{name}: {choice}" for name, choice in line.attributes),
+        _tier(line, currency),
+        "per month" if recurring else "billed once",
+    )
     return DocumentLine(
         position=str(line.position),
         name=line.name,
         sku=line.sku,
-        detail=f"{part}{tier}{billed}",
+        detail=" \u00b7 ".join(filter(None, details)),
         quantity=f"{line.quantity:,}",
-        term=_months(line.months) if line.billing == "recurring" else "one time",
-        unit_price=money.format_unit_price(line.unit_price, currency).removesuffix(f" {currency}"),
+        term="" if not with_term else _months(line.months) if recurring else "one time",
+        unit_price="" if line.kind in MIXED else money.format_rounded_price(line.unit_price, currency),
         discount=percent,
         amount=money.format_number(line.net_amount, currency),
         section=section,
     )
 
 
-def _approved_by(quote: Quote) -> str:
+def _tier(line: PricedLine, currency: str) -> str:
+    """Return what the quantity does to the price: the tier of all units, or every slab with its price."""
+    if line.kind == "block":
+        blocks = [step.detail for step in line.trace if step.name == "block"]
+        return "".join(block[:1].upper() + block[1:] for block in blocks)
+    if line.kind == "slab":
+        parts = line.slabs
+        if len(parts) > SLABS_MAX:
+            return f"priced in {len(parts)} tiers"
+        return ", ".join(f"{units:,} at {money.format_rounded_price(price, currency)}" for units, price in parts)
+    return "" if line.tier is None else f"Volume tier {line.tier}"
+
+
+def _approved_by(quote: Quote, seller: Seller) -> str:
+    """Return the approving company and the day. Who of it approved is internal."""
     approval = quote.approval
     if approval is None or approval.decided_at is None or approval.decided_role is None:
         return ""
-    roles = " and ".join(ROLE_WORDS.get(role, role) for role in approval.decided_role.split(" + "))
-    return f"{roles} on {_day(approval.decided_at)}"
+    return f"{seller.name} on {_day(approval.decided_at)}"
 
 
 def _months(count: int) -> str:

@@ -597,5 +597,5 @@ def test_a_document_refuses_what_could_reach_a_style_or_a_wrong_date() -> None:
         replace(DOCUMENT, created_at="2026-03-03T09:30:00")
     with pytest.raises(ValueError, match="isoformat"):
         replace(DOCUMENT, created_at="yesterday")
-    with pytest.raises(ValueError, match="500"):
-        replace(DOCUMENT, lines=LINES[:1] * 501)
+    with pytest.raises(ValueError, match="800"):
+        replace(DOCUMENT, lines=LINES[:1] * 801)

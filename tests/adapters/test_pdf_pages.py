@@ -25,6 +25,7 @@ from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.views.document import Seller, quote_document
 from tests.adapters.test_pdf import DOCUMENT, LINES, SECTIONS, pages_of
+from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, priced
 from tests.quotebot.views.quote_examples import example_pricing, quote_in
 
 if TYPE_CHECKING:
@@ -104,6 +105,50 @@ async def test_no_row_heading_subtotal_or_total_stands_alone_on_a_page(renderer:
         assert f"Component {count}" in ending
         for page in pages:
             assert ROWS.search(page) or not re.search("Subtotal|Recurring charges|One-time charges", page)
+
+
+GOODS = [("pro", 150), ("sso", 150), ("support", 1), ("onboarding", 1)]
+
+
+@together
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+async def test_quote_of_one_to_four_lines_is_signed_on_its_only_page(renderer: PdfRenderer, count: int) -> None:
+    for goods in (GOODS[:count], GOODS[-count:]):
+        (page,) = pages_of(await renderer.render(priced_document(goods)))
+        assert "Approved by Seller Ltd on" in page
+        assert "Name and title" in page
+
+
+@together
+@pytest.mark.parametrize("terms", [(), ("liability_cap", "net_60", "exclusivity")])
+async def test_signature_never_stands_alone_on_a_page(renderer: PdfRenderer, terms: tuple[str, ...]) -> None:
+    goods = [*GOODS, ("enterprise", 20)]
+    for lines in (goods, *([*goods, *((f"p{number}", 1) for number in range(more))] for more in (1, 2, 3))):
+        *_, last = pages_of(await renderer.render(priced_document(lines, terms=terms)))
+        assert "Name and title" in last
+        assert re.search(r"Special term|binding when", last)
+        assert re.search(r"accepts this quote \(Q-2026-0042,\s+version 1\) at [\d,.]+ USD", last)
+
+
+def priced_document(goods: list[tuple[str, int]], **asked: Any) -> QuoteDocument:
+    """Return the document of an approved quote by the sample ruleset; goods that it does not have are copies of pro."""
+    known = [(sku, quantity) for sku, quantity in goods if sku in SAMPLE.catalogue.products]
+    pricing = priced(ask(*known, term=12, discount="15", **asked))
+    copies = tuple(replace(pricing.lines[0], sku=sku, name=sku, position=9) for sku, _ in goods[len(known) :])
+    pricing = replace(pricing, lines=(*pricing.lines, *copies))
+    return quote_document(
+        replace(quote_in(QuoteState.APPROVED), pricing=pricing), Seller("Seller Ltd", ("1 Street",)), "Rita Meyer"
+    )
+
+
+@together
+async def test_bundle_has_a_row_with_its_name_above_its_items(renderer: PdfRenderer) -> None:
+    bundle = replace(LINES[0], position="", name="Starter Kit", detail="Bundle of the items below", unit_price="", kind="bundle")
+    document = replace(DOCUMENT, lines=(replace(bundle, amount="", term="", discount=""), *LINES))
+    for template in ("detailed", "summary"):
+        (page,) = pages_of(await renderer.render(replace(document, template=template)))
+        assert page.index("Starter Kit") < page.index(LINES[0].name)
+        assert "\u2013" not in page.split("Starter Kit")[1].split(LINES[0].name)[0]
 
 
 @together

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from dataclasses import dataclass, fields
 from datetime import date
 from decimal import Decimal
@@ -25,6 +26,7 @@ ZERO = Decimal(0)
 HUNDRED = Decimal(100)
 HUNDREDTH = Decimal("0.01")
 LARGEST_REMAINDER = "largest_remainder"  # the header discount is rounded once and allocated, so that the sum is exact
+_SLAB: Final = re.compile(r"([0-9,]+) in tier \S+ at ([0-9.]+)")  # the detail of a slab's step
 PER_LINE = "per_line"  # each line's share of the header discount is rounded separately
 
 
@@ -73,6 +75,15 @@ class PricedLine:
     tax_estimated: bool = False
     trace: tuple[Step, ...] = ()
     bundle_name: str = ""  # of the bundle; empty, and not stored, without one and in snapshots of older builds
+
+    @property
+    def slabs(self) -> tuple[tuple[int, Decimal], ...]:
+        """Parts of a slab price, as units and price per unit in the pricing's currency; empty for other kinds."""
+        found = [_SLAB.fullmatch(step.detail) for step in self.trace if step.name == "slab"]
+        added = [step.amount for step in self.trace if step.name == "surcharge"]
+        rate = next((step.amount for step in self.trace if step.name == "rate"), Decimal(1))
+        prices = ((int(row[1].replace(",", "")), Decimal(row[2])) for row in found if row is not None)
+        return tuple((units, money.product(sum(added, start=price), rate)) for units, price in prices)
 
     @property
     def bundle_title(self) -> str:

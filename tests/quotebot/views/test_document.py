@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from datetime import date
 from decimal import Decimal
 
 import pytest
 
+from quotebot.domain import money
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.views.document import Seller, quote_document
@@ -26,7 +28,7 @@ def test_the_document_says_what_was_approved_to_the_cent() -> None:
     )
     assert (document.discount_label, document.term) == ("Discount (15 %)", "12 months")
     assert (document.issued_on, document.valid_until) == ("21 November 2026", "21 December 2026")
-    assert (document.prepared_by, document.approved_by) == ("rep", "Sales Manager on 21 November 2026")
+    assert (document.prepared_by, document.approved_by) == ("rep", "Seller Ltd on 21 November 2026")
     assert (document.seller_name, document.seller_lines) == ("Seller Ltd", ("1 Street", "City"))
 
 
@@ -38,20 +40,73 @@ def test_every_line_is_there_with_quantity_term_and_amount() -> None:
     assert (second.term, second.detail, second.amount) == ("one time", "billed once", "4,250.00")
 
 
-def test_document_line_shows_its_effective_discount_and_an_exact_average_price() -> None:
+def test_document_line_shows_its_discount_its_slabs_and_its_bundle() -> None:
     tiers = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
     parts = [{"sku": "a", "quantity": 120}]
+    bundle = product("set", kind="bundle", name="Starter Kit", components=parts)
     rules = ruleset(
-        products=[product("a"), product("b"), product("set", kind="bundle", components=parts)],
+        products=[product("a"), product("b"), bundle],
         price_books=[book([{"sku": "a", "kind": "slab", "tiers": tiers}, {"sku": "b", "price": 5}])],
     )
     pricing = priced(ask(("set", 1), LineRequest("b", 1, Decimal(20)), term=12, discount="10"), rules)
     document = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep")
-    first, second = document.lines
-    assert (first.unit_price, first.discount, first.amount) == ("8.466667", "10 %", "10,972.80")
-    assert first.detail == "Part of set · Volume tier 100+ · per month"
+    bundled, first, second = document.lines
+    assert (bundled.name, bundled.quantity, bundled.unit_price, bundled.amount, bundled.kind) == (
+        "Starter Kit",
+        "1",
+        "",
+        "",
+        "bundle",
+    )
+    assert (first.unit_price, first.discount, first.amount) == ("", "10 %", "10,972.80")
+    assert first.detail == "Part of Starter Kit · 49 at 10.00, 50 at 8.00, 21 at 6.00 · per month"
     assert (second.unit_price, second.discount, second.amount) == ("5.00", "28 %", "43.20")
     assert document.discount_label == "Discount"
+
+
+@pytest.mark.parametrize(
+    ("price", "shown"),
+    [
+        ("0.405", "0.405"),
+        ("7.766736", "7.77"),
+        ("8.466667", "8.47"),
+        ("0.0000123", "0.00001"),
+        ("1234.5", "1,234.50"),
+        ("7", "7.00"),
+    ],
+)
+def test_unit_price_is_rounded_for_people(price: str, shown: str) -> None:
+    assert money.format_rounded_price(Decimal(price), "USD") == shown
+
+
+def test_converted_slabs_and_blocks_show_no_average() -> None:
+    tiers = [{"from": 1, "price": 10}, {"from": 50, "price": 8}]
+    prices = [{"sku": "a", "kind": "slab", "tiers": tiers}, {"sku": "b", "kind": "block", "tiers": tiers}]
+    rates = [{"base": "USD", "currency": "EUR", "rate": "0.9", "on": "2026-01-01"}]
+    rules = ruleset(products=[product("a"), product("b")], price_books=[book(prices, converts_to=["EUR"])], rates=rates)
+    pricing = priced(ask(("a", 60), ("b", 60), term=12, currency="EUR", priced_on=date(2026, 1, 2)), rules)
+    first, second = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep").lines
+    assert (first.unit_price, first.detail) == ("", "49 at 9.00, 11 at 7.20 · per month")
+    assert (second.unit_price, second.detail) == ("", "The block 50+ as a whole · per month")
+
+
+def test_goods_bought_once_have_no_term_and_no_recurring_words() -> None:
+    pricing = priced(ask(("onboarding", 1), term=12))
+    text = json.dumps(asdict(quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep")), default=str)
+    assert not any(word in text for word in ("12 months", "ecurring", "ubscription", "one time"))
+
+
+def test_special_term_has_a_sentence_to_sign() -> None:
+    pricing = priced(ask(("pro", 10), term=12, terms=("liability_cap",)))
+    *_, last = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep").terms
+    assert last == "Special term “liability cap”: it applies as agreed in writing, and goes before the terms above."
+
+
+def test_chosen_attributes_are_printed() -> None:
+    box = product("box", kind="configurable", attributes=[{"name": "gb", "choices": ["10", "20"]}])
+    pricing = priced(ask(LineRequest("box", 3, attributes=(("gb", "20"),)), term=12), ruleset(products=[box]))
+    (line,) = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep").lines
+    assert line.detail == "gb: 20 · per month"
 
 
 def test_without_a_discount_none_is_mentioned() -> None:
@@ -76,11 +131,11 @@ def test_nobody_is_named_as_approver_of_what_nobody_approved(quote: object) -> N
     assert quote_document(quote, SELLER, "rep").approved_by == ""  # type: ignore[arg-type] # the examples are quotes
 
 
-def test_two_roles_are_both_named() -> None:
+def test_document_names_the_seller_as_approver_and_no_internal_role() -> None:
     approval = decided(ApprovalState.APPROVED, decided_role="deal_desk + legal")
-    assert (
-        quote_document(replace(APPROVED, approval=approval), SELLER, "rep").approved_by == "Deal Desk and Legal on 21 November 2026"
-    )
+    document = quote_document(replace(APPROVED, approval=approval), SELLER, "rep")
+    assert document.approved_by == "Seller Ltd on 21 November 2026"
+    assert not any(role in json.dumps(asdict(document), default=str) for role in ("Deal Desk", "deal_desk", "egal", "manager"))
 
 
 def test_the_same_quote_gives_the_same_document() -> None:
