@@ -269,6 +269,8 @@ def settle_effect(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> R
     if isinstance(settlement, Retry | Uncertain):
         deaths = effect.claims - 1 if effect.reconciling else 0  # a finished lookup says nothing about a send that crashes
         guard |= {"spent": int(settlement.spent), "next_attempt_at": now + settlement.delay_ms, "claims": deaths}
+    if isinstance(settlement, Fail):
+        guard["code"] = trouble.code
     return tx.one(_MOVE[type(settlement)], **guard)
 
 

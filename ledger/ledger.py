@@ -298,6 +298,7 @@ class Ledger:
             id=operation.id,
             fence=operation.fence,
             category=trouble.category,
+            code=trouble.code,
             last_error=trouble.error,
             response=dumps(response),
             now=now,

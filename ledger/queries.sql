@@ -101,7 +101,7 @@ RETURNING *;
 -- in_progress -> failed_terminal
 UPDATE operations
 SET state = 'failed_terminal', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + 1, ever_failed = 1,
-  category = :category, last_error = :last_error, response = :response,
+  category = :category, code = :code, last_error = :last_error, response = :response,
   first_failed_at = coalesce(first_failed_at, :now), last_attempt_at = :now, finished_at = :now, updated_at = :now
 WHERE id = :id AND state = 'in_progress' AND fence = :fence
 RETURNING *;
@@ -133,8 +133,8 @@ RETURNING *;
 -- name: replay_operation
 -- failed_terminal -> reserved
 UPDATE operations
-SET state = 'reserved', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, last_error = NULL, first_failed_at = NULL,
-  response = NULL, failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
+SET state = 'reserved', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, code = NULL, last_error = NULL,
+  first_failed_at = NULL, response = NULL, failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
   next_attempt_at = :next_attempt_at, finished_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'failed_terminal' AND cycle = :cycle
 RETURNING *;
@@ -369,7 +369,7 @@ RETURNING *;
 -- in_flight -> failed
 UPDATE effects
 SET state = 'failed', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + 1, ever_failed = 1,
-  maybe_sent = maybe_sent | :maybe_sent, category = :category, last_error = :last_error,
+  maybe_sent = maybe_sent | :maybe_sent, category = :category, code = :code, last_error = :last_error,
   first_failed_at = coalesce(first_failed_at, :now), last_attempt_at = :now, finished_at = :now, updated_at = :now
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
@@ -398,8 +398,8 @@ UPDATE effects SET lease_until = :lease_until WHERE state = 'in_flight' AND epoc
 -- name: replay_effect
 -- failed -> pending
 UPDATE effects
-SET state = 'pending', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, last_error = NULL, first_failed_at = NULL,
-  failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
+SET state = 'pending', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, code = NULL, last_error = NULL,
+  first_failed_at = NULL, failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
   uncertain_since = NULL, next_attempt_at = :next_attempt_at, aged_from = :now, finished_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'failed' AND cycle = :cycle
 RETURNING *;
@@ -407,8 +407,8 @@ RETURNING *;
 -- name: replay_effect_in_doubt
 -- failed -> uncertain
 UPDATE effects
-SET state = 'uncertain', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, last_error = NULL, first_failed_at = NULL,
-  failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
+SET state = 'uncertain', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, code = NULL, last_error = NULL,
+  first_failed_at = NULL, failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by,
   uncertain_since = coalesce(uncertain_since, last_attempt_at, :now), next_attempt_at = :next_attempt_at, aged_from = :now,
   finished_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'failed' AND cycle = :cycle
@@ -426,8 +426,8 @@ RETURNING *;
 -- name: resolve_effect_undone
 -- failed -> pending
 UPDATE effects
-SET state = 'pending', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, last_error = NULL, first_failed_at = NULL,
-  failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by, maybe_sent = 0,
+SET state = 'pending', cycle = cycle + 1, claims = 0, attempts = 0, category = NULL, code = NULL, last_error = NULL,
+  first_failed_at = NULL, failure_history = :failure_history, handler_version = :handler_version, replayed_by = :replayed_by, maybe_sent = 0,
   uncertain_since = NULL, steps = '{}', next_attempt_at = :now, aged_from = :now, finished_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'failed' AND cycle = :cycle
 RETURNING *;
@@ -574,9 +574,10 @@ SELECT * FROM tombstones WHERE operation_key = :operation_key;
 SELECT * FROM dead_letters
 WHERE updated_at >= :since
   AND (:status IS NULL OR status = :status)
-  AND (:class IS NULL OR class = :class)
+  AND (:class IS NULL OR class = :class OR substr(class, 1, length(:class) + 1) = :class || '.')
   AND (:classes IS NULL OR :classes LIKE '%,' || class || ',%')
   AND (:category IS NULL OR category = :category)
+  AND (:cause IS NULL OR class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause)
   AND (:aggregate_id IS NULL OR aggregate_id = :aggregate_id)
   AND (:operation_key IS NULL OR operation_key = :operation_key OR correlation_id = :operation_key)
   AND (:request_id IS NULL OR source_request_id = :request_id
@@ -588,9 +589,10 @@ LIMIT :limit;
 SELECT * FROM dead_letters
 WHERE updated_at >= :since
   AND (:status IS NULL OR status = :status)
-  AND (:class IS NULL OR class = :class)
+  AND (:class IS NULL OR class = :class OR substr(class, 1, length(:class) + 1) = :class || '.')
   AND (:classes IS NULL OR :classes LIKE '%,' || class || ',%')
   AND (:category IS NULL OR category = :category)
+  AND (:cause IS NULL OR class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause)
   AND (:aggregate_id IS NULL OR aggregate_id = :aggregate_id)
   AND (:operation_key IS NULL OR operation_key = :operation_key OR correlation_id = :operation_key)
   AND (:request_id IS NULL OR source_request_id = :request_id
@@ -604,7 +606,7 @@ SELECT * FROM (
   SELECT
     'effect' AS kind, e.id AS id, o.operation_key AS operation_key, o.source AS source, o.source_request_id AS source_request_id,
     e.class AS class, e.target AS target, e.semantics AS semantics, e.maybe_sent AS maybe_sent, e.aggregate_id AS aggregate_id,
-    e.correlation_id AS correlation_id, e.payload AS payload, e.category AS category, e.last_error AS last_error,
+    e.correlation_id AS correlation_id, e.payload AS payload, e.category AS category, e.code AS code, e.last_error AS last_error,
     e.attempts AS attempts, e.first_failed_at AS first_failed_at, e.last_attempt_at AS last_attempt_at, e.created_at AS created_at,
     e.updated_at AS updated_at, e.cycle AS cycle, e.cycle - 1 AS prior_replay_count, e.handler_version AS handler_version,
     e.replayed_by AS replayed_by, e.state AS state, e.failure_history AS failure_history, e.external_ref AS external_ref,
@@ -613,9 +615,10 @@ SELECT * FROM (
   WHERE e.next_attempt_at IS NOT NULL AND e.state = 'uncertain')
 WHERE updated_at >= :since
   AND (:status IS NULL OR status = :status)
-  AND (:class IS NULL OR class = :class)
+  AND (:class IS NULL OR class = :class OR substr(class, 1, length(:class) + 1) = :class || '.')
   AND (:classes IS NULL OR :classes LIKE '%,' || class || ',%')
   AND (:category IS NULL OR category = :category)
+  AND (:cause IS NULL OR class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause)
   AND (:aggregate_id IS NULL OR aggregate_id = :aggregate_id)
   AND (:operation_key IS NULL OR operation_key = :operation_key OR correlation_id = :operation_key)
   AND (:request_id IS NULL OR source_request_id = :request_id
@@ -933,6 +936,17 @@ SELECT category, count(*) AS found, min(coalesce(first_failed_at, finished_at)) 
   UNION ALL
   SELECT category, first_failed_at, finished_at FROM operations WHERE ever_failed = 1 AND state = 'failed_terminal')
 GROUP BY category;
+
+-- name: dead_since
+-- Of the rows that changed since then, those whose last failure is no older: a replay is a change, too.
+SELECT count(*) AS found FROM dead_letters
+WHERE updated_at >= :since AND :since <= coalesce(
+  CASE WHEN status = 'pending' THEN updated_at END, json_extract(failure_history, '$[#-1].failed_at'), last_attempt_at, updated_at);
+
+-- name: replayed_dead_letters
+-- How often each was replayed, those with the most replays first.
+SELECT kind, id, prior_replay_count AS replays, length(failure_history) AS bytes FROM dead_letters
+WHERE prior_replay_count > 0 ORDER BY prior_replay_count DESC, id;
 
 -- name: measure_unfinished
 -- How many are in each unfinished state, and since when the one that is due, or under way, longest is.

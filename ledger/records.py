@@ -324,6 +324,7 @@ class Trouble:
     retry_after_ms: int | None = None
     maybe_sent: bool = False
     unavailable: bool = False  # the external service did not work at all: counts for its breaker
+    code: str | None = None  # the external service's error code, or ours
 
 
 @dataclass(frozen=True, slots=True)

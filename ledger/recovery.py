@@ -217,7 +217,8 @@ def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:
 
 def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect:
     error = f"The process died {effect.claims} times while delivering this."
-    row = tx.required("bury_effect", id=effect.id, fence=effect.fence, now=now, maybe_sent=1, category="poison", last_error=error)
+    guard = {"id": effect.id, "fence": effect.fence, "now": now}
+    row = tx.required("bury_effect", **guard, maybe_sent=1, category="poison", code=None, last_error=error)
     buried = Effect.of(row)
     details = {"class": effect.effect_class, "error": error}
     ledger.audit.of_effect(tx, now, "system.error", buried, failure_category="poison", recovery_action="replay", after=details)

@@ -78,7 +78,7 @@ LEDGER_TABLES: Final[Mapping[str, TableColumns]] = {
         ),
         operational=(
             "id pinned_version team_id received_at response next_attempt_at claims attempts fence epoch lease_until claimed_at "
-            "cycle ever_failed handler_version replayed_by replaces_id category last_error first_failed_at last_attempt_at "
+            "cycle ever_failed handler_version replayed_by replaces_id category code last_error first_failed_at last_attempt_at "
             "failure_history created_at updated_at finished_at retain_until"
         ),
     ),
@@ -92,7 +92,7 @@ LEDGER_TABLES: Final[Mapping[str, TableColumns]] = {
         operational=(
             "id operation_id parent_id semantics aggregate_id correlation_id after_id supersede_key steps next_attempt_at "
             "not_before expires_at aged_from claims attempts fence epoch lease_until claimed_at uncertain_since maybe_sent cycle "
-            "ever_failed handler_version replayed_by category last_error first_failed_at last_attempt_at failure_history "
+            "ever_failed handler_version replayed_by category code last_error first_failed_at last_attempt_at failure_history "
             "external_ref result created_at updated_at finished_at lost_from look_first"
         ),
     ),

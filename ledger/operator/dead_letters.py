@@ -35,6 +35,7 @@ __all__ = [
 
 T = TypeVar("T")
 Status = Literal["pending", "replaying", "replayed", "discarded", "uncertain"]
+UNKNOWN: Final = "unknown"  # in a cause, as in the statements
 NO_LIMIT: Final = 2**62  # more than the rows a file can hold
 
 
@@ -55,6 +56,7 @@ class DeadLetter:
     correlation_id: str
     payload: dict[str, Any]
     category: str | None
+    code: str | None
     last_error: str | None
     attempts: int
     first_failed_at: int | None
@@ -83,6 +85,11 @@ class DeadLetter:
         )
 
     @property
+    def cause(self) -> str:
+        """Return class, category and code, as `quotebot replay --cause` takes them."""
+        return f"{self.effect_class}/{self.category or UNKNOWN}/{self.code or UNKNOWN}"
+
+    @property
     def reference(self) -> str:
         """Return the id that people type: `118` for an effect, `op12` for an operation."""
         return str(self.id) if self.kind == "effect" else f"op{self.id}"
@@ -92,6 +99,7 @@ class DeadLetter:
 class Filters:
     """Filters of a dead letter list; None does not filter. `since` is Unix milliseconds.
 
+    `effect_class` may also be a family, such as crm; `cause` is class/category/code.
     `operation_key` may also be the short reference shown to people; `request_id` is the source's own id of the request.
     """
 
@@ -99,6 +107,7 @@ class Filters:
     effect_class: str | None = None
     classes: tuple[str, ...] = field(default=())  # any of them; empty: all
     category: str | None = None
+    cause: str | None = None
     aggregate_id: str | None = None
     since: int | None = None
     operation_key: str | None = None
@@ -111,6 +120,7 @@ class Filters:
             "class": self.effect_class,
             "classes": f",{','.join(self.classes)}," if self.classes else None,
             "category": self.category,
+            "cause": self.cause,
             "aggregate_id": self.aggregate_id,
             "since": self.since or 0,
             "operation_key": self.operation_key,

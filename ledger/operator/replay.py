@@ -227,6 +227,7 @@ def closed_cycle(row: Row, build: str, actor: str, now: int) -> str:
             "first_failed_at": row["first_failed_at"],
             "failed_at": row["finished_at"],
             "category": row["category"],
+            "code": row["code"],
             "last_error": row["last_error"],
             "handler_version": build,
             "replayed_by": actor,

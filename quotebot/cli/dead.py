@@ -35,7 +35,9 @@ async def list_dead_letters(
     *,
     status: ListedStatus = "pending",
     effect_class: Annotated[str | None, Parameter(name="--class")] = None,
+    adapter: str | None = None,
     category: str | None = None,
+    cause: str | None = None,
     quote: str | None = None,
     since: str | None = None,
     limit: Annotated[int, Parameter(validator=Number(gte=1))] = 100,
@@ -50,9 +52,13 @@ async def list_dead_letters(
         Those that wait for somebody (pending), are on their way again (replaying), were delivered after all or became needless
         (replayed), were discarded, are in doubt (uncertain), or all.
     effect_class
-        Only this class, e.g. crm.create.
+        Only this class, e.g. crm.create, or family of classes, e.g. crm.
+    adapter
+        Only of this adapter: slack, salesforce, pdf or llm.
     category
         Only this failure category, e.g. timeout.
+    cause
+        Only this class, category and code, e.g. crm.create/mapping/INVALID_FIELD.
     quote
         Only of this quote, e.g. Q-2026-0042.
     since
@@ -66,8 +72,9 @@ async def list_dead_letters(
     """
     try:
         since_ms, quote_id = terminal.duration_ms(since), terminal.checked_quote(quote)
-        terminal.checked_class(effect_class)
+        wanted_class = terminal.checked_class(effect_class, adapter)
         terminal.checked_category(category)
+        terminal.checked_cause(cause)
     except ValueError as error:
         return exits.complain(f"{error}.", exits.USAGE)
     wanted: Status | None = None if status == "all" else status
@@ -75,8 +82,9 @@ async def list_dead_letters(
         now = ledger.clock.now_ms()
         filters = Filters(
             status=wanted,
-            effect_class=effect_class,
+            effect_class=wanted_class,
             category=category,
+            cause=cause,
             aggregate_id=quote_id,
             since=None if since_ms is None else now - since_ms,
         )
@@ -129,7 +137,8 @@ async def show(
         tables.print_json({"dead_letter": public})
         return exits.OK
     for name, value in public.items():
-        print(f"{name:20} {tables.for_people(name, value)}")
+        words = _history_words(letter) if name == "failure_history" else tables.for_people(name, value)
+        print(f"{name:20} {words}")
     return exits.complain(f"\nTo try it again: quotebot replay {letter.reference}", exits.OK)
 
 
@@ -256,7 +265,7 @@ def _public(letter: DeadLetter, labels: dict[str, str], *, show_payload: bool) -
 def _print_table(letters: Sequence[DeadLetter], labels: dict[str, str], now: int) -> None:
     """Print dead letters as a table; their age counts from their first failure."""
     tables.print_table(
-        ("ID", "Status", "Class", "Quote", "Ref", "Category", "Tries", "Replays", "First failed", "Age", "Label", "Why"),
+        ("ID", "Status", "Class", "Quote", "Ref", "Category", "Code", "Tries", "Replays", "First failed", "Age", "Label", "Why"),
         (
             (
                 letter.reference,
@@ -265,12 +274,13 @@ def _print_table(letters: Sequence[DeadLetter], labels: dict[str, str], now: int
                 letter.aggregate_id,
                 letter.correlation_id,
                 letter.category or "",
+                letter.code or "",
                 str(letter.attempts),
                 str(letter.prior_replay_count),
                 tables.for_people("first_failed_at", _first_failure(letter)),
                 tables.age_words(now - (_first_failure(letter) or letter.created_at)),
                 labels[letter.operation_key],
-                letter.last_error or "",
+                letter.last_error or _last_cycle(letter).get("last_error") or "",
             )
             for letter in letters
         ),
@@ -279,7 +289,25 @@ def _print_table(letters: Sequence[DeadLetter], labels: dict[str, str], now: int
 
 def _first_failure(letter: DeadLetter) -> int | None:
     """Return the first failure (ms) of the open cycle, or else of the cycle that was closed last."""
-    if letter.first_failed_at is not None or not letter.failure_history:
-        return letter.first_failed_at
-    found: int | None = letter.failure_history[-1]["first_failed_at"]
+    found: int | None = letter.first_failed_at or _last_cycle(letter).get("first_failed_at")
     return found
+
+
+def _last_cycle(letter: DeadLetter) -> dict[str, Any]:
+    return letter.failure_history[-1] if letter.failure_history else {}
+
+
+def _history_words(letter: DeadLetter) -> str:
+    """Return the closed cycles as text, one a line, oldest first."""
+    return f"\n{'':20} ".join(map(_cycle_words, letter.failure_history)) or "-"
+
+
+def _cycle_words(cycle: dict[str, Any]) -> str:
+    tries = f"{cycle['attempts']} attempt{'' if cycle['attempts'] == 1 else 's'}"
+    code = f", {cycle['code']}" if cycle.get("code") else ""
+    failed, replayed = (tables.for_people(name, cycle.get(name)) for name in ("failed_at", "replayed_at"))
+    return (
+        f"cycle {cycle['cycle']}: {tries}, failed {failed} ({cycle.get('category') or 'unknown'}{code}): "
+        f"{(cycle.get('last_error') or 'no reason is known').removesuffix('.')}. "
+        f"Replayed by {cycle.get('replayed_by')} {replayed}"
+    )

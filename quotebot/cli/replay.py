@@ -27,7 +27,7 @@ from quotebot.cli import exits, tables, terminal
 from quotebot.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ledger.ledger import Ledger
     from ledger.operator.dead_letters import DeadLetter, DeadLetters, ReplayResult
@@ -46,7 +46,9 @@ async def replay(
     request_id: str | None = None,
     quote: str | None = None,
     effect_class: Annotated[str | None, Parameter(name="--class")] = None,
+    adapter: str | None = None,
     category: str | None = None,
+    cause: str | None = None,
     status: Literal["failed", "uncertain"] | None = None,
     since: str | None = None,
     only: str | None = None,
@@ -74,9 +76,13 @@ async def replay(
     quote
         Only of this quote.
     effect_class
-        Only this class, e.g. crm.create.
+        Only this class, e.g. crm.create, or family of classes, e.g. crm.
+    adapter
+        Only of this adapter: slack, salesforce, pdf or llm.
     category
         Only this failure category, e.g. timeout.
+    cause
+        Only this class, category and code, e.g. crm.create/mapping/INVALID_FIELD.
     status
         What was given up (failed, as without it), or what is in doubt (uncertain): it is looked for now.
     since
@@ -96,12 +102,13 @@ async def replay(
     yes
         Do not ask before replaying more than one.
     wait
-        Wait until each is settled.
+        Wait until each is settled, for ten minutes at most.
     json_output
         Print JSON.
     """
     try:
-        filters = _filters(references, operation_key, request_id, quote, effect_class, category, status, since, only, limit)
+        of_class = terminal.checked_class(effect_class, adapter)
+        filters = _filters(references, operation_key, request_id, quote, of_class, category, cause, status, since, only, limit)
         named, gap_ms, who = terminal.checked_references(references), interval_ms(rate), terminal.operator(actor)
     except ValueError as error:
         return exits.complain(f"{error}. Nothing was replayed.", exits.USAGE)
@@ -123,13 +130,15 @@ async def replay(
         idle = any(result.outcome == "queued" for result in results) and not await terminal.bot_runs(ledger)
         if idle:
             exits.complain("Queued. No bot is running here: they wait for the next start of `quotebot run`.")
-        await _tell_held(ledger, results)
-        if wait:
-            results = await settled(found, results, gap_ms * len(chosen) / 1000)
+        for name, why in (await held_by(ledger, _classes(results))).items():
+            exits.complain(f"{name} is held ({why}), and so are these. To go on: quotebot resume {name}")
+        if wait and not idle:
+            results = await settled(found, results, gap_ms * len(chosen) / 1000, lambda names: held_by(ledger, names))
         elif not idle and any(result.outcome == "queued" for result in results):
             how_to_follow = " Use --wait to follow." if sys.stderr.isatty() else ""  # not for the sandbox's page
             exits.complain(f"Queued: the running bot delivers them.{how_to_follow}")
-    return _report(results, json_output=json_output)
+    ended = _report(results, json_output=json_output)
+    return exits.PENDING if wait and idle and ended == exits.OK else ended
 
 
 def _filters(
@@ -139,13 +148,14 @@ def _filters(
     quote: str | None,
     effect_class: str | None,
     category: str | None,
+    cause: str | None,
     status: Literal["failed", "uncertain"] | None,
     since: str | None,
     only: str | None,
     limit: int | None,
 ) -> Filters:
     """Return the filters that select the rows if no reference does. Raises ValueError for the first invalid option."""
-    narrowing = (operation_key, request_id, quote, effect_class, category, since, only)
+    narrowing = (operation_key, request_id, quote, effect_class, category, cause, since, only)
     if references and any(value is not None for value in (*narrowing, limit)):
         raise ValueError("Name ids or give filters, not both: an id already names one row")
     if not references and status is None and all(value is None for value in narrowing):
@@ -161,6 +171,7 @@ def _filters(
         effect_class=terminal.checked_class(effect_class),
         classes=classes,
         category=terminal.checked_category(category),
+        cause=terminal.checked_cause(cause),
         aggregate_id=terminal.checked_quote(quote),
         since=None if since_ms is None else SystemClock().now_ms() - since_ms,
         operation_key=operation_key,
@@ -227,15 +238,17 @@ async def _confirmed(ledger: Ledger, chosen: Sequence[tuple[str, DeadLetter | No
     return False
 
 
-async def _tell_held(ledger: Ledger, results: Sequence[ReplayResult]) -> None:
-    """Report the gates that hold the queued rows until an operator resumes them; waiting for the rows would be useless."""
-    classes = {result.effect_class for result in results if result.outcome in ("queued", "under way")}
-    names = sorted(classes | {family(name) for name in classes})
+def _classes(results: Iterable[ReplayResult]) -> set[str]:
+    """Return the classes of the rows that are not settled."""
+    return {result.effect_class for result in results if result.outcome in (Replay.QUEUED, Replay.UNDER_WAY)}
+
+
+async def held_by(ledger: Ledger, classes: Iterable[str]) -> dict[str, str]:
+    """Return the gates that hold these classes until an operator resumes them, each with its reason."""
+    names = sorted({each for name in classes for each in (name, family(name))})
     gates = await ledger.database.read(lambda tx: [tx.one("gate", name=name) for name in names])
-    for row in gates:
-        if row is not None and row["state"] == "held" and row["until_at"] is None:
-            why = row["reason"] or row["cause"]
-            exits.complain(f"{row['name']} is held ({why}), and so are these. To go on: quotebot resume {row['name']}")
+    held = [row for row in gates if row is not None and row["state"] == "held" and row["until_at"] is None]
+    return {row["name"]: row["reason"] or row["cause"] for row in held}
 
 
 def _report(results: Sequence[ReplayResult], *, json_output: bool) -> int:
@@ -279,8 +292,16 @@ def interval_ms(rate: str | None) -> float:
     return tables.UNITS_MS[match[2]] / int(match[1])
 
 
-async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_seconds: float) -> list[ReplayResult]:
-    """Follow the queued rows until they are settled, for ten minutes after the last is due; the bot does the work."""
+async def settled(
+    found: DeadLetters,
+    results: Sequence[ReplayResult],
+    spread_seconds: float,
+    held: Callable[[Iterable[str]], Awaitable[Mapping[str, str]]],
+) -> list[ReplayResult]:
+    """Follow the queued rows until they are settled, for ten minutes after the last is due; the bot does the work.
+
+    Ends early if a class that `held` returns holds all of them: they wait for an operator.
+    """
     now = list(results)
     waiting = [number for number, result in enumerate(now) if result.outcome in (Replay.QUEUED, Replay.UNDER_WAY)]
     give_up_at = asyncio.get_running_loop().time() + WAIT_SECONDS + spread_seconds
@@ -292,10 +313,17 @@ async def settled(found: DeadLetters, results: Sequence[ReplayResult], spread_se
                 now[number] = result or now[number]
             waiting = [number for number, result in zip(waiting, ended, strict=True) if result is None]
             bar.update(task, completed=len(now) - len(waiting))
-            if waiting:
-                await asyncio.sleep(WAIT_POLL_SECONDS)
+            gates = await held({now[number].effect_class for number in waiting})
+            if all(now[number].effect_class in gates or family(now[number].effect_class) in gates for number in waiting):
+                break
+            await asyncio.sleep(WAIT_POLL_SECONDS)
     for number in waiting:
         now[number] = replace(now[number], outcome=Replay.UNDER_WAY)
+    if waiting:
+        exits.complain(
+            f"{len(waiting)} of {len(now)} are still under way, and this no longer waits for them. To see them: "
+            "quotebot dead list --status replaying"
+        )
     return now
 
 

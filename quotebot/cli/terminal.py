@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
 from adapters.policies import POLICIES, unknown_class
-from ledger.operator.dead_letters import parse_reference
+from ledger.gates import family
+from ledger.operator.dead_letters import UNKNOWN, parse_reference
 from ledger.sqlite.locks import instance_holder
 from quotebot.app.installation import load_rules, open_ledger, require_ledger
 from quotebot.cli.tables import UNITS_MS
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 ROW_ID_MAX: Final = 2**63 - 1
 ACTOR_CHARACTERS_MAX: Final = 254  # the longest e-mail address
 OWN_NAME: Final = "quotebot"  # the audit's name for the system itself
+ADAPTERS: Final = {"slack": "slack", "salesforce": "crm", "pdf": "pdf", "llm": "llm"}  # the family of classes of each
+CAUSE_PARTS: Final = 3
 EPOCHS: Final = 100  # processes checked: those of the command line take epochs too
 
 
@@ -99,12 +102,34 @@ def checked_quote(text: str | None) -> str | None:
     return quote_id
 
 
-def checked_class(name: str | None) -> str | None:
-    """Return the name if dead letters can be of it: an effect class or a command kind. Raises ValueError naming the classes."""
-    if name is None or name in POLICIES or name in REGISTRY:
+def checked_class(name: str | None, adapter: str | None = None) -> str | None:
+    """Return the name if dead letters can be of it: an effect class, a command kind, or a family of either (crm, quote).
+
+    `adapter` names the family of its effect classes instead. Raises ValueError naming the classes or the adapters.
+    """
+    if adapter is not None:
+        if name is not None:
+            raise ValueError("Give --class or --adapter, not both: an adapter is a family of classes")
+        if adapter not in ADAPTERS:
+            raise ValueError(f"{adapter}: there is no such adapter; the adapters are {', '.join(ADAPTERS)}")
+        return ADAPTERS[adapter]
+    if name is None or any(name in (known, family(known)) for known in (*POLICIES, *REGISTRY)):
         return name
     close = get_close_matches(name, REGISTRY, n=1) or ["quote.create"]
     raise ValueError(f"{name}: {unknown_class(name)}; a command is listed under its kind, e.g. {close[0]}")
+
+
+def checked_cause(cause: str | None) -> str | None:
+    """Return a cause if it has a known class and category. Raises ValueError for any other text."""
+    if cause is None:
+        return None
+    effect_class, *rest = cause.split("/", 2)
+    if len(rest) != CAUSE_PARTS - 1 or not all(rest):
+        raise ValueError(f"{cause!r} is no cause: write CLASS/CATEGORY/CODE, e.g. crm.create/mapping/INVALID_FIELD")
+    checked_class(effect_class)
+    if rest[0] != UNKNOWN:
+        checked_category(rest[0])
+    return cause
 
 
 def checked_category(name: str | None) -> str | None:

@@ -250,6 +250,7 @@ class Dispatcher:
             retry_after_ms=None if error.retry_after_seconds is None else round(error.retry_after_seconds * 1000),
             maybe_sent=error.possibly_applied,
             unavailable=error.failure in UNAVAILABLE,
+            code=error.code,
         )
         judged = verdict(policy, error, alike_before=_alike_before(effect, error))
         if judged is RetryDecision.PAUSE:

@@ -432,7 +432,7 @@ class Executor:
 
     async def _fail(self, operation: Operation, error: Exception) -> None:
         code = code_of_bug(error)
-        trouble = Trouble(Failure.INTERNAL.value, f"The command could not be executed: {OWN_ERRORS[code]}.")
+        trouble = Trouble(Failure.INTERNAL.value, f"The command could not be executed: {OWN_ERRORS[code]}.", code=code)
         delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
         if code != INVALID_VALUE and operation.attempts < INTERNAL_RETRIES and delay is not None:
             await self._retry(operation, trouble, delay)

@@ -13,6 +13,7 @@ from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
 from ledger.operator.backup import backups_in, ledger_id_of, own_backups
+from ledger.operator.replay import HISTORY_INLINE
 from ledger.sqlite.connections import damage, open_read_only
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
@@ -39,6 +40,9 @@ EVENTS_MAX: Final = 50_000  # verifying more would take too long for this comman
 NAMED: Final = 3  # rows listed by name; the others are counted
 BACKUP_LATE: Final = 2  # one missed backup is tolerated
 DAY_HOURS: Final = 24
+WEEK_MS: Final = 7 * 24 * 3_600_000
+DEAD_A_WEEK_MAX: Final = 10
+HISTORIES_KIB_MAX: Final = 10 * 1024
 NO_LEDGER: Final = "there is no ledger yet; the bot makes it"
 
 
@@ -111,6 +115,35 @@ async def dead(site: Site) -> Seen:
         letters = read_measures(tx, int(site.now_seconds() * 1000)).dead
         words = ", ".join(f"{each.count} {each.category}" for each in letters)
         return bad(f"dead letters: {words}") if letters else fine("no dead letter waits for anybody")
+
+    return await _read(site, look)
+
+
+async def dead_this_week(site: Site) -> Seen:
+    """Count the dead letters of the last seven days, decided ones included: more than a few have one cause."""
+
+    def look(tx: Tx) -> Seen:
+        found = tx.required("dead_since", since=int(site.now_seconds() * 1000) - WEEK_MS)["found"]
+        words = f"{found} dead letters in the last seven days"
+        return bad(f"{words}; up to {DEAD_A_WEEK_MAX} are usual") if found > DEAD_A_WEEK_MAX else fine(words)
+
+    return await _read(site, look)
+
+
+async def histories(site: Site) -> Seen:
+    """Find dead letters that are replayed again and again; their failure histories grow until the oldest cycles are cut off."""
+
+    def look(tx: Tx) -> Seen:
+        rows = tx.all("replayed_dead_letters")
+        kibibytes = sum(row["bytes"] for row in rows) / 1024
+        words = f"{len(rows)} dead letters were replayed, their histories have {kibibytes:,.0f} KiB"
+        full = [row for row in rows if row["replays"] >= HISTORY_INLINE]
+        if not full and kibibytes <= HISTORIES_KIB_MAX:
+            return fine(words)
+        named = ", ".join(
+            f"{'op' if row['kind'] == 'operation' else ''}{row['id']} ({row['replays']} replays)" for row in rows[:NAMED]
+        )
+        return bad(f"{words}; replayed most: {named}")
 
     return await _read(site, look)
 

@@ -142,6 +142,26 @@ CHECKS: Final = (
         records.dead,
     ),
     Check(
+        "ledger.dead_this_week",
+        "Few letters died this week",
+        "More than ten a week have a cause that replays do not mend: a field, a permission, a limit.",
+        "`quotebot dead list --status all --since 7d` shows class, category and code of each: mend what most have in common, then "
+        "`quotebot replay --class crm`, or the class that it names.",
+        State.WARNING,
+        REFUSED,
+        records.dead_this_week,
+    ),
+    Check(
+        "ledger.histories",
+        "No dead letter is replayed again and again",
+        "Each replay adds to a letter's failure history. What failed twenty times fails for a reason that a replay does not mend.",
+        "`quotebot dead show 118` prints the failures of each that is named: mend their cause, or close the letter with "
+        "`quotebot dead discard 118 --reason why`.",
+        State.WARNING,
+        REFUSED,
+        records.histories,
+    ),
+    Check(
         "ledger.gates",
         "No class of effects is held",
         "What is held waits, however long.",

@@ -58,7 +58,11 @@ async def test_the_list_is_oldest_first_and_every_filter_narrows_it(desk: Desk, 
     assert await listed() == ["1", "2", "op3"]
     assert await listed(effect_class="crm.create") == ["1"]
     assert await listed(effect_class="quote.submit") == ["op3"]
+    assert await listed(effect_class="crm") == ["1"], "a family of classes"
+    assert await listed(effect_class="cr") == []
     assert await listed(category="transient") == ["2"]
+    assert await listed(cause="slack.post/transient/unknown") == ["2"], "a row without a code"
+    assert await listed(cause="slack.post/transient") == []
     assert await listed(aggregate_id=QUOTE) == ["1", "op3"]
     assert await listed(since=START_MS + 1_000) == ["2", "op3"]
     assert await listed(2) == ["1", "2"]

@@ -54,6 +54,7 @@ async def test_a_replay_closes_the_cycle_into_the_history(desk: Desk, letters: D
             "first_failed_at": START_MS,
             "failed_at": START_MS,
             "category": "mapping",
+            "code": None,
             "last_error": MAPPING.error,
             "handler_version": "1.1",
             "replayed_by": "ops",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,43 @@ def test_list_shows_programs_every_field_and_no_payload(command: Run, dead: Path
 def test_list_filters(command: Run, dead: Path) -> None:
     assert [letter["id"] for letter in listed(command, "--quote", "Q-2026-0002", "--class", "crm.create")] == ids(dead)[1:]
     assert [letter["id"] for letter in listed(command, "--since", "7d", "--category", "transient", "--limit", "1")] == ids(dead)[:1]
+
+
+def test_list_filters_by_family_adapter_and_cause(command: Run, dead: Path) -> None:
+    cause = "crm.create/transient/HTTP_503"
+    assert {"/".join((letter["class"], letter["category"], letter["code"])) for letter in listed(command)} == {cause}
+    for chosen in (("--class", "crm"), ("--adapter", "salesforce"), ("--cause", cause)):
+        assert [letter["id"] for letter in listed(command, *chosen)] == ids(dead), chosen
+    for other in (("--class", "slack"), ("--adapter", "llm"), ("--cause", "crm.create/transient/other")):
+        assert listed(command, *other) == [], other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--adapter", "sap"), "the adapters are slack, salesforce, pdf, llm"),
+        (("--adapter", "slack", "--class", "slack.post"), "Give --class or --adapter, not both"),
+        (("--cause", "crm.create/mapping"), "write CLASS/CATEGORY/CODE"),
+        (("--cause", "crm.make/mapping/X"), "crm.make"),
+        (("--cause", "crm.create/bad/X"), "the categories are"),
+    ],
+)
+def test_an_unknown_adapter_or_cause_is_a_usage_error(command: Run, dead: Path, arguments: tuple[str, ...], said: str) -> None:
+    for verb in (("dead", "list"), ("replay",)):
+        done = command(*verb, *arguments)
+        assert (done.returncode, done.stdout, said in done.stderr) == (64, "", True)
+    assert dead.exists()
+
+
+def test_show_tells_earlier_cycles_in_words(command: Run, dead: Path) -> None:
+    first, _ = ids(dead)
+    assert command("replay", first, "--as", "ops@example.com").returncode == 0
+    (being_replayed,) = listed(command, "--status", "replaying", "--category", "transient")
+    assert (being_replayed["category"], being_replayed["code"]) == ("transient", "HTTP_503")
+    assert "HTTP_503" in command("dead", "list", "--status", "replaying").stdout
+    (line,) = [row for row in command("dead", "show", first).stdout.splitlines() if row.startswith("failure_history")]
+    failed = r"cycle 1: 7 attempts, failed 20.+ UTC \(transient, HTTP_503\): .+\."
+    assert re.fullmatch(rf"failure_history +{failed} Replayed by ops@example.com 20.+ UTC", line)
 
 
 def test_list_shows_one_status_or_all(command: Run, dead: Path) -> None:

@@ -144,6 +144,34 @@ def discard_all(site: Site) -> None:
         quotebot("dead", "discard", reference, "--reason", "the customer went elsewhere")(site)
 
 
+COPIED = "operation_id, class, semantics, target, aggregate_id, correlation_id, payload, aged_from, created_at, updated_at"
+COPY = (
+    f"INSERT INTO effects (effect_key, {COPIED}, next_attempt_at) SELECT ?, {COPIED}, 1 FROM effects WHERE state = 'failed' LIMIT 1"  # noqa: S608 -- ours
+)
+CLAIMED = (
+    "UPDATE effects SET state = 'in_flight', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL WHERE effect_key = ?"
+)
+DEAD = (
+    "UPDATE effects SET state = 'failed', epoch = NULL, lease_until = NULL, finished_at = 1, ever_failed = 1 WHERE effect_key = ?"
+)
+
+
+def nine_more_dead(site: Site) -> None:
+    with contextlib.closing(sqlite3.connect(ledger(site))) as file, file:
+        for number in range(9):
+            for statement in (COPY, CLAIMED, DEAD):
+                file.execute(statement, [f"{number:064}"])
+
+
+def a_week_later(site: Site) -> Site:
+    return replace(site, now_seconds=lambda: time.time() + 8 * 86_400)
+
+
+def replayed_often(site: Site) -> None:
+    with contextlib.closing(sqlite3.connect(ledger(site))) as file, file:
+        file.execute("UPDATE effects SET cycle = 21 WHERE id = ?", [dead_effects(site)[0]])
+
+
 def put_to_sleep(site: Site) -> None:
     """Make a row wait for one that is already done, which only a defect or another program can do."""
     done = "(SELECT max(id) FROM effects WHERE state = 'delivered' AND id < :id)"
@@ -263,6 +291,8 @@ LOCAL = [
         "ledger.sqlite.wal", State.WARNING, "300 MiB", sparse_wal, lambda site: ledger(site).with_name("ledger.db-wal").unlink()
     ),
     Broken("ledger.dead", State.WARNING, "dead letters: 2 ", lambda _: None, discard_all),
+    Broken("ledger.dead_this_week", State.WARNING, "11 dead letters in the last seven days", nine_more_dead, a_week_later),
+    Broken("ledger.histories", State.WARNING, "(20 replays)", replayed_often, sql("UPDATE effects SET cycle = 2 WHERE cycle = 21")),
     Broken("ledger.stuck", State.ERROR, "1 rows wait for nothing", put_to_sleep, cancel_stuck),
     Broken("ledger.gates", State.WARNING, "crm", quotebot("pause", "crm", "--reason", "a test"), quotebot("resume", "crm")),
     Broken(

@@ -114,6 +114,20 @@ def test_replay_for_people_says_that_no_bot_is_there_to_deliver(command: Run, de
     assert done.stderr == NO_BOT
 
 
+def test_a_wait_without_a_bot_ends_at_once_and_says_so(command: Run, dead: Path) -> None:
+    done = command("replay", ids(dead)[0], "--wait")
+    assert (done.returncode, done.stdout.split()) == (75, [ids(dead)[0], "crm.create", "queued"])
+    assert done.stderr == NO_BOT
+
+
+def test_replay_by_cause_family_and_adapter(command: Run, dead: Path) -> None:
+    for chosen in (("--class", "crm"), ("--adapter", "salesforce"), ("--cause", "crm.create/transient/HTTP_503")):
+        assert would_replay(command, *chosen) == ids(dead), chosen
+    assert would_replay(command, "--cause", "crm.create/transient/unknown") == []
+    assert command("replay", "--cause", "crm.create/transient/HTTP_503", "--yes").returncode == 0
+    assert {row["state"] for row in read_ledger(dead, STATES)} == {"pending"}
+
+
 def test_what_was_discarded_is_refused(command: Run, dead: Path) -> None:
     reference = ids(dead)[0]
     tampered(dead, "UPDATE effects SET state = 'discarded' WHERE id = ?", reference)

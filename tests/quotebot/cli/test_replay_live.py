@@ -10,13 +10,21 @@ import pty
 import sys
 from typing import TYPE_CHECKING
 
+from adapters.failures import AdapterError, Failure
+from ledger.ledger import no_follow_ups
 from quotebot.app.bot import Ports
+from quotebot.app.installation import dead_letters
+from quotebot.cli import replay
 from quotebot.sandbox.world import World
 from tests.quotebot.cli.conftest import clean_environment
+from tests.quotebot.deeds import Round
+from tests.quotebot.parts import bench_at
 from tests.rig import bot_in
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.quotebot.cli.conftest import Run
 
@@ -56,6 +64,37 @@ async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(quotebo
         (row,) = await deal.rows(f"SELECT * FROM effects WHERE id = {reference}")  # noqa: S608 -- a number of ours
         assert (row["effect_key"], row["cycle"]) == (letter["effect_key"], 3)
         assert len(json.loads(row["failure_history"])) == 2
+
+
+async def test_a_wait_ends_at_once_for_a_held_class(quotebot: Run, tmp_path: Path) -> None:
+    async with (
+        World(tmp_path / "world").serve() as world,
+        bot_in(world, tmp_path / "bot", Ports(draw=lambda low, _: low)) as deal,
+    ):
+        await deal.arm("salesforce", "5xx", seconds=60)
+        await deal.approved_deal()
+        assert (await asyncio.to_thread(quotebot, "pause", "crm", "--reason", "upgrade")).returncode == 0
+        done = await asyncio.to_thread(quotebot, "replay", "--class", "crm", "--wait")
+        assert (done.returncode, done.stdout.split()[1:]) == (75, ["crm.create", "under", "way"])
+        assert "crm is held (upgrade), and so are these. To go on: quotebot resume crm" in done.stderr
+        assert "1 of 1 are still under way, and this no longer waits for them" in done.stderr
+
+
+async def test_a_wait_ends_at_its_limit_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with bench_at(tmp_path / "bot" / "ledger.db") as bench:
+        round_ = Round(bench)
+        await round_.owe("crm.create")
+        round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))
+        await round_.step()
+        found = dead_letters(bench.ledger)
+        queued = await found.replay("1", actor="ops", reason=None, follow=no_follow_ups)
+        monkeypatch.setattr(replay, "WAIT_SECONDS", 0.0)
+        (result,) = await replay.settled(found, [queued], 0.0, lambda names: replay.held_by(bench.ledger, names))
+    assert result.outcome == "under way"
+    said = "1 of 1 are still under way, and this no longer waits for them. To see them: quotebot dead list --status replaying\n"
+    assert capsys.readouterr().err == said
 
 
 async def test_on_a_terminal_a_bar_shows_how_many_are_settled_and_stdout_carries_data_only(tmp_path: Path, checkout: Path) -> None:

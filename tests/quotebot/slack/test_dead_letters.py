@@ -59,6 +59,7 @@ LETTER = DeadLetter(
     correlation_id="c-7f91ab12",
     payload={},
     category="transient",
+    code="SERVER_UNAVAILABLE",
     last_error="Salesforce did not answer <in time>.",
     attempts=7,
     first_failed_at=MORNING - 60_000,
