@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Audit
     from ledger.database import Row, Tx
-    from ledger.gates import GateRules, Gates
+    from ledger.gates import GateMove, GateRules, Gates
 
 POISON_CLAIMS: Final = 3  # a row that was claimed at so many crashes is dead-lettered
 SUSPECT_CLAIMS: Final = POISON_CLAIMS - 1  # one more crash would dead-letter the row, so it is tried alone
@@ -338,34 +338,39 @@ def record_attempt(
 
 def _tell_gates(tx: Tx, audit: Audit, gates: GateRules, now: int, effect: Effect, settlement: Settlement) -> bool:
     """Update the gates of the class and its family after this attempt; false when they flowed before and still flow."""
+    name = effect.effect_class
     if isinstance(settlement, Hold):
-        before, _ = gates.hold(tx, now, family(effect.effect_class), "auth", settlement.trouble.error, QUOTEBOT)
-        if before.state == "flowing":  # one alert per outage: a repeated failed trial is not reported
-            _audit_gate(tx, audit, now, effect, family(effect.effect_class), settlement.trouble)
+        why = settlement.trouble
+        _audit_gate(tx, audit, now, effect, gates.hold(tx, now, family(name), "auth", why.error, QUOTEBOT), why)
         return True
-    restrained = True
-    if not isinstance(settlement, Delivered) and settlement.trouble.unavailable:
-        opened = gates.failed(tx, now, effect.effect_class, effect.id, settlement.trouble.error, QUOTEBOT)
-        if opened is not None:
-            _audit_gate(tx, audit, now, effect, opened.name, settlement.trouble)
+    trouble, restrained = None if isinstance(settlement, Delivered) else settlement.trouble, True
+    if trouble is not None and trouble.unavailable:
+        moves = gates.failed(tx, now, name, effect.id, trouble.error, QUOTEBOT)
     else:
-        opened_again, restrained = gates.answered(tx, now, effect.effect_class, effect.claimed_at)
-        for gate in opened_again:
-            _audit_gate(tx, audit, now, effect, gate.name, None)
+        moves, restrained = gates.answered(tx, now, name, effect.claimed_at)
     if isinstance(settlement, Retry | Uncertain | Drop) and settlement.hold_until is not None:
-        gates.hold(tx, now, effect.effect_class, "throttled", settlement.trouble.error, QUOTEBOT, settlement.hold_until)
+        why = settlement.trouble
+        moves.append(gates.hold(tx, now, name, "throttled", why.error, QUOTEBOT, settlement.hold_until))
+    for move in moves:
+        _audit_gate(tx, audit, now, effect, move, trouble)
     return restrained
 
 
-def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, name: str, trouble: Trouble | None) -> None:
-    """Audit that an effect's attempt paused a class or a family, or that its answer resumed it (`trouble` is None)."""
+def _audit_gate(tx: Tx, audit: Audit, now: int, effect: Effect, move: GateMove, trouble: Trouble | None) -> None:
+    """Audit the move of a gate that an effect's attempt caused; an answer opens it."""
+    event, held = move.event_type, move.after.state == "held"
+    if event is None:
+        return
     audit.of_effect(
         tx,
         now,
-        "class.resumed" if trouble is None else "class.paused",
+        event,
         effect,
         aggregate_id=None,
-        failure_category=None if trouble is None else trouble.category,
-        recovery_action=None if trouble is None else "resume",
-        after={"class": name, "why": "a trial got an answer" if trouble is None else trouble.error},
+        failure_category=trouble.category if held and trouble is not None else None,
+        recovery_action=_HOLD_ENDS[move.after.until_at is None] if held else None,
+        after=move.facts(trouble.error if held and trouble is not None else "a trial got an answer"),
     )
+
+
+_HOLD_ENDS: Final = {True: "resume", False: "wait"}  # by a person, or by itself

@@ -12,13 +12,14 @@ event to a new gate. `GateRules` reads and writes the rows inside the ledger's t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ledger.keys import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ledger.audit.events import Audit
     from ledger.database import Row, Tx
 
 Cause = Literal["auth", "operator", "breaker", "throttled"]
@@ -113,27 +114,61 @@ def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool
     return began_at is not None and resumed_at is not None and began_at < resumed_at <= now
 
 
+class GateMove(NamedTuple):
+    """One move of a gate, for the audit."""
+
+    before: Gate
+    after: Gate
+
+    @property
+    def event_type(self) -> str | None:
+        """Return the type of its audit event; None if the gate is as it was. Only the first hold of an outage is a pause."""
+        before, after = self
+        if after.state != "held":
+            return None if after.state == before.state else _OPENED[after.state]
+        if before.state == "held" and before.cause == after.cause:
+            return None
+        outage_begins = before.state == "flowing" or (before.state == "held" and before.cause == "throttled")
+        return "class.paused" if outage_begins and after.cause != "throttled" else "class.held"
+
+    def facts(self, why: str | None) -> dict[str, Any]:
+        """Return the facts of its audit event."""
+        until = {} if self.after.until_at is None else {"until": self.after.until_at}
+        cause = self.after.cause if self.after.state == "held" else self.before.cause
+        return {"class": self.after.name, "cause": cause, "why": why, **until}
+
+
+_OPENED: Final = {"half_open": "class.half_open", "flowing": "class.resumed"}
+
+
 class GateRules:
     """Access to the gate rows inside open transactions."""
 
-    def __init__(self, breaker: Breaker) -> None:
+    def __init__(self, breaker: Breaker, audit: Audit) -> None:
         self._breaker = breaker
+        self._audit = audit
 
     def look(self, tx: Tx, now: int) -> Gates:
-        """Return all gates as they are now; expired holds are lifted."""
+        """Return all gates as they are now; expired holds are lifted, which is audited."""
         found = {}
         for row in tx.all("all_gates"):
             gate = Gate.of(row)
             if gate.state == "held" and gate.until_at is not None and gate.until_at <= now:
                 # Ages count from the end of the hold, not from its detection.
-                gate = self._put(tx, gate.until_at, gate, gate.lift(now))
+                gate, held = self._put(tx, gate.until_at, gate, gate.lift(now)), gate
+                self._lifted(tx, now, GateMove(held, gate))
             found[gate.name] = gate
         return Gates(found)
 
-    def hold(self, tx: Tx, now: int, name: str, cause: Cause, reason: str, by: str, until: int | None = None) -> tuple[Gate, Gate]:
-        """Hold a class or a family. Returns the gate before and after."""
+    def _lifted(self, tx: Tx, now: int, move: GateMove) -> None:
+        event, facts = move.event_type, move.facts("the wait is over")
+        if event is not None:
+            self._audit.append(tx, now, event, actor="quotebot", actor_type="system", after=facts)
+
+    def hold(self, tx: Tx, now: int, name: str, cause: Cause, reason: str, by: str, until: int | None = None) -> GateMove:
+        """Hold a class or a family."""
         before = self._get(tx, name)
-        return before, self._put(tx, now, before, before.hold(cause, reason, by, now, until))
+        return GateMove(before, self._put(tx, now, before, before.hold(cause, reason, by, now, until)))
 
     def resume(self, tx: Tx, now: int, name: str, *, cause: Cause | None = None) -> list[str]:
         """Set every hold that stops `name` to half open: a class with its family, or a family with its classes.
@@ -150,12 +185,12 @@ class GateRules:
             self._put(tx, now, gate, gate.lift(now, by_person=True))
         return [gate.name for gate in held]
 
-    def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> tuple[list[Gate], bool]:
+    def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> tuple[list[GateMove], bool]:
         """Record that the external service answered an attempt begun at `began_at` (ms).
 
-        Returns the gates that flow again because of it, and whether any gate restrained the class until now.
+        Returns the moves of the gates, and whether any gate restrained the class until now.
         """
-        opened, restrained = [], False
+        moves, restrained = [], False
         for row in tx.all("gates_over", **{"class": effect_class}, family=family(effect_class)):
             gate = Gate.of(row)
             restrained = restrained or gate.state != "flowing"
@@ -163,21 +198,18 @@ class GateRules:
                 continue  # an attempt from before the resume is not the trial
             after = gate.after_answer()
             if after != gate:
-                self._put(tx, now, gate, after)
-                if gate.state == "half_open":
-                    opened.append(after)
-        return opened, restrained
+                moves.append(GateMove(gate, self._put(tx, now, gate, after)))
+        return moves, restrained
 
-    def failed(self, tx: Tx, now: int, effect_class: str, effect_id: int, reason: str, by: str) -> Gate | None:
-        """Record that the external service did not answer. Returns the gate if its breaker opened because of it."""
+    def failed(self, tx: Tx, now: int, effect_class: str, effect_id: int, reason: str, by: str) -> list[GateMove]:
+        """Record that the external service did not answer. Returns the moves of the gates."""
         gate = self._get(tx, effect_class)
-        after = self._put(tx, now, gate, gate.after_failure(effect_id, reason, by, now, self._breaker))
+        moves = [GateMove(gate, self._put(tx, now, gate, gate.after_failure(effect_id, reason, by, now, self._breaker)))]
         login = self._get(tx, family(effect_class))
         if login.state == "half_open":  # its one trial got no answer: the next one is due after a rest
             rest = now + round(self._breaker.rest_seconds * 1000)
-            self._put(tx, now, login, login.hold("breaker", reason, by, now, rest))
-        opened = after != gate and after.state == "held" and after.cause == "breaker"
-        return after if opened and gate.state != "half_open" else None  # a repeated failed trial is not reported
+            moves.append(GateMove(login, self._put(tx, now, login, login.hold("breaker", reason, by, now, rest))))
+        return moves
 
     def _get(self, tx: Tx, name: str) -> Gate:
         row = tx.one("gate", name=name)

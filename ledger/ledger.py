@@ -90,7 +90,7 @@ class Ledger:
         self.clock = clock
         self.audit = audit
         self.epoch = epoch
-        self.gates = GateRules(breaker or Breaker())
+        self.gates = GateRules(breaker or Breaker(), audit)
         self.suspects = Suspects()
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
@@ -472,7 +472,7 @@ class Ledger:
         now = self.clock.now_ms()
 
         def work(tx: Tx) -> bool:
-            before, _ = self.gates.hold(tx, now, name, "operator", reason, actor)
+            before = self.gates.hold(tx, now, name, "operator", reason, actor).before
             if before.state == "held" and before.until_at is None and before.cause == "operator":
                 return False
             details = {"class": name, "why": reason}

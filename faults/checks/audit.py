@@ -115,6 +115,7 @@ RECOVERIES: Final[Mapping[str, frozenset[str]]] = {
     "effect.resolved": frozenset({"resolve"}),
     "effect.discarded": frozenset({"discard"}),
     "system.error": frozenset({"replay", "resolve"}),
+    "class.held": frozenset({"wait", "resume"}),
 }
 
 

@@ -163,14 +163,16 @@ GATES: Final[Mapping[str, str]] = {
     "a breaker opened": "SELECT 1 FROM holds WHERE cause = 'breaker'",
     "a breaker closed again": """
         SELECT 1 FROM holds AS h JOIN audit_events AS a ON json_extract(a.after, '$.class') = h.name
-        WHERE a.event_type = 'class.resumed' AND h.cause = 'breaker' AND h.ended_at <= a.at""",
+        WHERE a.event_type = 'class.resumed' AND json_extract(a.after, '$.cause') = 'breaker' AND h.cause = 'breaker'
+          AND h.ended_at <= a.at""",
     "a breaker's trial failed": "SELECT 1 FROM holds WHERE cause = 'breaker' GROUP BY name HAVING count(*) > 1",
     "a breaker let one effect try": "SELECT 1 FROM holds WHERE cause = 'breaker' AND ended_at IS NOT NULL",
     "a refused login held a family": "SELECT 1 FROM holds WHERE cause = 'auth'",
     "what a refused login kept waiting was delivered later": """
         SELECT 1 FROM attempts AS a JOIN effects AS e ON e.id = a.effect_id WHERE a.outcome = 'hold' AND e.state = 'delivered'""",
     "a restart tried a refused login again": """
-        SELECT 1 FROM audit_events WHERE event_type = 'class.half_open' AND actor = 'quotebot'""",
+        SELECT 1 FROM audit_events
+        WHERE event_type = 'class.half_open' AND json_extract(after, '$.why') = 'restart'""",
     "an operator paused a class": "SELECT 1 FROM holds WHERE cause = 'operator'",
     "an operator let a class go on": "SELECT 1 FROM audit_events WHERE event_type = 'class.half_open' AND actor <> 'quotebot'",
     "a class was held when something of it was owed": """

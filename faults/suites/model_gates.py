@@ -69,16 +69,20 @@ class Gates:
         gate.state, gate.cause, gate.since, gate.until = "held", "breaker" if trial_to_come else cause, now, until
         self.holds.append(Hold(name, now))
 
-    def lift_ended(self, now: int) -> None:
-        """End the holds whose time is over: an outage becomes half open, a mere wait leaves no trace."""
+    def lift_ended(self, now: int) -> list[str]:
+        """End the holds whose time is over: an outage becomes half open, a mere wait lets everything through."""
+        news = []
         for name, gate in self.by_name.items():
             if gate.state == "held" and gate.until is not None and gate.until <= now:
                 self._end(name, gate.until)
                 if gate.cause == "breaker":
                     gate.flow()
                     gate.state = "half_open"
+                    news.append("class.half_open")
                 else:
                     gate.state, gate.since, gate.until = "flowing", None, None
+                    news.append("class.resumed")
+        return news
 
     def _end(self, name: str, at: int) -> None:
         for hold in self.holds:
@@ -117,24 +121,35 @@ class Gates:
 
     def refused_login(self, cls: str, now: int) -> list[str]:
         """Pause the family; one alert per outage."""
-        news = self.of(family(cls)).state == "flowing"
-        self.hold(family(cls), "auth", now)
-        return ["class.paused"] if news else []
+        return self._held(family(cls), "auth", now)
+
+    def throttled(self, cls: str, now: int, until: int) -> list[str]:
+        """Hold the class until the time that its service named."""
+        return self._held(cls, "throttled", now, until)
+
+    def _held(self, name: str, cause: str, now: int, until: int | None = None) -> list[str]:
+        """Hold a gate and return its event: a pause is the first hold of an outage, every other hold is none."""
+        gate = self.of(name)
+        state, was = gate.state, gate.cause
+        self.hold(name, cause, now, until)
+        if state == "held" and was == gate.cause:
+            return []
+        first = state == "flowing" or (state == "held" and was == "throttled")
+        return ["class.paused" if first and gate.cause != "throttled" else "class.held"]
 
     def unanswered(self, cls: str, fx_id: int, now: int) -> list[str]:
         """Count a failure of the service: several in a row over several effects are an outage; a failed trial is one at once."""
         gate, login = self.of(cls), self.of(family(cls))
-        news = False
+        news = []
         if gate.state != "held" or gate.cause == "throttled":
             gate.failures += 1
             gate.failing = (*[known for known in gate.failing if known != fx_id], fx_id)[-DISTINCT:]
             outage = gate.failures >= FAILURES and len(gate.failing) >= DISTINCT
-            news = outage and gate.state != "half_open"
             if outage or gate.state == "half_open":
-                self.hold(cls, "breaker", now, now + REST)
+                news += self._held(cls, "breaker", now, now + REST)
         if login.state == "half_open":
-            self.hold(family(cls), "breaker", now, now + REST)
-        return ["class.paused"] if news and gate.cause == "breaker" else []
+            news += self._held(family(cls), "breaker", now, now + REST)
+        return news
 
     def answered(self, cls: str, began: int, now: int) -> list[str]:
         """Record that the service works, as far as this attempt shows: one that began before the resume is not the trial."""

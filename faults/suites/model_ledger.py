@@ -250,7 +250,8 @@ class Model:
 
     def claim_fxs(self, now: int, slots: Mapping[str, int], max_age: Mapping[str, int]) -> list[tuple[int, bool]]:
         """Claim due effects by class: the oldest unfinished one of each lane. Returns ids, and whether each is checked first."""
-        self.gates.lift_ended(now)
+        for event in self.gates.lift_ended(now):
+            self._say(event, "")
         alone = next((fx for fx in self.fxs.values() if self._fx_due(fx, now, suspect=True) and self._free(fx.cls, slots)), None)
         turn = self._turn("fx", alone)
         taken: list[tuple[int, bool]] = []
@@ -332,10 +333,10 @@ class Model:
             news = self.gates.unanswered(fx.cls, fx.id, now)
         else:
             news = self.gates.answered(fx.cls, fx.claimed, now)
+        if verdict.until is not None and verdict.kind in ("retry", "doubt", "drop"):
+            news += self.gates.throttled(fx.cls, now, verdict.until)
         for event in news:
             self._say(event, fx.name)
-        if verdict.until is not None and verdict.kind in ("retry", "doubt", "drop"):
-            self.gates.hold(fx.cls, "throttled", now, verdict.until)
 
     def record_step(self, now: int, fx_id: int, fence: int, step: int | None) -> bool:
         """Record the result of a step, or (None) forget all steps; false if the claim was lost."""

@@ -153,6 +153,7 @@ LEDGER_EVENTS = frozenset(
         "effect.discarded",
         "dead_letter.payload_shown",
         "class.paused",
+        "class.held",  # until a time that the service named, or again during an outage
         "class.half_open",
         "class.resumed",
         "retention.purged",

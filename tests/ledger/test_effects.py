@@ -160,7 +160,7 @@ async def test_refused_login_holds_its_family_until_resumed_and_then_sends_one_t
     trial = await desk.claim()
     assert trial.id == crm.id
     await desk.ledger.settle(trial, DONE)
-    assert desk.last_event("class.resumed")["after"] == {"class": "crm", "why": "a trial got an answer"}
+    assert desk.last_event("class.resumed")["after"] == {"class": "crm", "cause": "auth", "why": "a trial got an answer"}
     assert await desk.claimed_ids() == [later.id]
 
 

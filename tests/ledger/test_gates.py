@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -300,14 +301,15 @@ async def test_answer_opens_the_class_even_when_the_clock_was_set_back_past_the_
 
 
 async def test_an_open_breaker_is_one_alert_until_it_closes_however_many_trials_fail(desk: Desk) -> None:
-    await owe_crm(desk, 6)
-    for effect in (await desk.claim_each())[:5]:
+    await owe_crm(desk, 5)
+    for effect in await desk.claim_each():
         await desk.ledger.settle(effect, Retry(DOWN, 0))
     for _ in range(4):
         desk.clock.advance(REST)
         for effect in await desk.claim_each():
             await desk.ledger.settle(effect, Retry(DOWN, 0))
-    assert [event for event in desk.events() if event.startswith("class.")] == ["class.paused"]
+    moves = [event for event in desk.events() if event.startswith("class.")]
+    assert moves == ["class.paused", *["class.half_open", "class.held"] * 4]
 
 
 async def test_the_trials_of_an_open_breaker_go_round_the_effects_and_burn_their_attempts(desk: Desk) -> None:
@@ -433,3 +435,43 @@ async def test_a_login_refused_for_a_month_with_200_waiting_costs_no_attempt_and
     assert {tuple(row) for row in desk.rows("SELECT state, attempts FROM effects")} == {("delivered", 1)}
     assert desk.events().count("class.paused") == 1
     assert desk.events().count("system.error") == 0
+
+
+def gate_moves(desk: Desk) -> list[tuple[object, ...]]:
+    """Return every audited move of a gate: event, class, cause, end, effect, failure category and recovery."""
+    found = desk.rows("SELECT * FROM audit_events WHERE event_type LIKE 'class.%' ORDER BY id")
+    afters = [json.loads(row["after"]) for row in found]
+    return [
+        (row["event_type"], after["class"], after["cause"], after.get("until"), row["effect_id"], row["failure_category"])
+        for row, after in zip(found, afters, strict=True)
+    ]
+
+
+async def test_a_429_hold_and_its_end_are_audited(desk: Desk) -> None:
+    await owe_crm(desk, 2)
+    effect, late = await desk.claim_each()
+    told = Retry(Trouble("throttled", "429"), 0, spent=False, hold_until=START_MS + 2_000)
+    await desk.ledger.settle(effect, told)
+    await desk.ledger.settle(late, told)
+    desk.clock.advance(2_000)
+    await desk.claim_each()
+    assert gate_moves(desk) == [
+        ("class.held", "crm.create", "throttled", START_MS + 2_000, effect.id, "throttled"),
+        ("class.resumed", "crm.create", "throttled", None, None, None),
+    ]
+
+
+async def test_every_move_of_an_open_breaker_is_audited(desk: Desk) -> None:
+    await owe_crm(desk, 5)
+    for effect in await desk.claim_each():
+        await desk.ledger.settle(effect, Retry(DOWN, 0))
+    for settlement in (Retry(DOWN, 0), DONE):
+        desk.clock.advance(REST)
+        await desk.ledger.settle(await desk.claim(), settlement)
+    assert [(event, cause, category) for event, _, cause, _, _, category in gate_moves(desk)] == [
+        ("class.paused", "breaker", "transient"),
+        ("class.half_open", "breaker", None),
+        ("class.held", "breaker", "transient"),
+        ("class.half_open", "breaker", None),
+        ("class.resumed", "breaker", None),
+    ]

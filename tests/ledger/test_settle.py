@@ -161,7 +161,7 @@ async def test_a_pause_says_why_who_and_when(desk: Desk) -> None:
     (gate,) = desk.rows("SELECT name, state, cause, reason, held_at, held_by, until_at FROM gates")
     assert tuple(gate) == ("slack", "held", "auth", "invalid_auth", START_MS, "quotebot", None)
     assert [tuple(row) for row in desk.rows("SELECT name, held_at, ended_at FROM holds")] == [("slack", START_MS, None)]
-    assert desk.last_event("class.paused")["after"] == {"class": "slack", "why": "invalid_auth"}
+    assert desk.last_event("class.paused")["after"] == {"class": "slack", "cause": "auth", "why": "invalid_auth"}
 
 
 @pytest.mark.parametrize(
