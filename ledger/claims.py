@@ -25,26 +25,27 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.gates import GateMove, GateRules, Gates
 
-POISON_CLAIMS: Final = 3  # a row that was claimed at so many crashes is dead-lettered
-SUSPECT_CLAIMS: Final = POISON_CLAIMS - 1  # one more crash would dead-letter the row, so it is tried alone
+POISON_CLAIMS: Final = 3  # a row that was claimed at so many crashes is dead-lettered, by default
+META: Final = "poison_claims"  # the limit in force, where it is not the default
 
 
 @dataclass(slots=True)
 class Suspects:
     """Ids of the rows that are tried alone. The sets are read when recovery releases claims; settling a row removes it.
 
-    `waiting` holds the kinds that have a due suspect waiting for the rows in flight; until that suspect is claimed, nothing of any
-    kind is claimed.
+    `claims` is the number of crashes that makes a row a suspect: one more would dead-letter it. `waiting` holds the kinds that have
+    a due suspect waiting for the rows in flight; until that suspect is claimed, nothing of any kind is claimed.
     """
 
+    claims: int = POISON_CLAIMS - 1
     operations: set[int] = field(default_factory=set)
     effects: set[int] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
 
     def look(self, tx: Tx) -> None:
-        """Load the ids of the rows that were claimed at `SUSPECT_CLAIMS` crashes."""
-        self.operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=SUSPECT_CLAIMS)}
-        self.effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=SUSPECT_CLAIMS)}
+        """Load the ids of the rows that were claimed at `claims` crashes."""
+        self.operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=self.claims)}
+        self.effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=self.claims)}
         self.waiting = set()
 
     def clear(self, row: Operation | Effect) -> None:
@@ -57,12 +58,13 @@ def take_operations(
 ) -> list[Operation]:
     """Claim up to `limit` due operations, each the oldest unfinished one of its lane; with `source` only those of that source."""
     found = (
-        tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.operations)
+        tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=suspects.claims)
+        for row_id in sorted(suspects.operations)
     )
     mine = (row for row in found if row is not None and source in (None, row["source"]))
     due = _turn(tx, suspects, "operations", next(mine, None))
     if due is None:
-        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=SUSPECT_CLAIMS, source=source)
+        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=suspects.claims, source=source)
     rows = [
         tx.one("claim_operation", id=row["id"], fence=row["fence"], epoch=epoch, lease_until=lease_until, now=now) for row in due
     ]
@@ -88,11 +90,13 @@ def take_effects(
     effects that were dropped as superseded or needless.
     """
     gates = keeper.look(tx, now)
-    found = (tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=SUSPECT_CLAIMS) for row_id in sorted(suspects.effects))
+    found = (
+        tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=suspects.claims) for row_id in sorted(suspects.effects)
+    )
     alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, row["class"]) > 0), None)
     due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone)
     if due is None:
-        due = _due(tx, now, gates, slots)
+        due = _due(tx, now, suspects, gates, slots)
     claimed, expired, dropped = [], [], 0
     for row in due:
         effect = Effect.of(row, origin=Origin(*tuple(row)[-len(Origin._fields) :]))
@@ -113,7 +117,7 @@ def take_effects(
     return claimed, expired, dropped
 
 
-def _due(tx: Tx, now: int, gates: Gates, slots: Mapping[str, int]) -> Iterator[Row]:
+def _due(tx: Tx, now: int, suspects: Suspects, gates: Gates, slots: Mapping[str, int]) -> Iterator[Row]:
     """Yield due rows class by class; the caller claims each row before the next class is read."""
     due = {row["class"] for row in tx.all("due_classes", classes=dumps(list(slots)), now=now)}
     for name in slots:
@@ -121,7 +125,7 @@ def _due(tx: Tx, now: int, gates: Gates, slots: Mapping[str, int]) -> Iterator[R
             continue
         allowed = _allowed(tx, gates, slots, name)
         if allowed > 0:
-            yield from tx.all("due_effects", **{"class": name}, now=now, limit=allowed, suspect_claims=SUSPECT_CLAIMS)
+            yield from tx.all("due_effects", **{"class": name}, now=now, limit=allowed, suspect_claims=suspects.claims)
 
 
 def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
@@ -147,7 +151,7 @@ def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] |
         return [due]
     if due is not None:
         suspects.waiting.add(kind)
-    return [] if suspects.waiting or any(row["claims"] > SUSPECT_CLAIMS for row in held) else None
+    return [] if suspects.waiting or any(row["claims"] > suspects.claims for row in held) else None
 
 
 def _too_old(tx: Tx, now: int, effect: Effect, max_age_ms: int | None) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.claims import (
-    SUSPECT_CLAIMS,
+    POISON_CLAIMS,
     Suspects,
     adjust_settlement,
     record_settlement,
@@ -68,9 +68,9 @@ class Ledger:
 
     `epoch` identifies this process in every claim; without one it may reserve and read, but not claim.
 
-    `pin` returns the head version of an aggregate. It is stored with a reservation, as the version that a command without a version
-    refers to. `on_dead` is called after the commit with every new dead letter, once per cycle. `on_reserved` is likewise called for
-    every new command.
+    A row that was claimed at `poison_claims` crashes is dead-lettered. `pin` returns the head version of an aggregate. It is stored
+    with a reservation, as the version that a command without a version refers to. `on_dead` is called after the commit with every
+    new dead letter, once per cycle. `on_reserved` is likewise called for every new command.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Ledger:
         epoch: int | None = None,
         lease_seconds: int = 120,
         breaker: Breaker | None = None,
+        poison_claims: int = POISON_CLAIMS,
         pin: Callable[[Tx, str], int | None] = lambda _tx, _aggregate_id: None,
         on_dead: Callable[[DeadNotice], object] = lambda _notice: None,
         on_reserved: Callable[[], object] = lambda: None,
@@ -91,7 +92,8 @@ class Ledger:
         self.audit = audit
         self.epoch = epoch
         self.gates = GateRules(breaker or Breaker(), audit)
-        self.suspects = Suspects()
+        self.poison_claims = poison_claims
+        self.suspects = Suspects(poison_claims - 1)
         self.lease_ms = lease_seconds * 1000
         self._pin = pin
         self._on_dead = on_dead
@@ -424,7 +426,7 @@ class Ledger:
 
         ended = await self.database.write("settle", work, brief=True)
         # A lookup that ended does not clear a suspect, nor does a late result.
-        if ended is not None and ended[0].claims < SUSPECT_CLAIMS:
+        if ended is not None and ended[0].claims < self.suspects.claims:
             self.suspects.clear(effect)
         if ended is None:
             self.effects_changed.set()

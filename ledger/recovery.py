@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger.claims import POISON_CLAIMS, record_attempt
+from ledger.claims import META, POISON_CLAIMS, record_attempt
 from ledger.database import DatabaseError
 from ledger.gates import Gate
 from ledger.intake import superseded
@@ -80,7 +80,7 @@ def no_answer(tx: Tx, operation: Operation) -> Sequence[EffectIntent]:
 async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups) -> Recovered:
     """Release the claims of closed epochs: operations become reserved; effects follow their semantics, appends become uncertain.
 
-    A row claimed POISON_CLAIMS times without a settlement becomes a dead letter (poison) instead, so that its lane continues.
+    A row claimed `poison_claims` times without a settlement becomes a dead letter (poison) instead, so that its lane continues.
     `answer` returns the effects that notify the user of a failed operation, `follow` the follow-ups of a failed effect. A refused
     login is tried again with one effect: the secret may have been changed in the meantime.
     """
@@ -93,6 +93,7 @@ async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follo
         effects = [_claimed(row) for row in tx.all("effects_in_flight") if row["epoch"] not in alive]
         recovered = _take(ledger, tx, now, operations, effects, _DIED, answer, follow)
         _try_logins_again(ledger, tx, now)
+        _keep_poison_claims(tx, ledger.poison_claims)
         return recovered
 
     return await _recover(ledger, "take_back", work, answer, follow)
@@ -189,7 +190,7 @@ def _take(
     for operation in operations:
         poison = Trouble("poison", f"The process died {operation.claims} times while executing this command.")
         answered = {"code": "failed", "category": "poison"}
-        if operation.claims >= POISON_CLAIMS and ledger.fail_in(tx, now, operation, poison, answered):
+        if _is_poison(ledger, operation) and ledger.fail_in(tx, now, operation, poison, answered):
             dead.append(DeadNotice.of_operation(operation, poison))
             ledger.enqueue_for(tx, now, operation, answer(tx, operation))
         else:
@@ -197,7 +198,7 @@ def _take(
             ledger.record_operation_attempt(tx, now, operation, "died", why)
     for effect in effects:
         record_attempt(tx, now, effect, outcome="died", trouble=why)
-        if effect.claims >= POISON_CLAIMS:
+        if _is_poison(ledger, effect):
             buried = _fail_poison_effect(ledger, tx, now, effect)
             dead.append(DeadNotice.of_effect(tx, buried))
             ledger.settle_follow_ups(tx, now, buried, follow)
@@ -205,6 +206,18 @@ def _take(
             _release_effect(ledger, tx, now, effect, why)
     ledger.suspects.look(tx)
     return Recovered(len(operations), len(effects), len(dead)), dead
+
+
+def _is_poison(ledger: Ledger, row: Operation | Effect) -> bool:
+    """Tell whether a row was claimed at as many crashes as its ledger allows."""
+    return row.claims >= ledger.poison_claims
+
+
+def _keep_poison_claims(tx: Tx, claims: int) -> None:
+    """Store the limit in force, where it is not the default: explanations by other processes depend on it."""
+    row = tx.one("meta", name=META)
+    if claims != (POISON_CLAIMS if row is None else int(row["value"])):
+        tx.one("put_meta", name=META, value=str(claims))
 
 
 def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:

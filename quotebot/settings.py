@@ -341,7 +341,21 @@ class Settings(BaseSettings):
         30.0, description="How long after a lost answer the other side is asked whether the work was done"
     )
     lease_seconds: Annotated[int, Field(ge=LEASE_SECONDS_MIN, le=3600)] = Field(
-        120, description="After so long without a sign of life, work is taken from a process that is gone"
+        120,
+        description="After so long without a sign of life, work is taken from a process that is gone. One value for every class: "
+        "a running process renews its claims",
+    )
+    poison_claims: Annotated[int, Field(ge=3, le=20)] = Field(
+        3, description="At how many crashes of the bot a command or an effect may be under way before it is given up as their cause"
+    )
+    breaker_failures: Annotated[int, Field(ge=3, le=100)] = Field(
+        5, description="After how many calls in a row without a useful answer a class of effects is held (circuit breaker)"
+    )
+    breaker_effects: Annotated[int, Field(ge=1, le=20)] = Field(
+        3, description="Of how many different effects these calls must be; at most breaker_failures"
+    )
+    breaker_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        30.0, description="How long the class is then held, before one effect tries again"
     )
     drain_seconds: Annotated[float, Field(ge=0.0, le=60.0)] = Field(
         8.0, description="How long work under way may go on when the bot is asked to stop"
@@ -369,6 +383,19 @@ class Settings(BaseSettings):
         24, description="Hours between two backups by the bot; 0: it makes none"
     )
     backup_keep: Annotated[int, Field(ge=1, le=1000)] = Field(7, description="How many backups are kept there")
+    delivery_keep_hours: Annotated[int, Field(ge=2, le=8760)] = Field(
+        168, description="Hours for which a delivery is recognised as a repeated one; every source stops repeating within two"
+    )
+    closed_keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        90, description="How many days the commands of a quote are kept after it has ended"
+    )
+    refused_keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        30, description="How many days a refused command is kept, and one that concerns no quote"
+    )
+    tombstone_keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        400,
+        description="For how many more days a late repetition of a deleted command is answered; at least delivery_keep_hours",
+    )
     model_keep_days: Annotated[int, Field(ge=2, le=3650)] = Field(
         90, description="How many days the log of calls to the model, what it read and what it said for approvers are kept"
     )
@@ -396,12 +423,16 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _groups_are_whole(self) -> Self:
-        """Reject a partial configuration of Salesforce or of the model as a mistake.
+        """Reject a partial configuration of Salesforce or of the model as a mistake, and settings that contradict each other.
 
         Without any of Salesforce's settings CRM writes wait, paused; without a server and a model's name no model is called.
         """
         problems = _salesforce_problems({name: getattr(self, name.lower()) for name in SALESFORCE})
         problems = problems or _model_problems({name: getattr(self, name) for name in MODEL})
+        if self.breaker_effects > self.breaker_failures:
+            problems = [*problems, "breaker_effects must not be above breaker_failures: so few calls are of fewer effects"]
+        if self.tombstone_keep_days * 24 < self.delivery_keep_hours:
+            problems = [*problems, "tombstone_keep_days must not be shorter than delivery_keep_hours"]
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ledger.claims import SUSPECT_CLAIMS
+from ledger.claims import META, POISON_CLAIMS
 from ledger.gates import Gate, family
 from ledger.machine import EffectState, OperationState
 from ledger.operator.trace import REFERENCE, ROW_ID_MAX, Kind, row_of
@@ -25,7 +25,7 @@ class Facts:
     """Input of `waiting`: everything that affects one row. `now` is Unix milliseconds.
 
     `budget` is the number of attempts its class allows; `gate` is the gate that restrains its class, `trial` the effect that tests
-    it; `suspect` is a row that is tried alone before any other row is claimed.
+    it; `suspect` is a row that is tried alone before any other row is claimed, because it was claimed at `suspect_claims` crashes.
     """
 
     row: Row
@@ -37,6 +37,7 @@ class Facts:
     trial: int | None = None
     owner: Row | None = None
     suspect: str | None = None
+    suspect_claims: int = POISON_CLAIMS - 1
     budget: int | None = None
     bot_runs: bool = True
 
@@ -94,7 +95,7 @@ def _not_next(facts: Facts) -> Waiting | None:
     """Return what a due row waits for: an earlier row of its lane, a suspect, or the trial of its class."""
     if facts.ahead is not None:
         return Waiting("lane", facts, behind=f"op{facts.ahead}" if facts.kind == "operation" else f"#{facts.ahead}")
-    if facts.row["claims"] >= SUSPECT_CLAIMS:
+    if facts.row["claims"] >= facts.suspect_claims:
         return Waiting("suspect", facts)
     if facts.suspect is not None:
         return Waiting("suspect", facts, behind=facts.suspect)
@@ -121,6 +122,7 @@ def why(tx: Tx, reference: str, now: int, *, budget: Callable[[str], int], bot_r
 
 def operation_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bot_runs: bool = True) -> Facts:
     """Collect the facts about an operation."""
+    suspect_claims = _suspect_claims(tx)
     ahead = None if row["aggregate_id"] == "new" else tx.one("ahead_of_operation", lane=row["lane"], id=row["id"])
     return Facts(
         row,
@@ -128,7 +130,8 @@ def operation_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bo
         now,
         ahead=None if ahead is None else ahead["id"],
         owner=_owner(tx, row),
-        suspect=_suspect(tx, f"op{row['id']}"),
+        suspect=_suspect(tx, f"op{row['id']}", suspect_claims),
+        suspect_claims=suspect_claims,
         budget=budget,
         bot_runs=bot_runs,
     )
@@ -136,6 +139,7 @@ def operation_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bo
 
 def effect_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bot_runs: bool = True) -> Facts:
     """Collect the facts about an effect."""
+    suspect_claims = _suspect_claims(tx)
     ahead = tx.one("ahead_of_effect", **{"class": row["class"]}, target=row["target"], id=row["id"], now=now)
     gate = _gate(tx, row["class"], now)
     trial = None if gate is None else tx.one("trial_of_family", family=gate.name)
@@ -148,7 +152,8 @@ def effect_facts(tx: Tx, row: Row, now: int, budget: int | None = None, *, bot_r
         gate=gate,
         trial=None if trial is None else trial["id"],
         owner=_owner(tx, row),
-        suspect=_suspect(tx, f"#{row['id']}"),
+        suspect=_suspect(tx, f"#{row['id']}", suspect_claims),
+        suspect_claims=suspect_claims,
         budget=budget,
         bot_runs=bot_runs,
     )
@@ -165,9 +170,15 @@ def _gate(tx: Tx, effect_class: str, now: int) -> Gate | None:
     return min(gates, key=lambda gate: (gate.state != "held", -(gate.until_at or now + ROW_ID_MAX)), default=None)
 
 
-def _suspect(tx: Tx, own: str) -> str | None:
+def _suspect_claims(tx: Tx) -> int:
+    """Return the number of crashes that makes a row a suspect, by the settings of the bot that recovered last."""
+    row = tx.one("meta", name=META)
+    return (POISON_CLAIMS if row is None else int(row["value"])) - 1
+
+
+def _suspect(tx: Tx, own: str, suspect_claims: int) -> str | None:
     """Return another row that is tried alone because the process crashed with it repeatedly."""
-    operations = tx.all("suspect_operations", suspect_claims=SUSPECT_CLAIMS)
-    effects = tx.all("suspect_effects", suspect_claims=SUSPECT_CLAIMS)
+    operations = tx.all("suspect_operations", suspect_claims=suspect_claims)
+    effects = tx.all("suspect_effects", suspect_claims=suspect_claims)
     names = (*(f"op{row['id']}" for row in operations), *(f"#{row['id']}" for row in effects))
     return next((name for name in names if name != own), None)

@@ -42,7 +42,7 @@ from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
-from quotebot.app.installation import instance_lock, proof_by, schema_and_statements
+from quotebot.app.installation import claim_settings, instance_lock, proof_by, schema_and_statements
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import generations as store
 from quotebot.store import history
@@ -210,7 +210,7 @@ async def _prepare(
     try:
         await history.bind_as_found(database, audit, bound, clock)
         epoch = await recovery.begin_epoch(database, now, role="cli", build=__version__)
-        ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds)
+        ledger = Ledger(database, clock, audit, epoch=epoch, **claim_settings(settings))
         await recovery.take_back(ledger)
 
         def work(tx: Tx) -> Restored:

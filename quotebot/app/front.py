@@ -28,7 +28,7 @@ import structlog
 from adapters.slack.api import Identity
 from ledger.ledger import Ledger
 from quotebot.app.clients import build_performer, connect_outside
-from quotebot.app.installation import IngressEndedError, load_rules, open_audit, open_database
+from quotebot.app.installation import IngressEndedError, claim_settings, load_rules, open_audit, open_database
 from quotebot.app.slack_surface import Front, receiver_of
 from quotebot.app.workers import Ports
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
@@ -333,9 +333,7 @@ async def _open_ledger(
         settings.ledger_path, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True, at_once=True
     )
     stack.push_async_callback(database.close)
-    ledger = Ledger(
-        database, ports.clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version, on_reserved=on_reserved
-    )
+    ledger = Ledger(database, ports.clock, audit, pin=store.head_version, on_reserved=on_reserved, **claim_settings(settings))
     stack.push_async_callback(ledger.noted)
     return ledger
 

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import sqlite3
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -25,6 +25,7 @@ from ledger.audit.keyring import key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
 from ledger.clock import SystemClock
 from ledger.database import load_statements
+from ledger.gates import Breaker
 from ledger.ledger import Ledger
 from ledger.operator import switch
 from ledger.operator.backup import FOLDER, BackupError, Proof, Source, back_up
@@ -38,7 +39,7 @@ from ledger.sqlite.migrations import Migration
 from quotebot import __version__
 from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
-from quotebot.domain.rules import Rules
+from quotebot.domain.rules import DAY_MS, Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.settings import ConfigurationError
 from quotebot.store import history
@@ -73,6 +74,12 @@ class IngressEndedError(Exception):
     """The process that holds the connection to Slack (front.py) has ended by itself."""
 
 
+def claim_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings of claims and of the circuit breaker, as arguments of Ledger."""
+    breaker = Breaker(settings.breaker_failures, settings.breaker_effects, settings.breaker_seconds)
+    return {"lease_seconds": settings.lease_seconds, "poison_claims": settings.poison_claims, "breaker": breaker}
+
+
 def load_rules(settings: Settings) -> Rules:
     """Return the policy and the approvers, with the ruleset that applies while the ledger has none (store/rulesets.py)."""
     ruleset, policy = _built_in()
@@ -87,6 +94,8 @@ def load_rules(settings: Settings) -> Rules:
         terminal_users=settings.cli_users,
         readings_per_day=0 if settings.llm_base_url is None else settings.llm_readings_per_day,
         summaries_per_day=0 if settings.llm_base_url is None else settings.llm_summaries_per_day,
+        keep_closed_ms=settings.closed_keep_days * DAY_MS,
+        keep_refused_ms=settings.refused_keep_days * DAY_MS,
     )
 
 
@@ -125,7 +134,7 @@ async def open_ledger(
         if lock is not None:
             lock.close()
     try:
-        ledger = Ledger(database, clock, audit, lease_seconds=settings.lease_seconds, pin=store.head_version)
+        ledger = Ledger(database, clock, audit, pin=store.head_version, **claim_settings(settings))
         if migrating and terminal_user is not None:
             now, after = clock.now_ms(), {"build": __version__}
             await ledger.database.write(

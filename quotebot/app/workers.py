@@ -23,7 +23,7 @@ from ledger.sqlite.connections import check_integrity
 from quotebot import __version__
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
-from quotebot.app.installation import load_rules, matrix, open_audit, open_database
+from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
@@ -63,6 +63,7 @@ LETTERS_SECONDS: Final = 2.0
 PENDING_SECONDS: Final = 1.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
+RETENTION_FIRST_SECONDS: Final = 60.0  # after the backlog of a start
 ARTEFACTS_SECONDS: Final = 3600.0
 BACKUP_SECONDS: Final = 600.0  # interval of the check whether one is due
 INTEGRITY_SECONDS: Final = 86_400.0
@@ -116,9 +117,9 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         ports.clock,
         audit,
         epoch=epoch,
-        lease_seconds=settings.lease_seconds,
         pin=store.head_version,
         on_dead=log_dead_letter,
+        **claim_settings(settings),
     )
     await _tell_of_a_restore(database)
     await _rest_after_deaths(database, ports.clock, stop)
@@ -267,10 +268,13 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
 
         return Job(name, every_seconds, do_if_trusted, first_seconds)
 
+    def purge_rows() -> Awaitable[object]:
+        return forget(ledger, clock.now_ms(), keep=keeping.ledger, dry_run=False)
+
     return [
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
-        needs_clock("retention", RETENTION_SECONDS, lambda: forget(ledger, clock.now_ms(), dry_run=False), RETENTION_SECONDS),
-        needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_SECONDS),
+        needs_clock("retention", RETENTION_SECONDS, purge_rows, RETENTION_FIRST_SECONDS),
+        needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_FIRST_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
         Job("integrity", INTEGRITY_SECONDS, lambda: check_integrity(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
         needs_clock("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),

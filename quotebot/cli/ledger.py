@@ -67,7 +67,7 @@ async def prune(
                     "The clock is suspended, so nothing is old enough to be deleted. See: quotebot clock status", exits.REFUSED
                 )
             now, actor = ledger.clock.now_ms(), terminal.user()
-            rows = await forget(ledger, now, dry_run=dry_run, progress=show, actor=actor)
+            rows = await forget(ledger, now, keep=keeping.ledger, dry_run=dry_run, progress=show, actor=actor)
             kept = await too_old(ledger, keeping) if dry_run else await let_go(ledger, keeping, actor=actor)
     purged = {**asdict(rows), **kept}
     if json_output:

@@ -166,7 +166,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
         database = await installation.open_database(settings.ledger_path, audit, clock, bot=False, engine=engine or SqliteDatabase)
         try:
             epoch = await recovery.begin_epoch(database, clock.now_ms(), role="cli", build=__version__)
-            ledger = Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)
+            ledger = Ledger(database, clock, audit, epoch=epoch, pin=store.head_version, **installation.claim_settings(settings))
             await recovery.take_back(
                 ledger,
                 answer=lambda tx, poisoned: failure_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals import people
 from quotebot.domain.approvals.people import Delegation, Kind, Person, StandIn
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Approval
+
+DAY_MS: Final = 86_400_000
+KEEP_CLOSED_MS: Final = 90 * DAY_MS  # retention of a quote's commands after the quote has ended
+KEEP_REFUSED_MS: Final = 30 * DAY_MS  # retention of a refused command, and of one that concerns no quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Rules:
     readings_per_day: int = 0  # model extractions per person and day; 0: no model
     summaries_per_day: int = 0  # model summaries of approval requests per person and day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
+    keep_closed_ms: int = KEEP_CLOSED_MS
+    keep_refused_ms: int = KEEP_REFUSED_MS
 
     @property
     def catalogue(self) -> Catalogue:

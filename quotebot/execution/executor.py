@@ -26,7 +26,7 @@ from quotebot.domain.catalogue.rulesets import RulesetError
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution import membership
 from quotebot.execution.kinds import execute
-from quotebot.execution.run import KEEP_REFUSED_MS, NOTHING, ChannelUnaskedError, Precomputed, Run, counted_kind, precompute
+from quotebot.execution.run import NOTHING, ChannelUnaskedError, Precomputed, Run, counted_kind, precompute
 from quotebot.handlers.decision import Asked, Decision, refused, turned_away
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
@@ -181,14 +181,14 @@ def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tup
     return (answer, *shown, *dead_letter_card_updated(tx, operation))
 
 
-def untrusted(operation: Operation, now_ms: int) -> Outcome:
+def untrusted(operation: Operation, retain_until: int) -> Outcome:
     """Refuse a command if it or its quote differs from the audit. The answer contains no facts, and no card is drawn."""
     text = messages.history_broken(operation.correlation_id)
     answers: tuple[EffectIntent, ...] = ()
     if operation.actor_type != "system" and operation.source != "cli":
         answers = (effects.reply(operation.aggregate_id, operation.actor, None, text, operation.received_at),)
     response = {"code": "history_broken", "quote_id": parse_quote_id(operation.aggregate_id), "text": text}
-    return Outcome("refused", response, answers, retain_until=now_ms + KEEP_REFUSED_MS)
+    return Outcome("refused", response, answers, retain_until=retain_until)
 
 
 def _may_be_shown(operation: Operation, now: int) -> bool:
@@ -270,6 +270,7 @@ class Executor:
         self._circle_of = circle_of
         vouched = vouched or (lambda _: know is None)
         self._decider = Decider(ledger, rules, vouched=vouched, follow=follow, judged_at=judged_at)
+        self._keep_refused_ms = rules.keep_refused_ms
         self._policy = matrix.of("default")
         self._draw = draw
         self._poll_seconds = poll_seconds
@@ -371,7 +372,7 @@ class Executor:
         broken = await self._broken_history(operation)
         if broken is not None:
             log.error("operation.history_broken", found=broken, do="quotebot audit verify")
-            refusal = untrusted(operation, self._now_ms())
+            refusal = untrusted(operation, self._now_ms() + self._keep_refused_ms)
             return await self._when_writable(lambda: self._ledger.execute(operation, lambda _: refusal))
         precomputed, circle = await self._decider.precompute(operation), NOBODY_ASKED
 

@@ -58,7 +58,7 @@ from quotebot.execution.operator_actions import (
     discard_dead_letter,
     retry_dead_letter,
 )
-from quotebot.execution.run import KEEP_REFUSED_MS, Run, outcome_of
+from quotebot.execution.run import Run, outcome_of
 from quotebot.handlers import approvals, crm, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.decision import Decision, Twin, access_refused, refused
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.crm_fields import Conflict
     from quotebot.domain.quotes.quote import Quote
 
-KEEP_CLOSED_MS: Final = 90 * 86_400_000  # retention of a quote's operations after the quote has ended
 # Response codes after which the card that the user saw is redrawn.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
 
@@ -130,11 +129,11 @@ def load_head(run: Run, payload: Payload) -> QuoteHead | Outcome:
     answers = () if asked.actor_type == "system" else (effects.reply(quote_id, asked.actor, None, text, asked.received_at),)
     response = {"code": "out_of_sight" if outlined else "unknown_quote", "quote_id": quote_id, "text": text}
     events = () if quote is None else (access_refused(asked, quote_id, payload, "out_of_sight"),)
-    return Outcome("refused", response, answers, events, retain_until=run.now + KEEP_REFUSED_MS)
+    return Outcome("refused", response, answers, events, retain_until=run.now + run.rules.keep_refused_ms)
 
 
 def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision) -> Outcome:
-    """Save the changed quote. Once it has ended, its operations, this one included, may be purged after KEEP_CLOSED_MS."""
+    """Save the changed quote. Once it has ended, its operations, this one included, may be purged after `rules.keep_closed_ms`."""
     del payload
     tx, quote = run.tx, head.quote
     if decision.quote is not None:
@@ -148,7 +147,7 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     outcome = outcome_of(decision)
     if not is_final((decision.quote or quote).state):
         return outcome
-    until = run.now + KEEP_CLOSED_MS
+    until = run.now + run.rules.keep_closed_ms
     if outcome.kind == "applied":
         close_aggregate(tx, quote.quote_id, until)
     return replace(outcome, retain_until=until)
@@ -339,11 +338,11 @@ def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...])
 
 
 def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:
-    """Store a delegation. The command is retained while the delegation is in force, plus KEEP_REFUSED_MS."""
+    """Store a delegation. The command is retained while the delegation is in force, plus `rules.keep_refused_ms`."""
     del loaded
     if decision.kind == "applied":
         approval_store.delegate(run.tx, run.asked.operation_key, run.asked.team_id, payload, run.asked.received_at)
-    return replace(outcome_of(decision), retain_until=max(payload.until, run.now) + KEEP_REFUSED_MS)
+    return replace(outcome_of(decision), retain_until=max(payload.until, run.now) + run.rules.keep_refused_ms)
 
 
 def show_home(run: Run, payload: ShowHome, loaded: None) -> Decision:

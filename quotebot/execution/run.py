@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from quotebot.domain.rules import Rules
     from quotebot.handlers.decision import Asked, Decision
 
-KEEP_REFUSED_MS: Final = 30 * 86_400_000  # retention of a refused command, and of one that concerns no quote
-
 
 @dataclass(frozen=True, slots=True)
 class Precomputed:
@@ -161,8 +159,8 @@ class Run:
         return sight
 
     def kept(self, decision: Decision) -> Outcome:
-        """Return the outcome of a command that is purged KEEP_REFUSED_MS after its execution."""
-        return replace(outcome_of(decision), retain_until=self.now + KEEP_REFUSED_MS)
+        """Return the outcome of a command that is purged `rules.keep_refused_ms` after its execution."""
+        return replace(outcome_of(decision), retain_until=self.now + self.rules.keep_refused_ms)
 
 
 def kind_of(tx: Tx, team_id: str, user: str, *, now: int, vouched: bool) -> str:

@@ -20,7 +20,7 @@ from ledger import keys
 from ledger.database import DamagedError, NotRecorded, WritesRefused
 from ledger.ledger import PENDING_ORDINAL
 from ledger.records import QUOTEBOT, Operation, Request
-from ledger.retention import Progress, Purged, Rest, purge, quiet, rest
+from ledger.retention import HOUR_MS, KEEP, Keep, Progress, Purged, Rest, purge, quiet, rest
 from quotebot import effects
 from quotebot.commands.payloads import AnnounceDeadLetter
 from quotebot.domain.schedule.schedules import DAY_MS
@@ -109,9 +109,11 @@ class Forgotten(Purged):
     letter_cards: int = 0
 
 
-async def forget(ledger: Ledger, now: int, *, dry_run: bool, progress: Progress = quiet, actor: str = QUOTEBOT) -> Forgotten:
+async def forget(
+    ledger: Ledger, now: int, *, dry_run: bool, keep: Keep = KEEP, progress: Progress = quiet, actor: str = QUOTEBOT
+) -> Forgotten:
     """Purge what ledger.retention.purge allows, then the cards of the purged dead letters; `dry_run` only counts."""
-    purged = await purge(ledger, now, dry_run=dry_run, progress=progress, actor=actor)
+    purged = await purge(ledger, now, keep=keep, dry_run=dry_run, progress=progress, actor=actor)
     if dry_run:
         cards = await ledger.database.read(dead_letters.orphans)
     else:
@@ -146,15 +148,17 @@ _STATEMENTS: Final = {  # kind -> its statement, and its period
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """Retention periods in days after the end of a row: LLM data, and settled differences with Salesforce."""
+    """Retention periods: days after the end of a row for LLM data and settled differences with Salesforce; those of the ledger."""
 
     model_days: int
     reconcile_days: int
+    ledger: Keep = KEEP
 
     @classmethod
     def of(cls, settings: Settings) -> RetentionPeriods:
         """Return the periods of the installation's settings."""
-        return cls(settings.model_keep_days, settings.reconcile_keep_days)
+        deliveries_ms, tombstones_ms = settings.delivery_keep_hours * HOUR_MS, settings.tombstone_keep_days * DAY_MS
+        return cls(settings.model_keep_days, settings.reconcile_keep_days, Keep(deliveries_ms, tombstones_ms))
 
 
 async def let_go(

@@ -115,10 +115,10 @@ class Bench:
         tables = ("operations", "deliveries", "effects", "attempts", "audit_events", "quotes", "quote_numbers", "approvals")
         return {table: self.row(f"SELECT count(*) AS n FROM {table}")["n"] for table in tables}  # noqa: S608 -- own table names
 
-    async def another_bot(self) -> Ledger:
+    async def another_bot(self, **limits: Any) -> Ledger:
         """Return the ledger of the next process, which assumes that this one is dead."""
         epoch = await recovery.begin_epoch(self.ledger.database, self.clock.now_ms(), role="bot", build="next")
-        return Ledger(self.ledger.database, self.clock, self.ledger.audit, epoch=epoch)
+        return Ledger(self.ledger.database, self.clock, self.ledger.audit, epoch=epoch, **limits)
 
 
 @asynccontextmanager

@@ -26,9 +26,8 @@ from quotebot.commands.payloads import (
 from quotebot.dispatch.registry import follow_ups
 from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.domain.pricing.price_requests import Changes
+from quotebot.domain.rules import KEEP_CLOSED_MS, KEEP_REFUSED_MS
 from quotebot.execution.executor import Executor
-from quotebot.execution.kinds import KEEP_CLOSED_MS
-from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.handlers.quotes import DAY_MS
 from quotebot.store import quotes as store
 from tests.quotebot.access_parts import viewer

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from quotebot.domain.rules import DAY_MS
 from tests.quotebot.parts import tampered
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.quotebot.cli.conftest import Run
 
@@ -59,3 +62,35 @@ def test_what_belongs_to_a_quote_with_a_dead_letter_is_kept(command: Run, dead: 
     assert counts(dead)["tombstones"] == 0
     (event,) = read_ledger(dead, "SELECT actor_type, after FROM audit_events WHERE event_type = 'retention.purged'")
     assert (event["actor_type"], json.loads(event["after"])["operations"]) == ("operator", 0)
+
+
+def test_prune_keeps_deliveries_as_long_as_the_settings_say(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tampered(dead, "UPDATE deliveries SET received_at = received_at - 3 * 3600000")
+    assert command("ledger", "prune").stdout == "Nothing is old enough to be deleted.\n"
+    monkeypatch.setenv("QUOTEBOT_DELIVERY_KEEP_HOURS", "4")
+    assert command("ledger", "prune").stdout == "Nothing is old enough to be deleted.\n"
+    monkeypatch.setenv("QUOTEBOT_DELIVERY_KEEP_HOURS", "2")
+    assert json.loads(command("ledger", "prune", "--json").stdout)["purged"]["deliveries"] == 6
+    assert counts(dead)["deliveries"] == 0
+
+
+def test_prune_keeps_tombstones_as_long_as_the_settings_say(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for row in read_ledger(dead, "SELECT id FROM effects WHERE state = 'failed'"):
+        assert command("dead", "discard", str(row["id"]), "--reason", "off").returncode == 0
+    tampered(
+        dead, "UPDATE effects SET state = 'superseded', next_attempt_at = NULL, finished_at = updated_at WHERE state = 'pending'"
+    )
+    grow_old(dead)
+    monkeypatch.setenv("QUOTEBOT_TOMBSTONE_KEEP_DAYS", "8")
+    assert command("ledger", "prune").returncode == 0
+    periods = read_ledger(dead, "SELECT expires_at - (SELECT max(at) FROM audit_events) AS ms FROM tombstones")
+    assert {round(row["ms"] / DAY_MS) for row in periods} == {8}
+
+
+def test_prune_refuses_deliveries_that_a_source_may_still_repeat(command: Run, dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = counts(dead)
+    monkeypatch.setenv("QUOTEBOT_DELIVERY_KEEP_HOURS", "1")
+    done = command("ledger", "prune")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "QUOTEBOT_DELIVERY_KEEP_HOURS" in done.stderr
+    assert counts(dead) == before

@@ -23,8 +23,8 @@ from quotebot.commands.payloads import (
 )
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.pricing.price_requests import Changes, LineChange
+from quotebot.domain.rules import KEEP_REFUSED_MS
 from quotebot.execution.executor import Executor
-from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.store import approvals as store
 from quotebot.store import schedule
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for

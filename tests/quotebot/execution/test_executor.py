@@ -10,8 +10,8 @@ import pytest
 from ledger.records import DedupeResult, Operation
 from quotebot.commands.payloads import CreateQuote, DecideApproval, ShowHome, SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
+from quotebot.domain.rules import KEEP_REFUSED_MS
 from quotebot.execution.executor import SHELF_SECONDS, Decider, Executor
-from quotebot.execution.run import KEEP_REFUSED_MS
 from quotebot.store.history import NEWEST_EVENTS, BrokenChainError, require_as_audited
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 

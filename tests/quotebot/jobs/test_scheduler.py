@@ -24,6 +24,7 @@ from ledger.records import Operation
 from ledger.retention import close_aggregate, purge
 from quotebot.commands.payloads import DecideApproval, ExpireQuote, NoteStaleDraft, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.rules import KEEP_CLOSED_MS
 from quotebot.domain.schedule.schedules import (
     DAY_MS,
     HOUR_MS,
@@ -37,7 +38,6 @@ from quotebot.domain.schedule.schedules import (
     slots_due,
 )
 from quotebot.execution.executor import Executor, failure_answer
-from quotebot.execution.kinds import KEEP_CLOSED_MS
 from quotebot.jobs.scheduler import (
     AT_ONCE,
     GRACE_MS,
