@@ -50,6 +50,8 @@ _ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {
     "delegate",
     "ooo",
     "ops",
+    "report",
+    "reports",
     "discount",
 }
 _HOW: Final = re.compile(

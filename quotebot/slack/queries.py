@@ -20,17 +20,28 @@ from quotebot.commands.queries import ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.approvals.policy import evaluate, without_margin_figures
+from quotebot.domain.approvals.policy import LADDER, evaluate, without_margin_figures
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import parse_quote_id, state_words, title, utc_text
+from quotebot.domain.quotes.reports import approval_counts, report
 from quotebot.domain.quotes.versions import Simulation, simulate
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.quotes import DOMAIN_EVENTS
-from quotebot.slack.verbs import AuditRequest, CompareRequest, ExplainRequest, OpsRequest, RefRequest, SimulateRequest
+from quotebot.slack.verbs import (
+    ApprovalReportRequest,
+    AuditRequest,
+    CompareRequest,
+    ExplainRequest,
+    OpsRequest,
+    RefRequest,
+    ReportRequest,
+    SimulateRequest,
+)
 from quotebot.store import quotes as store
-from quotebot.store import rulesets
+from quotebot.store import reports, rulesets
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
-from quotebot.views import lifecycle_messages, messages, operator_messages
+from quotebot.views import lifecycle_messages, messages, operator_messages, report_messages
 from quotebot.views.card import PriceRow, avoidance_rows, margin_rows, price_rows
 from quotebot.views.list_card import list_blocks
 
@@ -53,6 +64,9 @@ ACCOUNT_CHARACTERS_MAX: Final = 40
 NO_TOTAL: Final = Decimal(0)
 EVENTS_READ_MAX: Final = 400  # the newest events of a quote; most of them are internal steps of the ledger
 EVENTS_SHOWN_MAX: Final = 25
+REPORT_ROLES: Final = frozenset(LADDER[LADDER.index("deal_desk") :])
+REPORTED_DAYS: Final = 90
+REPORTED_MAX: Final = 2_000  # quotes of one report; a snapshot takes a fraction of a millisecond to read
 LETTERS_SHOWN_MAX: Final = 10
 ERROR_CHARACTERS_MAX: Final = 120
 # Event types that the history in Slack shows; the terminal shows every step.
@@ -93,6 +107,8 @@ class Reads:
                 return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer)))
             case OpsRequest():
                 return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
+            case ReportRequest() | ApprovalReportRequest():
+                return _cut(await self._reported(asked, viewer))
             case SimulateRequest():
                 approver = bool(self.rules.roles_of(viewer.user)) and not viewer.own_only
                 return await self.ledger.database.read(lambda tx: self._simulated(tx, asked, viewer, approver=approver))
@@ -121,6 +137,21 @@ class Reads:
             wanted = await self.ledger.database.read(lambda tx: channels_of_account(tx, viewer.team_id, account, viewer.user))
             circle = (await self.visibility.about_channels(viewer, wanted)).circle
         return None if circle.insider else circle.channels
+
+    async def _reported(self, asked: ReportRequest | ApprovalReportRequest, viewer: Viewer) -> str:
+        """Return a report about the last ninety days, for the deal desk, the roles above it and operators."""
+        if viewer.own_only or not (self.rules.roles_of(viewer.user) & REPORT_ROLES or viewer.user in self.rules.operators):
+            return report_messages.NOT_FOR_YOU
+        now, database = self.ledger.clock.now_ms(), self.ledger.database
+        period = reports.Period(now - REPORTED_DAYS * DAY_MS, now + 1)
+        kind = "approvals" if isinstance(asked, ApprovalReportRequest) else asked.kind
+        if isinstance(asked, ApprovalReportRequest):
+            requests = [each async for each in reports.approvals(database, period, most=REPORTED_MAX + 1)]
+            found, more = approval_counts(requests[:REPORTED_MAX], asked.by), len(requests) > REPORTED_MAX
+        else:
+            quotes = [each async for each in reports.quotes(database, period, most=REPORTED_MAX + 1)]
+            found, more = report(asked.kind, quotes[:REPORTED_MAX], asked.by), len(quotes) > REPORTED_MAX
+        return report_messages.report_text(kind, found, REPORTED_DAYS, REPORTED_MAX if more else None)
 
     def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer, *, approver: bool) -> str:
         before, request = None, asked.request

@@ -13,6 +13,7 @@
     compare <quote id> [v<n> [v<n>]]          explain <quote id> [v<n>] [line <n>]
     simulate <quote id>: <changes>            simulate: <a whole request>
     audit <quote id>                          ops
+    report <name> [by rep|product|role|month]
     delegate ...                              parsed by delegation.py
 
 A version states what the person saw: the command is refused if the quote has a newer one. Without one the head is meant.
@@ -40,6 +41,7 @@ from quotebot.commands.payloads import (
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
+from quotebot.domain.quotes.reports import APPROVAL_GROUPS, GROUPS, REPORTS, ApprovalBy, By, Kind
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, read_delegation
 from quotebot.slack.grammar import ACCOUNT_CHARACTERS_MAX, GrammarProblem, shown
@@ -63,6 +65,7 @@ _ALIASES: Final = {
     "discount": (),
     "audit": ("history",),
     "ops": (),
+    "report": ("reports",),
     "clone": ("copy",),
     "compare": ("diff",),
     "simulate": ("price", "preview"),
@@ -159,7 +162,23 @@ class OpsRequest:
     """Request of an operator for dead letters and held classes."""
 
 
-Read = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """Request of a deal desk for a report about the quotes of the last ninety days."""
+
+    kind: Kind
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalReportRequest:
+    """Request of a deal desk for a report about the approvals of the last ninety days."""
+
+    by: ApprovalBy
+
+
+Reporting = ReportRequest | ApprovalReportRequest
+Read = Reporting | RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
 Delegating = DelegationRequest | DelegationsRequest
 Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
@@ -249,7 +268,30 @@ def _ops(rest: str) -> Meaning:
     return OpsRequest()
 
 
-_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {"list": _list, "delegate": read_delegation, "ops": _ops}
+def _report(rest: str) -> Meaning:
+    """Parse the text after `report`: "discounts", "approvals by month"."""
+    name, _, after = rest.casefold().replace("cycle time", "cycle-time").replace("win loss", "win-loss").partition(" ")
+    by = after.removeprefix("by ").strip()
+    asked = next((each for each in APPROVAL_GROUPS if each == (by or "role")), None)
+    if name == "approvals" and asked is not None:
+        return ApprovalReportRequest(asked)
+    kind = next((each for each in REPORTS if each == name), None)
+    group = next((each for each in GROUPS if each == (by or "rep")), None)
+    if kind is None or group is None:
+        names = ", ".join((*REPORTS, "approvals"))
+        return GrammarProblem(
+            f"The reports are {names}; by rep, product or month (approvals: by role, rep or month). Nothing was recorded. "
+            "Type e.g. `/quote report discounts by product`."
+        )
+    return ReportRequest(kind, group)
+
+
+_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
+    "list": _list,
+    "delegate": read_delegation,
+    "ops": _ops,
+    "report": _report,
+}
 
 
 def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catalogue) -> Meaning:

@@ -727,3 +727,22 @@ WHERE o.lane > '' AND o.finished_at IS NULL AND o.aggregate_id <> 'new' AND o.ac
   AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class = :card)
 ORDER BY o.id
 LIMIT :limit;
+
+-- name: quotes_for_report
+-- The quotes made in a period, each in its newest version, in order, some at a time.
+SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.created_at, v.pricing, c.closed_at, c.reason,
+  (SELECT min(a.requested_at) FROM approvals AS a WHERE a.quote_id = q.quote_id) AS submitted_at,
+  (SELECT max(a.decided_at) FROM approvals AS a WHERE a.quote_id = q.quote_id AND a.state = 'approved') AS approved_at,
+  (SELECT min(s.sent_at) FROM quote_sendings AS s WHERE s.quote_id = q.quote_id) AS sent_at
+FROM quotes AS q
+JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
+WHERE q.quote_id > :after AND q.created_at >= :since AND q.created_at < :until
+ORDER BY q.quote_id LIMIT :limit;
+
+-- name: approvals_for_report
+-- The requests for approval made in a period, in order, some at a time.
+SELECT a.approval_id, a.state, a.required_roles, a.requested_at, a.decided_at, a.earlier, q.requester FROM approvals AS a
+JOIN quotes AS q ON q.quote_id = a.quote_id
+WHERE a.approval_id > :after AND a.requested_at >= :since AND a.requested_at < :until
+ORDER BY a.approval_id LIMIT :limit;

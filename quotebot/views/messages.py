@@ -188,6 +188,7 @@ HELP_TEXT = "\n".join(
         "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
         "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
         "`/quote status c-...` says what became of a command, by the ref it was answered with.",
+        "`/quote report discounts by product` shows the deal desk its numbers (also pipeline, win-loss, cycle-time, approvals).",
         "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
         "`/quote help` shows this. Instead of new: start, create.",
         f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",

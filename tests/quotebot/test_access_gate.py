@@ -28,7 +28,7 @@ MEMBERS_ONLY: Final = {
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "home.new", "quote.apply_change"),
-    *("^letter\\.", "letter.discard", "^owed\\.", "^(quote|approval)\\.", "^quote\\."),
+    *("^letter\\.", "letter.discard", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
     *("approval.reject", "approval.request_changes", "approval.approve"),
 }

@@ -17,7 +17,17 @@ from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.slack import message_text, verbs
-from quotebot.views import confirmations, dead_letter_card, forms, home, list_card, messages, operator_messages, pending_buttons
+from quotebot.views import (
+    confirmations,
+    dead_letter_card,
+    forms,
+    home,
+    list_card,
+    messages,
+    operator_messages,
+    pending_buttons,
+    report_messages,
+)
 from quotebot.views.blocks import ButtonValue, menu_text, value_text, written
 from quotebot.views.card import (
     ACCEPT,
@@ -85,13 +95,18 @@ PEOPLE: Final[dict[str, tuple[Person | str, str, bool]]] = {
     "somebody who left": (Person("U0GONE", "gone", "Gone", "gone", is_deactivated=True), "everybody else", True),
     "a bot": (Person("U0ROBOT", "robot", "Robot", "robot", is_bot=True), "everybody else", True),
 }
-ROWS: Final = {"new": "`/quote new`, typed or as a form", "ops": "`/quote ops` (operators)"}
+ROWS: Final = {
+    "new": "`/quote new`, typed or as a form",
+    "ops": "`/quote ops` (operators)",
+    "report": "`/quote report` (deal desk)",
+}
 # the typed text, if it is not the verb and the quote number
 TYPED: Final = {
     "help": "help",
     "new": "new for {customer}: 3 pro",
     "list": "list all",
     "ops": "ops",
+    "report": "report discounts",
     "delegate": "delegate <@U0CFO> until 2099-01-01",
     "revise": "revise {quote}: 900 pro",
     "add-line": "add-line {quote}: 1 support",
@@ -212,13 +227,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     value = ButtonValue(quote, 1, quote.replace("Q-", "A-") + "-v1-1")
     text = value_text(value)
     for verb in dict.fromkeys(verbs.VERBS.values()):
-        row = (
-            "`/quote new`, typed or as a form"
-            if verb == "new"
-            else "`/quote ops` (operators)"
-            if verb == "ops"
-            else f"`/quote {verb}`"
-        )
+        row = ROWS.get(verb, f"`/quote {verb}`")
         typed = TYPED.get(verb, f"{verb} {quote}").format(quote=quote, customer=f"Own {hand.user} {quote}")
         yield row, partial(hand.typed, typed)
     yield "`/quote new`, typed or as a form", partial(hand.typed, "new")
@@ -393,7 +402,8 @@ def test_every_row_of_the_page_is_driven() -> None:
 def judge(row: str, cell: str, answer: str, *, own: bool) -> None:
     """Compare one answer with a cell of the page."""
     refused = any(refusal in answer for refusal in REFUSALS)
-    refused = refused or ("(operators)" in row and operator_messages.NOT_OPERATOR in answer and cell == "no")
+    without_role = {"(operators)": operator_messages.NOT_OPERATOR, "(deal desk)": report_messages.NOT_FOR_YOU}
+    refused = refused or (cell == "no" and any(kind in row and reply in answer for kind, reply in without_role.items()))
     if cell == "no":
         assert not holds_a_fact(answer), (row, answer)
         assert not re.search(r"Q-[0-9]{4}-", answer), (row, answer)

@@ -12,16 +12,18 @@ from quotebot.execution.executor import Executor
 from quotebot.slack import queries
 from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads, for_operators
 from quotebot.slack.verbs import (
+    ApprovalReportRequest,
     AuditRequest,
     ChangeRequest,
     CompareRequest,
     ExplainRequest,
     OpsRequest,
     RefRequest,
+    ReportRequest,
     SimulateRequest,
     parse,
 )
-from quotebot.views import messages, operator_messages
+from quotebot.views import messages, operator_messages, report_messages
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.deeds import Round
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
@@ -30,7 +32,17 @@ if TYPE_CHECKING:
     from quotebot.slack.verbs import Read
 
 QUOTE = "Q-2026-0001"
-READ = RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
+READ = (
+    ReportRequest
+    | ApprovalReportRequest
+    | RefRequest
+    | ListRequest
+    | CompareRequest
+    | ExplainRequest
+    | SimulateRequest
+    | AuditRequest
+    | OpsRequest
+)
 
 
 @pytest.fixture
@@ -165,6 +177,19 @@ async def test_the_audit_says_who_did_what_to_a_quote_and_where_the_rest_is(revi
     assert events[0].startswith("• 21 Nov 2026 10:31 UTC · ")
     assert rest.endswith(f"`quotebot audit show {QUOTE}` at a terminal.")
     assert await said(revised, f"audit {QUOTE}", team="T0OTHER") == messages.unknown_quote(QUOTE)
+
+
+async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> None:
+    discounts = await said(revised, "report discounts", user="U0DEALDESK")
+    assert discounts.splitlines() == [
+        "*Discounts of the last 90 days*",
+        "• <@U0REP> USD: 1 quotes, 14,400.00 list, 13,248.00 net, 8.00 % discount",
+    ]
+    by_product = await said(revised, "report pipeline by product", user="U0CFO")
+    assert "• pro priced USD: 1 quotes, 9,936.00 net" in by_product.splitlines()
+    assert (await said(revised, "report approvals", user="U0VP")).endswith("There is nothing to report.")
+    for user in ("U0REP", "U0MANAGER"):
+        assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
 
 
 async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: Bench) -> None:

@@ -30,6 +30,7 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem
 from quotebot.slack.verbs import (
     VERBS,
+    ApprovalReportRequest,
     AuditRequest,
     ChangeRequest,
     CompareRequest,
@@ -37,6 +38,7 @@ from quotebot.slack.verbs import (
     FormRequest,
     HelpRequest,
     OpsRequest,
+    ReportRequest,
     SimulateRequest,
     StatusRequest,
     parse,
@@ -98,6 +100,11 @@ MEANINGS: dict[str, Any] = {
     f"audit {Q}": AuditRequest(Q),
     f"history {Q}": AuditRequest(Q),
     "ops": OpsRequest(),
+    "report discounts": ReportRequest("discounts", "rep"),
+    "report win loss by month": ReportRequest("win-loss", "month"),
+    "reports Cycle-Time by product": ReportRequest("cycle-time", "product"),
+    "report approvals": ApprovalReportRequest("role"),
+    "report approvals by rep": ApprovalReportRequest("rep"),
     f"revise {Q} to: 10 pro": change(ReviseQuote(request=REQUEST)),
     f"clone {Q}": CloneQuote(Q, "C0SALES"),
     f"copy {Q} v2 for Beta: Ltd": CloneQuote(Q, "C0SALES", 2, "Beta: Ltd"),
@@ -153,6 +160,8 @@ def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> Non
 
 
 PROBLEMS: dict[str, str] = {
+    "report": "The reports are discounts, cycle-time, win-loss, pipeline, approvals",
+    "report approvals by product": "approvals: by role, rep or month",
     "finalize": "Which quote? Nothing was recorded. Type one such as `/quote finalize Q-2026-0042`",
     "finalize 42": '"42" is no quote number',
     f"finalize {Q} now": 'I do not understand "now"',

@@ -1,0 +1,57 @@
+"""Reports for a deal desk as a message in Slack."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from quotebot.views import messages
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes.reports import Report
+
+NOT_FOR_YOU: Final = "Reports are for the deal desk, the roles above it and operators. Nothing was recorded."
+_WORDS: Final = {
+    "discount_percent": "% discount",
+    "win_rate_percent": "% won",
+    "median_hours": "h median",
+    "p90_hours": "h for nine of ten",
+    "list_total": "list",
+    "net_total": "net",
+    "accepted_net": "net accepted",
+    "lost_net": "net lost",
+    "changes_requested": "sent back",
+}
+_USER: Final = re.compile(r"[UW][A-Z0-9]{2,}")
+_KEYS: Final = ("rep", "product", "month", "role", "currency", "state", "span")
+
+
+def report_text(kind: str, report: Report, days: int, most: int | None) -> str:
+    """Return a report as mrkdwn, one line per row; `most` is the number of quotes it was limited to, if it was."""
+    head = f"*{kind.replace('-', ' ').capitalize()} of the last {days} days*"
+    rows = [_row(record) for record in report.records()]
+    limited = "" if most is None else f"\nOnly the first {most:,} are counted. At a terminal: `quotebot report {kind}` counts all."
+    return "\n".join((head, *(rows or ["There is nothing to report."]))) + limited
+
+
+def _row(record: dict[str, str | int | None]) -> str:
+    keys = [_key(name, str(value)) for name, value in record.items() if name in _KEYS and value is not None]
+    cells = [
+        f"{_value(value)} {_WORDS.get(name, name.replace('_', ' '))}"
+        for name, value in record.items()
+        if name not in _KEYS and value not in (None, 0, "")
+    ]
+    return f"\u2022 {' '.join(keys)}: {', '.join(cells)}"
+
+
+def _key(name: str, text: str) -> str:
+    return messages.mention(text) if name == "rep" and _USER.fullmatch(text) else messages.escape(text.replace("_", " "))
+
+
+def _value(value: str | int | None) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    whole, point, decimals = text.partition(".")
+    is_number = whole.isdigit() and (decimals.isdigit() or not point)
+    return f"{int(whole):,}{point}{decimals}" if is_number else messages.short(text, 200)
