@@ -100,7 +100,10 @@ def test_special_terms_are_on_the_card_and_in_the_document_in_words() -> None:
     assert pricing.terms == ("liability_cap", "net_60")
     assert "Special terms: *liability cap, net 60*" in spoken(pricing)
     document = quote_document(replace(quote_in(QuoteState.APPROVED), pricing=pricing), SELLER, "rep")
-    assert document.terms[-1] == "Liability cap, net 60 as agreed for this quote."
+    assert document.terms[-2:] == tuple(
+        f"Special term “{name}”: it applies as agreed in writing, and goes before the terms above."
+        for name in ("liability cap", "net 60")
+    )
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,10 @@ def rulings() -> Iterator[tuple[Ruling, str]]:
             f"op12 is a command, and whether a command was done is always known: it is {words}. Nothing was changed.",
         )
     yield (
+        Ruling("op12", refused, "not_dead_command", command(state="completed")),
+        "Only a dead command can be edited and resubmitted: it is done. Nothing was changed.",
+    )
+    yield (
         Ruling("118", refused, "not_uncertain", effect()),
         "118 is not in doubt: it is waiting to be sent. Nothing was changed.",
     )
