@@ -317,6 +317,9 @@ class Settings(BaseSettings):
         "detailed", description="What documents show: every line's price, or a summary without unit prices"
     )
     quote_valid_days: Annotated[int, Field(ge=1, le=365)] = Field(30, description="How many days an offer stands")
+    rate_days_max: Annotated[int, Field(ge=1, le=3650)] | None = Field(
+        None, description="Oldest exchange rate, in days, that may price a quote; without it any age, and doctor warns"
+    )
     reuse_tolerance: Annotated[Decimal, Field(ge=1, le=100, max_digits=5, decimal_places=2)] = Field(
         Decimal(95),
         description="Per cent of each line and of the total that a changed quote must keep for its earlier approval to hold",

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import sqlite3
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,7 +85,7 @@ def load_rules(settings: Settings) -> Rules:
     """Return the policy and the approvers, with the ruleset that applies while the ledger has none (store/rulesets.py)."""
     ruleset, policy = _built_in()
     return Rules(
-        ruleset=ruleset,
+        ruleset=replace(ruleset, rate_days_max=settings.rate_days_max),
         builtin_policy=policy,
         approvers=settings.approvers,
         valid_days=settings.quote_valid_days,

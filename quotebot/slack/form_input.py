@@ -54,6 +54,8 @@ _BLOCK_OF: Final = {
     "term": forms.TERM,
     "discount": forms.DISCOUNT,
     "currency": forms.CURRENCY,
+    "no_rate": forms.CURRENCY,
+    "stale_rate": forms.CURRENCY,
     "terms": forms.TERMS,
     "no_tax": forms.TERMS,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
@@ -40,7 +40,8 @@ class RulesetVersion:
 class ActiveRuleset:
     """The active ruleset. It is read in the caller's own transaction, and parsed again only after an activation.
 
-    While the ledger has none, before the first start of a bot, `initial` is active.
+    While the ledger has none, before the first start of a bot, `initial` is active. Its limit of a rate's age is the
+    installation's, and holds for every ruleset.
     """
 
     def __init__(self, initial: Ruleset) -> None:
@@ -54,7 +55,8 @@ class ActiveRuleset:
             return self._initial
         known = self.known
         if row["hash"] != known.hash:
-            known = self.known = document(tx, row["version"])
+            stored = document(tx, row["version"])
+            known = self.known = replace(stored, rate_days_max=self._initial.rate_days_max)
         return known
 
 

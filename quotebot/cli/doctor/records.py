@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.artefacts import Artefacts
@@ -19,15 +20,16 @@ from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
 from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
-from quotebot.app.installation import LedgerLostError, require_ledger, schema_and_statements
+from quotebot.app.installation import LedgerLostError, load_rules, require_ledger, schema_and_statements
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
 from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
-from quotebot.store import crm_mirror, history, quotes
+from quotebot.store import crm_mirror, history, quotes, rulesets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import date
     from pathlib import Path
 
     from ledger.database import Tx
@@ -38,6 +40,7 @@ T = TypeVar("T")
 WAL_BYTES_MAX: Final = 256 << 20  # four times its checkpoint limit
 EVENTS_MAX: Final = 50_000  # verifying more would take too long for this command
 NAMED: Final = 3  # rows listed by name; the others are counted
+RATE_DAYS: Final = 45  # age of a rate that is reported where the setting has no limit
 BACKUP_LATE: Final = 2  # one missed backup is tolerated
 DAY_HOURS: Final = 24
 WEEK_MS: Final = 7 * 24 * 3_600_000
@@ -220,6 +223,33 @@ async def audit(site: Site) -> Seen:
         if report.finding is not None:
             return bad(f"{report.finding.table} {report.finding.row}: {report.finding.meaning}")
         return fine(f"{report.events:,} events are whole")
+
+    return await _read(site, look)
+
+
+async def rates(site: Site) -> Seen:
+    """Check the age of the exchange rates with which quotes in other currencies are priced."""
+    today = datetime.fromtimestamp(site.now_seconds(), UTC).date()
+    allowed, shipped = site.settings.rate_days_max or RATE_DAYS, load_rules(site.settings).ruleset.hash
+
+    def look(tx: Tx) -> Seen:
+        version = rulesets.active(tx)
+        if version is None:
+            return nothing("there is no ruleset yet")
+        if site.settings.rate_days_max is None and version.hash == shipped:
+            return nothing("the sample ruleset is active, and its rates are examples")
+        newest: dict[str, date] = {}
+        for rate in rulesets.document(tx, version.version).rates:
+            pair = f"{rate.base} to {rate.currency}"
+            newest[pair] = max(rate.on, newest.get(pair, rate.on)) if rate.on <= today else newest.get(pair, rate.on)
+        old = sorted(f"{pair} is of {on.isoformat()}" for pair, on in newest.items() if (today - on).days > allowed)
+        if not old:
+            return fine(f"{len(newest)} rates, none older than {allowed} days")
+        more = f" and {len(old) - NAMED} more" if len(old) > NAMED else ""
+        effect = (
+            "such quotes are refused" if site.settings.rate_days_max else "quotes are priced with them (rate_days_max is not set)"
+        )
+        return bad(f"{', '.join(old[:NAMED])}{more}; {effect}")
 
     return await _read(site, look)
 

@@ -189,6 +189,16 @@ CHECKS: Final = (
         records.audit,
     ),
     Check(
+        "rates.age",
+        "The exchange rates are recent",
+        "A quote in another currency is priced with the newest rate, however old, unless rate_days_max refuses old ones.",
+        "Import newer ones: `quotebot catalog import prices.toml`, then `quotebot catalog activate 3`; and set rate_days_max. "
+        "docs/ruleset.md, Exchange rates.",
+        State.WARNING,
+        REFUSED,
+        records.rates,
+    ),
+    Check(
         "backup.age",
         "There is a backup of late",
         "What was recorded since the newest backup is lost with the disk.",

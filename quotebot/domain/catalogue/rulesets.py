@@ -61,6 +61,7 @@ class Ruleset:
     header_rule: str  # allocation of the header discount: "largest_remainder" | "per_line"
     hash: str  # SHA-256 of the canonical document
     policy: ApprovalPolicy | None = None  # None: the policy that ships with the build applies
+    rate_days_max: int | None = None  # a setting of the installation, no part of the document: rates older than this price nothing
 
     @property
     def label(self) -> str:

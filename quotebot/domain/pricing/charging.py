@@ -154,8 +154,17 @@ class Terms:
         return money.product(*factors).quantize(self.smallest, context=money.EXACT)
 
     def rate(self, base: str) -> Rate | None:
-        """Return the rate from `base` to the quote's currency, or None if there is none."""
+        """Return the rate from `base` to the quote's currency, or None if there is none or it is too old."""
+        found = self.newest_rate(base)
+        return None if found is not None and self._is_stale(found) else found
+
+    def newest_rate(self, base: str) -> Rate | None:
+        """Return the newest rate on the request's day, of any age."""
         return find_rate(self.ruleset.rates, base, self.currency, self.request.priced_on)
+
+    def _is_stale(self, rate: Rate) -> bool:
+        day, most = self.request.priced_on, self.ruleset.rate_days_max
+        return day is not None and most is not None and (day - rate.on).days > most
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +342,14 @@ def _no_price(item: SelectedItem, terms: Terms) -> PricingProblem:
 
 
 def _no_rate(terms: Terms, base: str) -> PricingProblem:
+    stale = terms.newest_rate(base)
+    if stale is not None:
+        return PricingProblem(
+            "stale_rate",
+            f"the exchange rate from {base} to {terms.currency} is of {stale.on.isoformat()}, older than the "
+            f"{terms.ruleset.rate_days_max} days that this installation allows",
+            f"quote in {terms.ruleset.currency}, or tell who keeps the price book to import a newer rate",
+        )
     day = terms.request.priced_on
     when = "without a day" if day is None else f"on {day.isoformat()} or before"
     return PricingProblem(

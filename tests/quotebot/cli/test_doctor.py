@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable  # noqa: TC003 -- dataclasses read it
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 from pydantic import AnyHttpUrl, SecretStr
 
+from quotebot.app.installation import load_rules
 from quotebot.cli import root
 from quotebot.cli.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
 from quotebot.cli.doctor.others import CHANNEL_SCOPES, SCOPES
@@ -393,6 +395,21 @@ def test_looking_changes_nothing(site: Site) -> None:
     assert [(each.check.id, each.words) for each in results if each.state is State.UNKNOWN] == []
 
 
+@pytest.mark.parametrize(("most", "effect"), [(None, "rate_days_max is not set"), (30, "such quotes are refused")])
+def test_old_exchange_rates_are_reported_with_their_effect(
+    site: Site, most: int | None, effect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if most is None:
+        assert asyncio.run(looked(site, "rates.age"))[0] is State.SKIPPED  # the sample's
+    rules = load_rules(site.settings)
+    own = replace(rules, ruleset=replace(rules.ruleset, hash="another"))
+    monkeypatch.setattr("quotebot.cli.doctor.records.load_rules", lambda _: own)
+    state, words = asyncio.run(looked(with_(site, rate_days_max=most), "rates.age"))
+    assert (state, "USD to EUR is of 2026-01-02" in words, effect in words) == (State.WARNING, True, True), words
+    day = datetime(2026, 1, 20, tzinfo=UTC).timestamp()
+    assert asyncio.run(looked(replace(with_(site, rate_days_max=most), now_seconds=lambda: day), "rates.age"))[0] is State.OK
+
+
 def test_the_bot_s_own_renderer_is_tried(site: Site) -> None:
     state, words = asyncio.run(looked(site, "pdf.renders"))
     assert (state, "a page was rendered" in words) == (State.OK, True)
@@ -451,7 +468,14 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
     async with World(tmp_path / "world", scopes=SCOPES | CHANNEL_SCOPES.keys()).serve() as world, bot_in(world, tmp_path / "bot"):
         results = await examine(Site(settings_for(world, tmp_path / "bot")), checks)
     states = {each.check.id: each.state for each in results}
-    without = {"secrets.private", "llm.reachable", "backup.age", "watchers.installed", "crm.mirror"}  # not part of this set-up
+    without = {
+        "secrets.private",
+        "llm.reachable",
+        "backup.age",
+        "watchers.installed",
+        "crm.mirror",
+        "rates.age",
+    }  # not part of this set-up
     assert {check_id for check_id, state in states.items() if state is not State.OK} == without, results
 
 

@@ -43,6 +43,18 @@ def asked(currency: str, term: int = 12, discount: str = "0", quantity: int = 15
     return found
 
 
+@pytest.mark.parametrize(("days", "is_refused"), [(323, False), (322, True), (None, False)])
+def test_rate_older_than_the_limit_prices_no_quote(days: int | None, is_refused: bool) -> None:  # noqa: FBT001 -- a case
+    rules = replace(RULESET, rate_days_max=days)
+    wanted = PriceRequest((LineRequest("pro", 5),), 12, Decimal(0), currency="EUR", priced_on=DAY)  # 323 days after the rate
+    found = price(wanted, rules)
+    assert isinstance(found, Pricing) is not is_refused
+    if not isinstance(found, Pricing):
+        assert [problem.code for problem in found] == ["stale_rate"]
+        assert "of 2026-01-02, older than the 322 days" in found[0].message
+    assert isinstance(price(replace(wanted, currency="USD"), rules), Pricing)
+
+
 @pytest.mark.parametrize("currency", LIMITS)
 @pytest.mark.parametrize(("rung", "below", "above"), [(0, (), ("deal_desk",)), (1, ("deal_desk",), ("vp_sales",))])
 def test_a_limit_in_another_currency_is_passed_by_its_smallest_unit_and_not_before(
