@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ledger.records import EffectIntent
 
 
+RETRY_FIELDS: Final = ("retry_attempt", "retry_reason")  # of a delivery's transport: the source's own count of its retries
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
     """A request with the values computed before the transaction: its canonical payload, its hash, its key."""
@@ -65,16 +68,22 @@ def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int
         return _remembered(tx, audit, now, sighted, tx.one("tombstone", operation_key=sighted.key))
     operation = Operation.of(row)
     if known["fingerprint"] != request.fingerprint:
-        tx.one("see_delivery_again", id=known["id"], now=now)
-        audit.of_operation(tx, now, "delivery.conflict", operation)
+        retry = _retry_of(request)
+        tx.one("see_delivery_again", id=known["id"], retry=dumps(retry), now=now)
+        audit.of_operation(tx, now, "delivery.conflict", operation, after=retry or None)
         return Reservation(DedupeResult.CONFLICT, operation)
     return Reservation(DedupeResult.DUPLICATE, operation, delivery_id=known["id"])
 
 
-def note_duplicate(tx: Tx, audit: Audit, now: int, reservation: Reservation) -> None:
+def note_duplicate(tx: Tx, audit: Audit, now: int, reservation: Reservation, request: Request) -> None:
     """Count and audit one more delivery of a known request. Runs after the answer, which was recorded at the first delivery."""
-    tx.one("see_delivery_again", id=reservation.delivery_id, now=now)
-    audit.of_operation(tx, now, "delivery.duplicate", reservation.operation)
+    retry = _retry_of(request)
+    tx.one("see_delivery_again", id=reservation.delivery_id, retry=dumps(retry), now=now)
+    audit.of_operation(tx, now, "delivery.duplicate", reservation.operation, after=retry or None)
+
+
+def _retry_of(request: Request) -> dict[str, Any]:
+    return {name: request.transport[name] for name in RETRY_FIELDS if request.transport.get(name)}
 
 
 def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest) -> Reservation:

@@ -118,14 +118,14 @@ class Ledger:
             self.operations_changed.set()
             self._on_reserved()
         elif reservation.delivery_id is not None:
-            noting = asyncio.create_task(self._note_duplicate(reservation, now))
+            noting = asyncio.create_task(self._note_duplicate(reservation, request, now))
             self._noting.add(noting)
             noting.add_done_callback(self._noting.discard)
         return reservation
 
-    async def _note_duplicate(self, reservation: Reservation, now: int) -> None:
+    async def _note_duplicate(self, reservation: Reservation, request: Request, now: int) -> None:
         with contextlib.suppress(DatabaseError):  # a busy or full ledger misses one count: nothing depends on it
-            await self.database.write("note_duplicate", lambda tx: note_duplicate(tx, self.audit, now, reservation))
+            await self.database.write("note_duplicate", lambda tx: note_duplicate(tx, self.audit, now, reservation, request))
 
     async def noted(self) -> None:
         """Wait until every duplicate answered so far is counted and audited."""

@@ -32,7 +32,8 @@ INSERT INTO deliveries (source, source_request_id, action_kind, operation_id, fi
 VALUES (:source, :source_request_id, :action_kind, :operation_id, :fingerprint, :transport, :now, :now);
 
 -- name: see_delivery_again
-UPDATE deliveries SET seen = seen + 1, last_seen_at = :now WHERE id = :id;
+-- Its transport keeps the newest number and reason of the source's retries.
+UPDATE deliveries SET seen = seen + 1, last_seen_at = :now, transport = json_patch(transport, :retry) WHERE id = :id;
 
 -- ---------------------------------------------------------------------------------------------------------- operations
 

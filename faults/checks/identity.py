@@ -60,7 +60,7 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     **dict.fromkeys(("message.read", "message.answer"), ()),
     **dict.fromkeys(("quote.propose", "quote.refresh", "home.show", "letter.announce", "letter.retry", "letter.discard"), ()),
 }
-CHANGES_NOTHING: Final = frozenset({"approval.refused", "access.refused", "delegation.refused"})
+CHANGES_NOTHING: Final = frozenset({"approval.refused", "approval.duplicate_suppressed", "access.refused", "delegation.refused"})
 
 
 def applied_once(facts: Facts) -> Iterator[str]:

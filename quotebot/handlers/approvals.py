@@ -59,7 +59,7 @@ def submit(
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
     if not may_be_submitted(quote):
-        return refused(asked, quote.quote_id, quote.channel, "wrong_state", messages.wrong_state(quote, "submit"))
+        return _submitted_again(asked, quote)
     if asked.received_at >= quote.valid_until:
         return refused(asked, quote.quote_id, quote.channel, "expired", messages.expired(quote, "submit"))
     policy = evaluate(quote.pricing, rules.policy)
@@ -90,6 +90,17 @@ def submit(
         ),
         (submitted, AuditEvent("approval.requested", quote.quote_id, after=approval_facts(after))),
     )
+
+
+def _submitted_again(asked: Asked, quote: Quote) -> Decision:
+    """Refuse a submission by the quote's state; one that repeats a pending request learns who asked first, and when."""
+    approval = quote.approval if quote.state is QuoteState.PENDING_APPROVAL else None
+    if approval is None:
+        return refused(asked, quote.quote_id, quote.channel, "wrong_state", messages.wrong_state(quote, "submit"))
+    known = {"approval_id": approval.approval_id, "since": approval.requested_at, "requested_by": approval.requested_by}
+    event = AuditEvent("approval.duplicate_suppressed", quote.quote_id, after={**known, "actor": asked.actor})
+    text = messages.already_submitted(quote, approval)
+    return refused(asked, quote.quote_id, quote.channel, "wrong_state", text, (event,))
 
 
 def may_be_submitted(quote: Quote) -> bool:

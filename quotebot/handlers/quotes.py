@@ -47,6 +47,7 @@ DOMAIN_EVENTS = frozenset(
         "approval.rejected",
         "approval.changes_requested",
         "approval.refused",
+        "approval.duplicate_suppressed",  # requested again while the first request waits for its decision
         "approval.reminded",
         "approval.escalated",
         "approval.expired",

@@ -39,7 +39,7 @@ from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.crm_menus import register_crm_menus
 from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_creation, draft_of_message, last_block, read_form
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
-from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface
+from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface, transport_of
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
@@ -250,7 +250,7 @@ class QuoteListeners:
                 await ack(text=said, blocks=blocks)
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
-        answer = await self.surface.desk.receive(command, envelope_id=context.get("envelope_id"))
+        answer = await self.surface.desk.receive(command, **transport_of(context))
         if self.surface.looked_seconds_ago() >= LOOK_AGAIN_SECONDS:
             asyncio.get_running_loop().call_soon(self.surface.look)  # runs when the acknowledgement is on its way
         await ack(text=answer.text, blocks=list(answer.blocks) or None)

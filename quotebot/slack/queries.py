@@ -391,6 +391,8 @@ def present_answer(operation: Operation) -> str:
     match operation.state:
         case OperationState.COMPLETED | OperationState.FAILED_TERMINAL:
             response: dict[str, Any] = operation.response or {}
+            if operation.state is OperationState.COMPLETED:
+                return str(response.get("text") or messages.finished(operation.outcome, ref))
             return str(response.get("text") or messages.terminal(operation.last_error or "it failed", ref, None))
         case OperationState.FAILED_RETRYABLE:
             return messages.retry_pending(ref, operation.next_attempt_at)

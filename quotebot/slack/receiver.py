@@ -84,7 +84,10 @@ class Envelopes:
 
     async def answer(self, client: Any, request: SocketModeRequest) -> bool:
         """Answer one envelope over `client`, which has `send_socket_mode_response`; return true if it was acknowledged."""
-        answer = await self._bolt.answer(request.payload, {"envelope_id": request.envelope_id})
+        context: dict[str, Any] = {"envelope_id": request.envelope_id}
+        if request.retry_attempt:
+            context |= {"retry_attempt": request.retry_attempt, "retry_reason": request.retry_reason}
+        answer = await self._bolt.answer(request.payload, context)
         if answer.status != OK:
             log.warning("envelope.not_acknowledged", status=answer.status, type=request.type)
             return False

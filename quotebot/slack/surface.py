@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
+from ledger.intake import RETRY_FIELDS
 from ledger.keys import dumps
 from ledger.records import QUOTEBOT, DedupeResult, Operation, Request, Reservation
 from quotebot.commands.payloads import CloneQuote, CreateQuote
@@ -66,6 +67,7 @@ RULES_SECONDS: Final = 0.5  # longest wait for a read; a large ruleset that was 
 
 RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.DelegationRequest)
 
+NO_RETRY: Final[Mapping[str, Any]] = MappingProxyType({})
 Body = dict[str, Any]
 log = structlog.get_logger(__name__)
 _REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
@@ -91,6 +93,12 @@ class Answer:
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
     over_budget: bool = False  # refused by the person's budget: a redelivery would not help
+
+
+def transport_of(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how an envelope came: its id, and the number and the reason of Slack's retry if it is one."""
+    retry = {name: context[name] for name in RETRY_FIELDS if context.get(name)}
+    return {"envelope_id": context.get("envelope_id"), "retry": retry}
 
 
 class Reserver:
@@ -121,8 +129,11 @@ class Reserver:
         self._reserving = reserving
         self._budgets = None if commands_per_minute is None else Budgets(ledger.clock, commands_per_minute)
 
-    async def receive(self, command: Command, *, envelope_id: str | None) -> Answer:
-        """Record the command and return its answer (SPEC 3.3), for a first delivery or a duplicate."""
+    async def receive(self, command: Command, *, envelope_id: str | None, retry: Mapping[str, Any] = NO_RETRY) -> Answer:
+        """Record the command and return its answer (SPEC 3.3), for a first delivery or a duplicate.
+
+        `retry` is the number and the reason of Slack's retry; they are stored with the delivery.
+        """
         payload = command.payload.canonical()
         # The canonical form has the same length as the ledger's JSON, which is faster to make.
         if len(dumps(payload).encode()) > PAYLOAD_BYTES_MAX:
@@ -140,7 +151,12 @@ class Reserver:
             actor_type=command.actor_type,
             team_id=self._team_id,
             received_at=command.received_at,
-            transport={"envelope_id": envelope_id, "response_url": command.response_url, "actor_name": command.actor_name},
+            transport={
+                "envelope_id": envelope_id,
+                "response_url": command.response_url,
+                "actor_name": command.actor_name,
+                **retry,
+            },
         )
         began = self._ledger.clock.monotonic()
         refused = await self._over_budget(request)
@@ -164,6 +180,7 @@ class Reserver:
                 action_kind=request.action_kind,
                 correlation_id=reservation.operation.correlation_id,
                 sighting=reservation.sighting.value,
+                **retry,
             )
             asyncio.get_running_loop().call_soon(repeated)  # runs when the acknowledgement is on its way
         return answer_for(reservation)
@@ -362,7 +379,7 @@ class Surface:
         A command over the person's budget is acknowledged without a record, because Slack would redeliver an event; in that case
         the refusal is returned, otherwise None.
         """
-        answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+        answer = await self.desk.receive(command, **transport_of(context))
         if answer.over_budget:
             return answer.text
         if answer.recorded is not True:
@@ -371,7 +388,7 @@ class Surface:
 
     async def submitted(self, ack: Any, context: Any, command: Command, block_id: str) -> None:
         """Record the command of a form and close the form; if it was not recorded, show the reason at `block_id`."""
-        answer = await self.desk.receive(command, envelope_id=context.get("envelope_id"))
+        answer = await self.desk.receive(command, **transport_of(context))
         if answer.recorded is True:
             await ack()
         else:

@@ -161,6 +161,12 @@ def command_too_large(bytes_max: int) -> str:
     return f"That command is larger than {bytes_max // 1024} KiB. Nothing was recorded. Split it into several quotes."
 
 
+def finished(outcome: str | None, correlation_id: str) -> str:
+    """Reply to a delivery of a completed command whose result has no text."""
+    end = "done" if outcome == "applied" else "refused"
+    return f"This was {end} already ({correlation_id}). Nothing was done now."
+
+
 def finished_long_ago(outcome: str | None, finished_at: int) -> str:
     """Reply to a delivery of a purged command, which ended at `finished_at` (Unix ms): applied, refused or (None) abandoned."""
     end = {"applied": "done", "refused": "refused"}.get(outcome or "", "given up")
@@ -353,6 +359,14 @@ def standing(quote: Quote) -> str:
 def wrong_state(quote: Quote, verb: str) -> str:
     """Reply to a button that the quote's state no longer offers; `verb` names its action, e.g. "submit"."""
     return f"You cannot {verb} {title(quote)}: it is {standing(quote)}. Nothing was changed. Its card shows what is possible now."
+
+
+def already_submitted(quote: Quote, approval: Approval) -> str:
+    """Reply to a second request for the approval of a version that waits for its decision."""
+    return (
+        f"{title(quote)} is already under review since {utc_text(approval.requested_at)}: <@{approval.requested_by}> asked for it. "
+        "Nothing was changed. Its card shows who may decide."
+    )
 
 
 def expired(quote: Quote, verb: str) -> str:

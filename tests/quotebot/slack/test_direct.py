@@ -20,7 +20,7 @@ from quotebot.views.forms import FROM_MESSAGE, Draft, create_form
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import RULESET
-from tests.rig import FIRST_QUOTE, Deal, bot_in
+from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +68,21 @@ async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied", "quote.create_by_form applied"]
     assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
+
+
+async def test_number_and_reason_of_slacks_retry_are_kept_with_the_delivery(deal: Deal) -> None:
+    written = await write(deal, "Globex needs 150 professional seats")
+    await deal.settled()
+    first = json.loads((await deal.rows("SELECT transport FROM deliveries"))[0]["transport"])
+    assert "retry_attempt" not in first
+    await deal.redeliver(written["request_id"], "retry", 1)
+    duplicates = "SELECT after FROM audit_events WHERE event_type = 'delivery.duplicate'"
+    await eventually(lambda: deal.rows(duplicates), "the duplicate in the audit")
+    (event,) = await deal.rows(duplicates)
+    retry = {"retry_attempt": 1, "retry_reason": "timeout"}
+    assert json.loads(event["after"]) == retry
+    (delivery,) = await deal.rows("SELECT seen, transport FROM deliveries")
+    assert (delivery["seen"], json.loads(delivery["transport"])) == (2, {**first, **retry})
 
 
 async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quotebot.domain.quotes.quote import utc_text
 from quotebot.sandbox.world import World
 from quotebot.views import messages
 from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
@@ -108,8 +109,22 @@ async def test_a_click_on_a_card_that_moved_on_is_answered_in_private_and_change
     await deal.submitted_deal()
     await stale_click(deal, SUBMIT, "U0REP")
     await deal.settled()
-    assert any("cannot submit Q-2026-0001: it is pending approval" in text for text in await deal.whispers("U0REP"))
+    assert any("Q-2026-0001 is already under review since " in text for text in await deal.whispers("U0REP"))
     assert len(await deal.rows("SELECT 1 FROM approvals")) == 1
+
+
+async def test_second_submit_is_told_who_asked_and_when_and_audited(deal: Deal) -> None:
+    await deal.submitted_deal()
+    (approval,) = await deal.rows("SELECT approval_id, requested_at FROM approvals")
+    await deal.complete(deal.slash(f"submit {FIRST_QUOTE}"))
+    told = (await deal.whispers("U0REP"))[-1]
+    since = utc_text(approval["requested_at"])
+    assert f"Q-2026-0001 is already under review since {since}: <@U0REP> asked for it." in told
+    (event,) = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type = 'approval.duplicate_suppressed'")
+    assert event["actor"] == "U0REP"
+    known = {"approval_id": approval["approval_id"], "since": approval["requested_at"], "requested_by": "U0REP"}
+    assert known.items() <= json.loads(event["after"]).items()
+    assert await deal.rows("SELECT approval_id, requested_at FROM approvals") == [approval]
 
 
 @pytest.mark.parametrize(

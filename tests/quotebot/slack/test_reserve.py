@@ -95,6 +95,18 @@ async def test_a_duplicate_of_a_finished_command_gets_the_stored_answer(bench: B
     assert await received(desk) == Answer(recorded=True, text="Created Q-2026-0001.")
 
 
+@pytest.mark.parametrize(("kind", "end"), [("applied", "done"), ("refused", "refused")])
+async def test_a_duplicate_of_a_completed_command_without_a_text_is_no_failure(
+    bench: Bench, desk: Reserver, kind: str, end: str
+) -> None:
+    await received(desk)
+    operation = await bench.ledger.claim_operation()
+    assert operation is not None
+    await bench.ledger.execute(operation, lambda _: Outcome("applied" if kind == "applied" else "refused", {"code": "x"}))
+    said = f"This was {end} already ({ref(bench)}). Nothing was done now."
+    assert await received(desk) == Answer(recorded=True, text=said)
+
+
 async def test_a_duplicate_of_a_command_that_waits_for_its_next_try_learns_when(bench: Bench, desk: Reserver) -> None:
     await received(desk)
     operation = await bench.ledger.claim_operation()
