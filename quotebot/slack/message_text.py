@@ -52,6 +52,9 @@ _ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {
     "ops",
     "report",
     "reports",
+    "products",
+    "catalog",
+    "catalogue",
     "discount",
 }
 _HOW: Final = re.compile(

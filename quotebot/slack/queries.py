@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ from quotebot.slack.verbs import (
     CompareRequest,
     ExplainRequest,
     OpsRequest,
+    ProductsRequest,
     RefRequest,
     ReportRequest,
     SimulateRequest,
@@ -41,7 +43,7 @@ from quotebot.slack.verbs import (
 from quotebot.store import quotes as store
 from quotebot.store import reports, rulesets
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
-from quotebot.views import lifecycle_messages, messages, operator_messages, report_messages
+from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages
 from quotebot.views.card import PriceRow, avoidance_rows, margin_rows, price_rows
 from quotebot.views.list_card import list_blocks
 
@@ -107,6 +109,9 @@ class Reads:
                 return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer)))
             case OpsRequest():
                 return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
+            case ProductsRequest(search):
+                day = datetime.fromtimestamp(self.ledger.clock.now_ms() // 1000, UTC).date()
+                return _cut(product_messages.products_text(self.rules.ruleset, search, day))
             case ReportRequest() | ApprovalReportRequest():
                 return _cut(await self._reported(asked, viewer))
             case SimulateRequest():

@@ -11,7 +11,8 @@
     clone <quote id> [v<n>] [for <account>]
     list [mine|all] [open|<status>] [<account>] [page <n>]
     compare <quote id> [v<n> [v<n>]]          explain <quote id> [v<n>] [line <n>]
-    simulate <quote id>: <changes>            simulate: <a whole request>
+    simulate <quote id>: <changes>            simulate: <a whole request>, or price <a whole request>
+    products [part of a name]
     audit <quote id>                          ops
     report <name> [by rep|product|role|month]
     delegate ...                              parsed by delegation.py
@@ -65,6 +66,7 @@ _ALIASES: Final = {
     "discount": (),
     "audit": ("history",),
     "ops": (),
+    "products": ("catalog", "catalogue"),
     "report": ("reports",),
     "clone": ("copy",),
     "compare": ("diff",),
@@ -177,8 +179,15 @@ class ApprovalReportRequest:
     by: ApprovalBy
 
 
-Reporting = ReportRequest | ApprovalReportRequest
-Read = Reporting | RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
+@dataclass(frozen=True, slots=True)
+class ProductsRequest:
+    """Request for the products on sale and their list prices, by a part of their names; empty: all."""
+
+    search: str = ""
+
+
+DeskRead = ReportRequest | ApprovalReportRequest | ProductsRequest
+Read = DeskRead | RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
 Delegating = DelegationRequest | DelegationsRequest
 Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
@@ -286,17 +295,25 @@ def _report(rest: str) -> Meaning:
     return ReportRequest(kind, group)
 
 
+def _products(rest: str) -> Meaning:
+    if len(rest) > ACCOUNT_CHARACTERS_MAX:
+        return GrammarProblem(f"No product's name is longer than {ACCOUNT_CHARACTERS_MAX} characters.")
+    return ProductsRequest(rest.removeprefix(":").strip())
+
+
 _ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
     "list": _list,
     "delegate": read_delegation,
     "ops": _ops,
     "report": _report,
+    "products": _products,
 }
 
 
 def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catalogue) -> Meaning:
-    if meaning == "simulate" and (rest.startswith(":") or rest.casefold().startswith("for ")):
-        request = grammar.read_request(rest.partition(":")[2], catalogue)
+    if meaning == "simulate" and (rest.startswith(":") or rest.casefold().startswith("for ") or rest[:1].isdigit()):
+        body = rest if rest[:1].isdigit() else rest.partition(":")[2]
+        request = grammar.read_request(body, catalogue)
         example = "/quote simulate: 150 pro; discount 15%"
         return _problems(request, example) if isinstance(request, tuple) else SimulateRequest(None, None, request)
     if meaning == "status" and _REF.fullmatch(rest):

@@ -187,6 +187,7 @@ HELP_TEXT = "\n".join(
         "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
         "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
         "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
+        "`/quote products [part of a name]` shows what is sold, `/quote price 150 pro; discount 10%` prices it without a quote.",
         "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
         "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
         "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",

@@ -107,6 +107,7 @@ TYPED: Final = {
     "list": "list all",
     "ops": "ops",
     "report": "report discounts",
+    "products": "products pro",
     "delegate": "delegate <@U0CFO> until 2099-01-01",
     "revise": "revise {quote}: 900 pro",
     "add-line": "add-line {quote}: 1 support",

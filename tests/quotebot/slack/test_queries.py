@@ -18,6 +18,7 @@ from quotebot.slack.verbs import (
     CompareRequest,
     ExplainRequest,
     OpsRequest,
+    ProductsRequest,
     RefRequest,
     ReportRequest,
     SimulateRequest,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 QUOTE = "Q-2026-0001"
 READ = (
-    ReportRequest
+    ProductsRequest
+    | ReportRequest
     | ApprovalReportRequest
     | RefRequest
     | ListRequest
@@ -177,6 +179,15 @@ async def test_the_audit_says_who_did_what_to_a_quote_and_where_the_rest_is(revi
     assert events[0].startswith("• 21 Nov 2026 10:31 UTC · ")
     assert rest.endswith(f"`quotebot audit show {QUOTE}` at a terminal.")
     assert await said(revised, f"audit {QUOTE}", team="T0OTHER") == messages.unknown_quote(QUOTE)
+
+
+async def test_products_are_found_by_a_part_of_their_names_with_list_prices(bench: Bench) -> None:
+    everything = await said(bench, "products")
+    assert "• *Pro* `pro`: 10.00 USD per seat and month, 8.00 USD from 50, 6.00 USD from 100" in everything.splitlines()
+    found = await said(bench, "products premium")
+    assert [line for line in found.splitlines() if line.startswith("•")] == ["• *Premium Support* `support`: 500.00 USD per month"]
+    assert "cost" not in everything
+    assert await said(bench, "products prro") == 'No product matches "prro". Did you mean `/quote products pro`?'
 
 
 async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> None:

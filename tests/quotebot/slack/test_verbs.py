@@ -38,6 +38,7 @@ from quotebot.slack.verbs import (
     FormRequest,
     HelpRequest,
     OpsRequest,
+    ProductsRequest,
     ReportRequest,
     SimulateRequest,
     StatusRequest,
@@ -100,6 +101,9 @@ MEANINGS: dict[str, Any] = {
     f"audit {Q}": AuditRequest(Q),
     f"history {Q}": AuditRequest(Q),
     "ops": OpsRequest(),
+    "products": ProductsRequest(),
+    "catalog Premium": ProductsRequest("Premium"),
+    "price 10 pro": SimulateRequest(None, None, REQUEST),
     "report discounts": ReportRequest("discounts", "rep"),
     "report win loss by month": ReportRequest("win-loss", "month"),
     "reports Cycle-Time by product": ReportRequest("cycle-time", "product"),
@@ -153,7 +157,7 @@ def test_what_follows_the_verb_of_a_creation_is_found_behind_a_colon_too() -> No
 def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> None:
     said = {verb: read(verb) for verb in VERBS}
     assert {verb for verb, meaning in said.items() if not isinstance(meaning, GrammarProblem)} == {
-        *("help", "list", "ls", "ops"),
+        *("help", "list", "ls", "ops", "products", "catalog", "catalogue"),
         *("delegate", "ooo"),
         *("new", "start", "create"),  # opens a form
     }
@@ -201,7 +205,7 @@ PROBLEMS: dict[str, str] = {
     f"explain {Q} line": 'I do not understand "line"',
     f"simulate {Q}: 5 prro": "did you mean pro?",
     "simulate: 5 prro": "did you mean pro?",
-    "simulate 5 pro": '"5" is no quote number',
+    "simulate 5 prro": "did you mean pro?",
     "list page 0": "Pages are 1 to 10,000",
     f"list {'x' * 101}": "No customer's name is longer",
     f"finalise_ {Q}": "Did you mean `/quote finalise`?",
