@@ -5,6 +5,7 @@ The price trace explains it in sentences. It omits costs and margins, because it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 MONTHS_A_YEAR = 12
+_INTERNAL = re.compile(r"(\w*(?:cost|margin)\w*) = [0-9.]+", re.IGNORECASE)  # inputs of a formula that no customer may learn
 MIXED = ("slab", "block")  # kinds whose unit price is an average
 MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole term
 __all__ = [
@@ -148,7 +150,8 @@ def _steps(line: PricedLine, pricing: Pricing) -> Iterator[str]:
     if line.attributes:
         yield f"Configured: {', '.join(f'{name} = {choice}' for name, choice in line.attributes)}."
     for step in line.trace:
-        yield f"{step.name}: {money.trimmed(step.amount)} ({step.detail})"
+        detail = _INTERNAL.sub(r"\1 = (internal)", step.detail)
+        yield f"{step.name}: {money.trimmed(step.amount)} ({detail})"
     yield f"list: {money.format_amount(line.list_amount, currency)}"
     if line.bundle_discount_amount:
         yield f"discount of the bundle {line.bundle_title}: {money.format_amount(line.bundle_discount_amount, currency)}"

@@ -103,6 +103,15 @@ async def test_explain_of_one_line_shows_its_steps_and_one_month_is_singular(ben
     assert said[3] == "formula: 9.5 (base * max(1, 20 - term_months) with base = 0.5, term_months = 1)"
 
 
+async def test_explain_hides_inputs_of_a_formula_that_tell_cost_or_margin(bench: Bench) -> None:
+    formula = {"kind": "formula", "formula": "unit_cost * markup", "inputs": {"unit_cost": "7.25", "markup": "2"}}
+    rules = ruleset(products=[product("disk")], price_books=[book([{"sku": "disk", **formula}])])
+    await quoted(bench, rules, ask(("disk", 3), term=1))
+    said = "\n".join(await answer(bench, ExplainRequest("Q-2026-0001")))
+    assert "formula: 14.5 (unit_cost * markup with unit_cost = (internal), markup = 2)" in said
+    assert "7.25" not in said
+
+
 async def test_explain_of_a_long_quote_keeps_a_sentence_for_each_line(bench: Bench) -> None:
     skus = [f"p{number}" for number in range(18)]
     rules = ruleset(products=[product(sku) for sku in skus])
