@@ -320,6 +320,9 @@ class Settings(BaseSettings):
     rate_days_max: Annotated[int, Field(ge=1, le=3650)] | None = Field(
         None, description="Oldest exchange rate, in days, that may price a quote; without it any age, and doctor warns"
     )
+    ruleset_review: bool = Field(
+        default=False, description="A draft of prices or of an approval policy needs another system user to activate it"
+    )
     reuse_tolerance: Annotated[Decimal, Field(ge=1, le=100, max_digits=5, decimal_places=2)] = Field(
         Decimal(95),
         description="Per cent of each line and of the total that a changed quote must keep for its earlier approval to hold",

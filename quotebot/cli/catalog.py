@@ -155,7 +155,7 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
 async def changing(*, dry_run: bool = False) -> AsyncIterator[tuple[Ledger, RulesetChanges]]:
     """Open the ledger for a change; a ledger without a ruleset gets its first version."""
     async with terminal.existing_ledger() as ledger:
-        changes = RulesetChanges(ledger)
+        changes = RulesetChanges(ledger, review=load_settings().ruleset_review)
         if not dry_run:
             await changes.begin(_builtin())
         yield ledger, changes
@@ -185,6 +185,8 @@ async def known_hashes(ledger: Ledger, name: str) -> dict[str, str]:
 
 def identified(actor: str | None, request_id: str | None, *, quiet: bool = False) -> Who:
     """Check the actor and the request id; a fresh id is printed before the change. Raises ValueError."""
+    if actor is not None and load_settings().ruleset_review:
+        raise ValueError("--as is not accepted: with ruleset_review two people are told apart by their system users")
     checked = terminal.operator(actor)
     if request_id is not None and not REQUEST_ID.fullmatch(request_id):
         raise ValueError("--request-id is 1 to 100 printable characters without spaces")

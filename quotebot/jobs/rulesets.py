@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from quotebot.store.rulesets import RulesetVersion
 
+_IMPORT_FIRST: Final = "Nothing was imported. Give the import without --activate."
 SAMPLE_ORIGIN: Final = "the sample that ships with Quotebot"
 
 Outcome = Literal["applied", "unchanged", "refused", "conflict", "not_found"]
@@ -70,10 +71,12 @@ class RulesetChanges:
     """Changes to the ruleset versions of one ledger. Raises NotRecorded or OutcomeUnknown as Database.write does.
 
     `seen` is the active version at the time the person viewed the difference: of two concurrent changes, the second is refused.
+    With `review` the person who imported a draft cannot activate it. A retired version, once activated, needs no second person.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, review: bool = False) -> None:
         self._ledger = ledger
+        self._review = review
 
     async def begin(self, initial: Ruleset) -> None:
         """Store and activate the first version in a ledger without any ruleset."""
@@ -95,6 +98,8 @@ class RulesetChanges:
 
         def change(tx: Tx) -> RulesetAnswer:
             twin = store.of_hash(tx, asked.ruleset.hash)
+            if asked.activate and self._review:
+                return RulesetAnswer("refused", f"Another person activates what you import (ruleset_review). {_IMPORT_FIRST}")
             refused = _moved_on(tx, seen) or (_no_room(tx, asked) if twin is None else None)
             if refused is not None:
                 return refused
@@ -128,6 +133,13 @@ class RulesetChanges:
                 )
             if found.state == "discarded":
                 return RulesetAnswer("refused", f"Version {version} was discarded. Nothing was changed. Import it again.", version)
+            if self._review and found.state == "draft" and found.imported_by == who.actor:
+                return RulesetAnswer(
+                    "refused",
+                    f"{who.actor} imported version {version} ({found.label}), so another person activates it (ruleset_review). "
+                    "Nothing was changed.",
+                    version,
+                )
             return _moved_on(tx, seen) or self._activate_stored(tx, version, who.actor, now)
 
         fingerprint = keys.digest(["activate", version])

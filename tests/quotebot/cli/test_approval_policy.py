@@ -145,3 +145,14 @@ def test_terms_and_quantities_need_the_approval_that_the_policy_names(command: R
     assert approvers(command, "20 pro, 20 sso; term 24m") == []
     assert approvers(command, "20 pro; term 36m") == ["deal_desk"]
     assert approvers(command, "21 pro, 21 sso; term 24m") == ["vp_sales"]
+
+
+def test_under_review_a_person_cannot_pass_for_two(command: Run, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUOTEBOT_RULESET_REVIEW", "true")
+    as_other = command("approval-policy", "import", "strict.toml", "--as", "ben")
+    assert (as_other.returncode, "told apart by their system users" in as_other.stderr) == (64, True)
+    assert command("approval-policy", "import", "strict.toml", "--activate").returncode == 3
+    assert told(command, "import", "strict.toml")["version"] == 2
+    own = command("catalog", "activate", "2")
+    assert (own.returncode, "another person activates it" in own.stderr) == (3, True)
+    assert told(command, "show")["policy"]["version"] == "1"

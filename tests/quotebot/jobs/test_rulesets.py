@@ -410,3 +410,16 @@ async def test_an_open_request_keeps_the_policy_and_the_deadlines_it_was_made_un
     assert wider.quote is not None
     assert wider.quote.approval is not None
     assert wider.quote.approval.slots[0].escalate_at == asked.received_at + POLICY.timing.escalate_ms
+
+
+async def test_under_review_another_person_activates_a_draft(bench: Bench, changes: RulesetChanges) -> None:
+    reviewed = RulesetChanges(bench.ledger, review=True)
+    at_once = await reviewed.import_draft(Import(dearer(), "prices.csv", activate=True), who("1"), seen=1)
+    assert (at_once.outcome, states(bench)) == ("refused", {1: "active"})
+    await drafted(reviewed, dearer())
+    own = await reviewed.activate(2, who("2"), seen=1)
+    assert (own.outcome, states(bench)) == ("refused", {1: "active", 2: "draft"})
+    assert "ann imported version 2 (sample 2), so another person activates it" in own.text
+    assert (await reviewed.activate(2, who("3", "ben"), seen=1)).outcome == "applied"
+    assert (await reviewed.activate(1, who("4", "ann"), seen=2)).outcome == "applied"  # back to what was active before
+    assert states(bench) == {1: "active", 2: "retired"}
