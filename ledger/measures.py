@@ -2,7 +2,7 @@
 
 A count over the whole audit would take seconds on a file with a million commands. Therefore `fold` counts each row once: it adds
 the events and attempts since the last fold to totals in one row (`meta`), and `measure` returns those totals plus the newer rows.
-Totals outlive the rows they count: retention folds before it deletes.
+Totals outlive the rows they count: retention folds before it deletes, and keeps the totals of that time as the base of a recount.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 META: Final = "measures"
+BASE: Final = "measures.base"  # the totals when rows that they count were last deleted: a recount begins there
 FOLD_ROWS: Final = 5_000  # per table and transaction: a few milliseconds of the write lock
 PURGED: Final = "purged"  # label of rows whose source or class was purged
 
@@ -103,14 +104,59 @@ def _fold_some(tx: Tx, at_once: int) -> int:
     if rows == 0:
         return 0
     _count(tx, counts, (events_upto, event), (attempts_upto, attempt))
-    value = {"events_upto": event, "attempts_upto": attempt, "counts": sorted([*key, found] for key, found in counts.items())}
-    tx.one("put_meta", name=META, value=json.dumps(value, separators=(",", ":")))
+    tx.one("put_meta", name=META, value=_text(event, attempt, counts))
     return rows
 
 
-def _totals(tx: Tx) -> tuple[int, int, Counts]:
+def checkpoint(tx: Tx) -> None:
+    """Keep the totals as the base of a recount, in the transaction that deletes rows which they include."""
+    tx.one("put_meta", name=BASE, value=tx.required("meta", name=META)["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """The totals as the events and attempts say, and the base that the recount began with; `right`: those stored are the same."""
+
+    value: str
+    base: str | None
+    right: bool
+
+
+def recount(tx: Tx) -> Recount:
+    """Count all rows that the stored totals include once more; all rows there are if those cannot be read."""
+    stored, base = (None if (row := tx.one("meta", name=name)) is None else str(row["value"]) for name in (META, BASE))
+    (last_event, last_attempt), (events, attempts, counts) = _last_ids(tx), _totals(tx, BASE)
+    try:
+        events_upto, attempts_upto, _ = _totals(tx)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        events_upto, attempts_upto = last_event, last_attempt
+    events_upto, attempts_upto = max(events, min(events_upto, last_event)), max(attempts, min(attempts_upto, last_attempt))
+    _count(tx, counts, (events, events_upto), (attempts, attempts_upto))
+    value = _text(events_upto, attempts_upto, counts)
+    return Recount(value, base, stored in (None, value))
+
+
+def replace_totals(tx: Tx, found: Recount) -> bool:
+    """Store recounted totals; false if rows were deleted since the recount. The next fold adds what is newer."""
+    row = tx.one("meta", name=BASE)
+    if found.base != (None if row is None else row["value"]):
+        return False
+    tx.one("put_meta", name=META, value=found.value)
+    return True
+
+
+def _text(events_upto: int, attempts_upto: int, counts: Counts) -> str:
+    value = {
+        "events_upto": events_upto,
+        "attempts_upto": attempts_upto,
+        "counts": sorted([*key, found] for key, found in counts.items()),
+    }
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _totals(tx: Tx, name: str = META) -> tuple[int, int, Counts]:
     """Return the ids of the last event and the last attempt that the totals include, and the totals."""
-    row = tx.one("meta", name=META)
+    row = tx.one("meta", name=name)
     stored: dict[str, Any] = {"events_upto": 0, "attempts_upto": 0, "counts": []} if row is None else json.loads(row["value"])
     return stored["events_upto"], stored["attempts_upto"], Counter({tuple(key): found for *key, found in stored["counts"]})
 

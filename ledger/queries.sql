@@ -756,6 +756,16 @@ WITH RECURSIVE walk (id) AS (
 )
 SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id WHERE e.correlation_id = :correlation_id ORDER BY e.id;
 
+-- name: newest_of_chain
+-- The newest event of a chain that has one of two types, walked back from the end.
+WITH RECURSIVE walk (id) AS (
+  SELECT event_id FROM audit_heads WHERE aggregate_id = :aggregate_id
+  UNION ALL
+  SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
+)
+SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id
+WHERE e.event_type = :event_type OR e.event_type = :or_type ORDER BY e.id DESC LIMIT 1;
+
 -- name: epoch
 SELECT * FROM epochs WHERE epoch = :epoch;
 

@@ -169,6 +169,8 @@ class _Purger:
         counts: Counts = Counter()
         for row in _not_needed(tx, rows):
             counts += self._replace_by_tombstones(tx, row)
+        if counts:
+            measures.checkpoint(tx)
         more = len(rows) == self._operations
         return ((rows[-1]["retain_until"], rows[-1]["id"]) if more else None), _add(tx, counts)
 

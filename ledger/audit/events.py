@@ -161,6 +161,7 @@ LEDGER_EVENTS = frozenset(
         "audit.key_rotated",
         "ledger.restored",
         "ledger.migrated",
+        "ledger.rebuilt",  # derived rows that were wrong were computed again
         "system.error",  # a dead letter
         "history.bound",  # a commit changed bound rows without an event in their chain
         "history.bound_from",  # the rows of an older build were bound as found

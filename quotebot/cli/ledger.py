@@ -16,6 +16,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn
 
 from ledger.audit.keyring import load_keyring, require_keys
+from ledger.audit.verification import verify as verify_audit
 from ledger.clock import SystemClock
 from ledger.operator.backup import UNAUTHENTICATED, NotAuthenticError, NotWholeError, prove
 from quotebot import __version__
@@ -24,6 +25,7 @@ from quotebot.app.backups import authentic_backup, make_backup, prove_backup
 from quotebot.app.installation import proof_by
 from quotebot.cli import exits, terminal
 from quotebot.jobs.maintenance import RetentionPeriods, forget, let_go, too_old
+from quotebot.jobs.maintenance import rebuild as rebuild_derived
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import load_settings
 
@@ -157,6 +159,39 @@ async def migrate(*, json_output: Annotated[bool, Parameter(name="--json", negat
             print(json.dumps({"schema_version": 1, "build": __version__}, indent=2))
         else:
             print("The ledger is of this build.")
+    return exits.OK
+
+
+@app.command
+async def rebuild(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """Compute everything again that is stored and derived: the totals of the metrics, and the last quote numbers.
+
+    The audit is verified first. A right ledger is left as it is; a correction is audited. The bot may run.
+    Exit status: 0 all is right now, 3 the audit is not sound, so nothing can be derived from it.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
+    async with terminal.existing_ledger() as ledger:
+        report = await verify_audit(ledger.database, ledger.audit.keyring)
+        if report.finding is not None:
+            found = report.finding
+            return exits.complain(
+                f"The audit is not sound: {found.table} {found.row}: {found.meaning}. Nothing was changed.",
+                exits.REFUSED,
+            )
+        wrong = await rebuild_derived(ledger, terminal.user())
+    if json_output:
+        print(json.dumps({"schema_version": 1, "corrected": wrong}, indent=2))
+        return exits.OK
+    if wrong["totals"]:
+        print("Corrected: the totals of the metrics.")
+    for year, (was, last) in wrong["numbers"].items():
+        print(f"Corrected: the last quote number of {year}, from {was} to {last}.")
+    if not any(wrong.values()):
+        print("Everything derived is right; nothing was changed.")
     return exits.OK
 
 

@@ -11,12 +11,12 @@ import asyncio
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from adapters.failures import AdapterError
-from ledger import keys
+from ledger import keys, measures
 from ledger.database import DamagedError, NotRecorded, WritesRefused
 from ledger.ledger import PENDING_ORDINAL
 from ledger.records import QUOTEBOT, Operation, Request
@@ -25,7 +25,7 @@ from quotebot import effects
 from quotebot.commands.payloads import AnnounceDeadLetter
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.executor import PENDING_MS, standing_drawn
-from quotebot.store import dead_letters
+from quotebot.store import dead_letters, history
 from quotebot.store import quotes as store
 from quotebot.worker_loop import POLL_SECONDS
 
@@ -119,6 +119,30 @@ async def forget(
     else:
         cards = await forget_cards(ledger, actor)
     return Forgotten(**asdict(purged), letter_cards=cards)
+
+
+async def rebuild(ledger: Ledger, actor: str) -> dict[str, Any]:
+    """Compute every stored derived row again, and correct what is wrong, audited; a right ledger is left as it is.
+
+    Derived rows are the totals of the metrics, and the last quote number of each year. Everything else that is derived is computed
+    when it is read. Returns what was wrong.
+    """
+
+    def work(tx: Tx) -> dict[str, Any] | None:
+        if not (found.right or measures.replace_totals(tx, found)):
+            return None
+        numbers = history.mend_numbers(tx) if wrong else {}
+        after = {"totals": not found.right, "numbers": {year: list(each) for year, each in numbers.items()}}
+        ledger.audit.append(tx, ledger.clock.now_ms(), "ledger.rebuilt", actor=actor, actor_type="operator", after=after)
+        return after
+
+    done: dict[str, Any] | None = None
+    while done is None:  # retention may delete rows between the recount and its result
+        found, wrong = await ledger.database.read(lambda tx: (measures.recount(tx), history.wrong_numbers(tx)))
+        right = {"totals": False, "numbers": {}}
+        done = right if found.right and not wrong else await ledger.database.write("ledger.rebuild", work)
+    await measures.fold(ledger)
+    return done
 
 
 async def forget_cards(ledger: Ledger, actor: str = QUOTEBOT) -> int:

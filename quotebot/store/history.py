@@ -281,17 +281,38 @@ def _lost(tx: Tx, facts: TableReplay) -> Finding | None:
 
 def _numbers(tx: Tx, facts: TableReplay) -> Finding | None:
     """Compare the last number of every year with the existing quotes and the skipped numbers."""
-    skipped: dict[str, int] = (facts.of(SYSTEM) or {}).get("numbers", {})
+    for year, (there, wanted) in _wrong_numbers(tx, (facts.of(SYSTEM) or {}).get("numbers", {})).items():
+        return _finding("quote_numbers", year, "last", there, wanted)
+    return None
+
+
+def _wrong_numbers(tx: Tx, skipped: Mapping[str, int]) -> dict[str, tuple[int | None, int | None]]:
+    """Return the last number of each year that is wrong, as stored and as it should be."""
     unknown = tx.one("history_not_bound") is not None  # a restore by an older build skipped numbers without an audit event
     wanted = {str(row["year"]): row["last"] for row in tx.all("quote_numbers_given")}
     for year, last in skipped.items():
         wanted[year] = max(last, wanted.get(year, 0))
     there = {str(row["year"]): row["last"] for row in tx.all("quote_numbers")}
-    for year in sorted({*wanted, *there}):
-        is_right = wanted.get(year) == there.get(year) or (unknown and there.get(year, 0) > wanted.get(year, 0))
-        if not is_right:
-            return _finding("quote_numbers", year, "last", there.get(year), wanted.get(year))
-    return None
+    compared = {year: (there.get(year), wanted.get(year)) for year in sorted({*wanted, *there})}
+    return {
+        year: (found, last)
+        for year, (found, last) in compared.items()
+        if found != last and not (unknown and (found or 0) > (last or 0))
+    }
+
+
+def wrong_numbers(tx: Tx) -> dict[str, tuple[int | None, int | None]]:
+    """Return the last quote number of each year that contradicts the quotes and the audit, as stored and as it should be."""
+    told = tx.one("newest_of_chain", aggregate_id=SYSTEM, event_type=BOUND_FROM, or_type=NUMBERS_SKIPPED)
+    return _wrong_numbers(tx, {} if told is None else loads(told["after"])["numbers"])
+
+
+def mend_numbers(tx: Tx) -> dict[str, tuple[int | None, int | None]]:
+    """Store the last quote number of each year as it should be; return what was wrong."""
+    wrong = wrong_numbers(tx)
+    for year, (_, last) in wrong.items():
+        tx.one("delete_quote_numbers" if last is None else "put_quote_numbers", year=int(year), last=last)
+    return wrong
 
 
 def _same(said: object, value: object) -> bool:

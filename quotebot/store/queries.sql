@@ -711,6 +711,12 @@ WHERE q.quote_id = :quote_id;
 SELECT CAST(substr(quote_id, 3, 4) AS INTEGER) AS year, max(CAST(substr(quote_id, 8) AS INTEGER)) AS last
 FROM quotes GROUP BY 1;
 
+-- name: put_quote_numbers
+INSERT INTO quote_numbers (year, last) VALUES (:year, :last) ON CONFLICT (year) DO UPDATE SET last = excluded.last;
+
+-- name: delete_quote_numbers
+DELETE FROM quote_numbers WHERE year = :year;
+
 -- name: heads_priced_since
 -- The newest version of each quote, if it was priced since then, in order, some at a time.
 SELECT q.quote_id, q.version, q.account, v.pricing FROM quotes AS q

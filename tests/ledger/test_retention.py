@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.ledger import Ledger
-from ledger.measures import measure
+from ledger.measures import measure, recount, replace_totals
 from ledger.records import DedupeResult, Delivered, Fail, Outcome, Retry, Trouble, Uncertain
 from ledger.retention import DAY_MS, HOUR_MS, Keep, Purged, close_aggregate, purge
 from tests.ledger.parts import AUDIT, QUOTE, START_MS, STATEMENTS, TROUBLE, intent, open_database, request, sure
@@ -271,6 +271,14 @@ async def test_the_audit_is_never_purged_and_counts_outlive_what_they_counted(de
     await purge(desk.ledger, LATER, dry_run=False)
     assert desk.rows("SELECT * FROM audit_events WHERE event_type <> 'retention.purged'") == before
     assert (await measure(desk.ledger)).counts == counted
+    assert await desk.ledger.database.read(lambda tx: recount(tx).right)
+    desk.shell.execute("UPDATE meta SET value = 'x' WHERE name = 'measures'")
+    found = await desk.ledger.database.read(recount)
+    assert not found.right
+    assert await desk.ledger.database.write("rebuild", lambda tx: replace_totals(tx, found))
+    assert (await measure(desk.ledger)).counts == counted
+    desk.shell.execute("DELETE FROM meta WHERE name = 'measures.base'")
+    assert not await desk.ledger.database.write("rebuild", lambda tx: replace_totals(tx, found))
 
 
 async def test_closing_a_quote_dates_everything_about_it_and_opening_it_again_undoes_that(desk: Desk) -> None:

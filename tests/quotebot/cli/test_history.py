@@ -86,6 +86,49 @@ def test_a_forged_ledger_is_refused_by_every_verification_naming_the_row(forgery
     assert not list(ledger.parent.parent.glob("*.zip"))
 
 
+DERIVED: Final = {
+    "wrong totals": "UPDATE meta SET value = replace(value, '\"new\",', '\"new\",9') WHERE name = 'measures'",
+    "unreadable totals": "UPDATE meta SET value = 'x' WHERE name = 'measures'",
+    "a wrong quote number": "UPDATE quote_numbers SET last = last + 5",
+    "a lost quote number": "DELETE FROM quote_numbers",
+    "a quote number of no quote": "INSERT INTO quote_numbers VALUES (1999, 7)",
+}
+SELECTED: Final = "SELECT name, value FROM meta WHERE name LIKE 'measures%' UNION ALL SELECT year, last FROM quote_numbers"
+
+
+@pytest.mark.parametrize("damage", DERIVED)
+def test_a_rebuild_computes_everything_derived_again(damage: str, command: Run, ledger: Path) -> None:
+    def stored() -> list[tuple[object, ...]]:
+        return [tuple(row.values()) for row in read_ledger(ledger, SELECTED)]
+
+    assert json.loads(command("ledger", "rebuild", "--json").stdout)["corrected"] == {"totals": False, "numbers": {}}
+    right, totals = stored(), command("metrics").stdout
+    tampered(ledger, DERIVED[damage])
+    assert stored() != right
+    done = command("ledger", "rebuild")
+    assert (done.returncode, done.stderr, done.stdout.startswith("Corrected: ")) == (0, "", True)
+    assert command("ledger", "verify").returncode == 0
+    (event,) = read_ledger(ledger, "SELECT actor_type FROM audit_events WHERE event_type = 'ledger.rebuilt'")
+    assert event["actor_type"] == "operator"
+    once = stored()
+    assert [row for row in once if row[0] != "measures"] == [row for row in right if row[0] != "measures"]
+    assert [line for line in command("metrics").stdout.splitlines() if "quotebot_idempotency_total" in line] == [
+        line for line in totals.splitlines() if "quotebot_idempotency_total" in line
+    ]
+    file = ledger.read_bytes()
+    done = command("ledger", "rebuild")
+    assert (done.returncode, done.stdout) == (0, "Everything derived is right; nothing was changed.\n")
+    assert stored() == once
+    assert ledger.read_bytes() == file
+
+
+def test_nothing_is_rebuilt_from_an_audit_that_is_not_sound(command: Run, ledger: Path) -> None:
+    tampered(ledger, "UPDATE audit_events SET actor = 'U0NOBODY' WHERE id = 1")
+    done = command("ledger", "rebuild")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "audit_events 1" in done.stderr
+
+
 TAILS: Final = {
     "its last event": (
         "UPDATE audit_events SET actor = 'U0NOBODY' WHERE id = (SELECT max(id) FROM audit_events)",
