@@ -731,7 +731,7 @@ WHERE o.lane > '' AND o.finished_at IS NULL AND o.aggregate_id <> 'new' AND o.ac
   AND o.state IN ('reserved', 'in_progress')
   AND EXISTS (SELECT 1 FROM quotes AS q WHERE q.quote_id = o.aggregate_id)
   AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class = :card)
-ORDER BY o.id
+ORDER BY +o.id
 LIMIT :limit;
 
 -- name: quotes_for_report
