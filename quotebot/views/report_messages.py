@@ -23,7 +23,8 @@ _WORDS: Final = {
     "changes_requested": "sent back",
 }
 _USER: Final = re.compile(r"[UW][A-Z0-9]{2,}")
-_KEYS: Final = ("rep", "product", "month", "role", "currency", "state", "span")
+_KEYS: Final = ("rep", "product", "month", "role", "state", "span")
+_AMOUNTS: Final = frozenset({"list_total", "net_total", "accepted_net", "lost_net"})
 
 
 def report_text(kind: str, report: Report, days: int, most: int | None) -> str:
@@ -36,22 +37,26 @@ def report_text(kind: str, report: Report, days: int, most: int | None) -> str:
 
 def _row(record: dict[str, str | int | None]) -> str:
     keys = [_key(name, str(value)) for name, value in record.items() if name in _KEYS and value is not None]
+    currency = record.get("currency")
     cells = [
-        f"{_value(value)} {_WORDS.get(name, name.replace('_', ' '))}"
+        _cell(name, value, str(currency))
         for name, value in record.items()
-        if name not in _KEYS and value not in (None, 0, "")
+        if name not in (*_KEYS, "currency") and value not in (None, 0, "", "0")
     ]
-    return f"\u2022 {' '.join(keys)}: {', '.join(cells)}"
+    return f"\u2022 {', '.join(keys)}: {', '.join(cells)}"
 
 
 def _key(name: str, text: str) -> str:
     return messages.mention(text) if name == "rep" and _USER.fullmatch(text) else messages.escape(text.replace("_", " "))
 
 
-def _value(value: str | int | None) -> str:
+def _cell(name: str, value: str | int | None, currency: str) -> str:
     if isinstance(value, int):
-        return f"{value:,}"
+        words = _WORDS.get(name, name.replace("_", " "))
+        return f"{value:,} {words.removesuffix('s') if value == 1 and name == 'quotes' else words}"
     text = str(value)
+    if name not in _WORDS:
+        return messages.short(text, 200)
     whole, point, decimals = text.partition(".")
-    is_number = whole.isdigit() and (decimals.isdigit() or not point)
-    return f"{int(whole):,}{point}{decimals}" if is_number else messages.short(text, 200)
+    number = f"{int(whole):,}{point}{decimals}"
+    return f"{number} {currency} {_WORDS[name]}" if name in _AMOUNTS else f"{number} {_WORDS[name]}"

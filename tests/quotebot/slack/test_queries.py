@@ -194,10 +194,10 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
     discounts = await said(revised, "report discounts", user="U0DEALDESK")
     assert discounts.splitlines() == [
         "*Discounts of the last 90 days*",
-        "• <@U0REP> USD: 1 quotes, 14,400.00 list, 13,248.00 net, 8.00 % discount",
+        "• <@U0REP>: 1 quote, 14,400.00 USD list, 13,248.00 USD net, 8.00 % discount",
     ]
     by_product = await said(revised, "report pipeline by product", user="U0CFO")
-    assert "• pro priced USD: 1 quotes, 9,936.00 net" in by_product.splitlines()
+    assert "• pro, priced: 1 quote, 9,936.00 USD net" in by_product.splitlines()
     assert (await said(revised, "report approvals", user="U0VP")).endswith("There is nothing to report.")
     for user in ("U0REP", "U0MANAGER"):
         assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
