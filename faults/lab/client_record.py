@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from faults.checks.evidence import ClientRecord
 from quotebot.slack import payloads
+from quotebot.views.seals import MARK
 
 _TYPED: Final = {
     "new": "quote.create",
@@ -74,7 +75,8 @@ def _clicked(action: dict[str, Any]) -> str:
 
 
 def _form_record(body: dict[str, Any], payload: dict[str, Any] | None, at_ms: int) -> ClientRecord:
-    request_id, _ = payloads.submission(body)
+    value, _, _ = body["view"]["private_metadata"].rpartition(MARK)  # the request is identified without its seal
+    request_id, _ = payloads.submission({**body, "view": {**body["view"], "private_metadata": value}})
     wrong = payload is not None and payload.get("response_action") == "errors"
     kind = "" if wrong else _FILLED[body["view"]["callback_id"]]
     return ClientRecord(request_id, kind, body["user"]["id"], payload is not None, at_ms)

@@ -173,12 +173,8 @@ SPECIAL: Final = (
         ],
     ),
     _story(
-        "blocked",  # a submit button on a blocked quote, as a card of a build with a milder policy shows it
-        lambda: [
-            *_made("new for Blocked: 150 pro; discount 45%"),
-            *(*_made(), Clicks(SUBMIT, REP), Settles()),
-            *(Forged({"Q-2027-0002": "Q-2027-0001", '"trigger_id": "': '"trigger_id": "9'}), Settles()),
-        ],
+        "blocked",  # a typed submission: the card of a blocked quote has no button for it
+        lambda: [*_made("new for Blocked: 150 pro; discount 45%"), Types("submit Q-2027-0001"), Settles()],
     ),
     _story(
         "waits",  # three 429, then an outage of Salesforce

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from faults.harness.rig import eventually
+from quotebot.views.seals import MARK
 
 if TYPE_CHECKING:
     import random
@@ -128,7 +129,7 @@ class People:
             view = seen["view"]
             if seen["user"] != user or view.get("callback_id") != "approval.reject":
                 continue
-            about = json.loads(view["private_metadata"])["q"]
+            about = json.loads(view["private_metadata"].rpartition(MARK)[0])["q"]
             reason = {"reason": {"reason": f"Too cheap for {about}"}}
             if (
                 self.history.note(await self.deal.post("submit", user=user, view_id=view["id"], values=reason))

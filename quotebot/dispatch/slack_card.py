@@ -45,6 +45,7 @@ from quotebot.views.card import (
 from quotebot.views.dead_letter_card import dead_letter_card
 from quotebot.views.home import home_view, load_home, refused_view
 from quotebot.views.pending_buttons import CANCEL, CANCEL_COMMAND, CHECK, CHECK_COMMAND, RETRY, RETRY_COMMAND
+from quotebot.views.seals import Seals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -384,6 +385,7 @@ class CardHandler(EffectHandler):
     async def _publish_home(self, effect: Effect) -> Delivered:
         user, team_id = effect.payload["user"], effect.payload["team_id"]
         view = await self.services.ledger.database.read(lambda tx: self._home(tx, user, team_id))
+        view = {**view, "blocks": Seals(self.services.ledger.audit.keyring).blocks(user, view["blocks"])}
         await self.services.adapters.slack.publish_home(user=user, view=view, correlation_id=effect.correlation_id)
         return Delivered(None, {})
 

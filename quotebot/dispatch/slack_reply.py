@@ -16,6 +16,7 @@ from quotebot.execution.membership import is_direct
 from quotebot.store import quotes as store
 from quotebot.views import messages
 from quotebot.views.confirmations import offer_blocks, problem_blocks
+from quotebot.views.seals import Seals
 
 if TYPE_CHECKING:
     from ledger.records import Effect, Settlement
@@ -36,10 +37,10 @@ class ReplyHandler(EffectHandler):
             return await self._directly(effect)
         try:
             if response_url:
-                await slack.respond(response_url, text=text, blocks=_blocks(effect, text))
+                await slack.respond(response_url, text=text, blocks=self._blocks(effect, text))
             else:
                 where = {"channel": payload["channel"], "thread_ts": payload.get("thread_ts")}
-                await slack.ephemeral(user=payload["user"], text=text, blocks=_blocks(effect, text), **where)
+                await slack.ephemeral(user=payload["user"], text=text, blocks=self._blocks(effect, text), **where)
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise
@@ -56,14 +57,15 @@ class ReplyHandler(EffectHandler):
         posted = await self.services.adapters.slack.post(
             channel=user,
             text=text,
-            blocks=_blocks(effect, text),
+            blocks=self._blocks(effect, text),
             thread_ts=None,
             key=effect.effect_key,
             correlation_id=effect.correlation_id,
         )
         return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
 
-
-def _blocks(effect: Effect, text: str) -> list[dict[str, Any]]:
-    offer = effect.payload.get("offer")
-    return (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
+    def _blocks(self, effect: Effect, text: str) -> list[dict[str, Any]]:
+        """Return the reply with its buttons, sealed for the user."""
+        offer = effect.payload.get("offer")
+        made = (problem_blocks(text, effect.payload.get("typed")) or []) if offer is None else offer_blocks(text, offer)
+        return Seals(self.services.ledger.audit.keyring).blocks(effect.payload["user"], made) if made else []

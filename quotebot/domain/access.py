@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Kind
     from quotebot.domain.quotes.quote import Listed, Quote
 
-Code = Literal["foreign_team", "not_a_member", "not_known"]
+Code = Literal["foreign_team", "not_a_member", "not_known", "foreign_click"]
 
 _CODES: Final[dict[str, Code]] = {"stranger": "foreign_team", "unknown": "not_known"}
 

@@ -175,7 +175,7 @@ class CrmMenus:
             fits = chosen is None or (isinstance(chosen, str) and len(chosen) <= ACCOUNT_CHARACTERS_MAX)
             view = with_opportunities(body["view"], chosen) if fits else None
             if view is not None:
-                await self.surface.redraw(body["view"], view)
+                await self.surface.redraw(body["user"]["id"], body["view"], view)
         await ack()
 
     async def on_contacts(self, ack: Any, body: Body, context: Any) -> None:

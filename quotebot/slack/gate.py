@@ -16,12 +16,15 @@ import structlog
 from adapters.failures import AdapterError
 from ledger.database import DatabaseError
 from quotebot.domain.access import Refusal, Viewer, admit
+from quotebot.execution.membership import is_direct
 from quotebot.slack import payloads
 from quotebot.slack.form_input import last_block
+from quotebot.store import dead_letters, quotes
 from quotebot.views import messages
-from quotebot.views.blocks import section
+from quotebot.views.blocks import read_any, section
 from quotebot.views.forms import window
 from quotebot.views.home import refused_view
+from quotebot.views.seals import MARK, Seals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Mapping
@@ -44,6 +47,7 @@ _INTERACTIVE: Final[Mapping[str, Entry]] = {
 }
 _EVENTS: Final[Mapping[str, Entry]] = {"app_home_opened": "home", "app_mention": "mention", "message": "direct_message"}
 LEARN_SECONDS: Final = 1.0  # a read waits for users.info inside the acknowledgement, and Slack waits 3 s for that
+CLICKS: Final = frozenset({"button", "form", "menu"})  # entry points whose container is checked
 ANSWER_SECONDS: Final = 1.0
 AUDIT_SECONDS: Final = 1.0
 QUIET_MS: Final = 60_000  # one audit event and one answer per person and entry point in this time
@@ -122,7 +126,7 @@ class AccessGate:
     team_id: str  # the bot's own workspace
     guest_reps: Collection[str] = ()
     visibility: Visibility | None = None  # without it everybody sees only the outline of others' quotes
-    _refused: dict[tuple[str, str], _Refused] = field(default_factory=dict)
+    _refused: dict[tuple[str, str, str], _Refused] = field(default_factory=dict)
     _learning: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def approached(self, body: Body) -> Admission | None:
@@ -154,6 +158,64 @@ class AccessGate:
             self._learning.add(learning)
             learning.add_done_callback(self._learning.discard)
 
+    async def recognized(self, body: Body) -> Body | None:
+        """Return a click, a form or a menu's question without its seals; None if its container was not made for it and this person.
+
+        The container of a button is a card that the ledger recorded for the quote or dead letter which its value names. Slack names
+        no lasting message for an ephemeral reply or a view: there the value itself is sealed. Raises DatabaseError.
+        """
+        person, view = body["user"]["id"], body.get("view")
+        if view is None:
+            return await self._in_message(person, body)
+        carried = None
+        if view.get("callback_id"):
+            carried = self.seals.opened(person, view["callback_id"], view.get("private_metadata") or "")
+        if carried is not None:
+            body = {**body, "view": {**view, "private_metadata": carried}}
+        if body["type"] != "block_actions":
+            return None if carried is None else body
+        return self._unsealed(person, body) or (None if carried is None else body)
+
+    async def _in_message(self, person: str, body: Body) -> Body | None:
+        container, value = body.get("container") or {}, _chosen(body["actions"][0]) if body["type"] == "block_actions" else None
+        channel, ts = container.get("channel_id"), container.get("message_ts")
+        if channel is None or ts is None:
+            return None
+        if value is None:
+            return body
+        if not container.get("is_ephemeral"):
+            about = read_any(value)
+            if about is None:
+                return None if MARK in value else body  # of another build: its listener says so
+            if await self.ledger.database.read(lambda tx: self._recorded(tx, about, channel, ts)):
+                return body
+        return self._unsealed(person, body) if container.get("is_ephemeral") or is_direct(channel) else None
+
+    def _recorded(self, tx: Tx, about: Body, channel: str, ts: str) -> bool:
+        """Return true if the ledger recorded the message as the card of the quote or dead letter that a value names."""
+        if isinstance(about.get("q"), str):
+            return quotes.is_card_of(tx, about["q"], channel, ts, self.team_id)
+        if isinstance(about.get("l"), str):
+            card = dead_letters.find(tx, about["l"])
+            return card is None or (card.channel == channel and card.ts in (None, ts))
+        return False
+
+    def _unsealed(self, person: str, body: Body) -> Body | None:
+        """Return a click without the seal on its value, or None if it was not sealed for this person and action."""
+        action = body["actions"][0]
+        value = self.seals.opened(person, action["action_id"], _chosen(action) or "")
+        if value is None:
+            return None
+        held = {**action, "value": value}
+        if "selected_option" in action:
+            held = {**action, "selected_option": {**action["selected_option"], "value": value}}
+        return {**body, "actions": [held, *body["actions"][1:]]}
+
+    @property
+    def seals(self) -> Seals:
+        """The seals of this installation."""
+        return Seals(self.ledger.audit.keyring)
+
     async def turn_away(self, body: Body, admission: Admission) -> Body | None:
         """Audit a refusal and answer it; return the acknowledgement's payload. No answer contains a fact about a quote."""
         approach, refusal = admission.approach, admission.known
@@ -167,7 +229,7 @@ class AccessGate:
                 return {"response_action": "errors", "errors": {last_block(body["view"]): text}}
             case "menu":
                 return {"options": []}
-            case _ if is_first:
+            case _ if is_first or refusal.code == "foreign_click":
                 await self._tell(body, approach, text)
         return None
 
@@ -189,9 +251,9 @@ class AccessGate:
             await attempt(work, ANSWER_SECONDS, "reply.not_sent")
 
     async def _audit(self, approach: Approach, refusal: Refusal) -> bool:
-        """Audit one refusal per QUIET_MS, person and entry point, with the number since the last; return false for the others."""
+        """Audit one refusal per QUIET_MS, person, entry point and code, with the number since the last; false for the others."""
         now = self.ledger.clock.now_ms()
-        place = (approach.user, approach.entry)
+        place = (approach.user, approach.entry, refusal.code)
         counted = self._refused.get(place)
         if counted is not None and 0 <= now - counted.audited_at < QUIET_MS:
             counted.since += 1
@@ -216,6 +278,12 @@ class AccessGate:
         except DatabaseError:
             log.exception("access.refusal_not_audited", slack_user=approach.user)
         return True
+
+
+def _chosen(action: Body) -> str | None:
+    """Return the value of a clicked button or a chosen entry; None if it has none."""
+    value = (action.get("selected_option") or action).get("value")
+    return value if isinstance(value, str) else None
 
 
 async def attempt(work: Awaitable[object], seconds: float, failure: str) -> bool:

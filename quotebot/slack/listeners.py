@@ -184,8 +184,9 @@ class Mentions:
 
     async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
         """Send the author an ephemeral answer where they wrote: one direct attempt, no pending effect."""
+        sealed = self.surface.gate.seals.blocks(event["user"], blocks or ())
         sent = self.surface.slack.ephemeral(
-            channel=event["channel"], user=event["user"], text=text, blocks=blocks or (), thread_ts=event.get("thread_ts")
+            channel=event["channel"], user=event["user"], text=text, blocks=sealed, thread_ts=event.get("thread_ts")
         )
         await attempt(sent, ANSWER_SECONDS, "reply.not_sent")
 

@@ -28,7 +28,7 @@ from quotebot.domain.quotes.versions import Simulation, difference, simulate
 from quotebot.slack import grammar, verbs
 from quotebot.slack.queries import preview
 from quotebot.views import extraction_messages, lifecycle_messages
-from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, Json, button, named_version, section, written
+from quotebot.views.blocks import VALUE_CHARACTERS_MAX, Json, button, named_version, section, written
 from quotebot.views.blocks import read as read_value
 from quotebot.views.card import REVISE, button_value
 from quotebot.views.confirmations import problem_blocks
@@ -156,7 +156,7 @@ def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: i
     said = lifecycle_messages.change_proposed(quote, differences, preview(found.decision))
     text = f"{said}\n{beside}" if beside else said
     value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
-    if len(value) > BUTTON_CHARACTERS_MAX:
+    if len(value) > VALUE_CHARACTERS_MAX:
         return f"{text}\n{lifecycle_messages.too_long_for_a_button(quote.quote_id)}", None
     row = [button(APPLY, f"Make it v{quote.version + 1}", value, style="primary"), button(REVISE, "Edit", button_value(quote))]
     return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]

@@ -23,9 +23,10 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
+from ledger.database import DatabaseError
 from quotebot.domain.access import Refusal
 from quotebot.slack.form_input import last_block
-from quotebot.slack.gate import ADMISSION, TurnedAwayError
+from quotebot.slack.gate import ADMISSION, CLICKS, TurnedAwayError
 from quotebot.slack.listeners import COMMAND, QuoteListeners, register
 from quotebot.views import messages
 
@@ -130,6 +131,16 @@ class PromptApp(AsyncApp):
         admission = self.gate.approached(body)
         if admission is None:  # not a person's request
             return await self._listened(body, context)
+        if not isinstance(admission.known, Refusal) and admission.approach.entry in CLICKS and body["type"] != "view_closed":
+            try:
+                recognized = await self.gate.recognized(body)
+            except DatabaseError:
+                log.exception("click.not_checked")
+                return EnvelopeAnswer(FAILED)
+            if recognized is None:
+                admission.known = Refusal("foreign_click", "unknown" if admission.known is None else admission.known.kind)
+            else:
+                body = recognized
         if not isinstance(admission.known, Refusal):
             answer = await self._listened(body, {**context, ADMISSION: admission})
             self.gate.learn_later(admission)
@@ -150,6 +161,8 @@ class PromptApp(AsyncApp):
         except Exception:
             log.exception("command.failed")
             return EnvelopeAnswer(FAILED)
+        if ack.payload is not None and "blocks" in ack.payload:
+            ack.payload["blocks"] = self.gate.seals.blocks(body["user_id"], ack.payload["blocks"])
         return ack
 
 

@@ -427,12 +427,19 @@ class Surface:
 
     async def open_form(self, body: Mapping[str, Any], view: Body) -> bool:
         """Open a form with the trigger of `body`; return false if Slack did not open it within OPEN_SECONDS."""
-        return await attempt(self.slack.open_view(trigger_id=body["trigger_id"], view=view), OPEN_SECONDS, "form.not_opened")
+        person = body["user_id"] if "user_id" in body else body["user"]["id"]
+        sealed = self.gate.seals.view(person, view)
+        return await attempt(self.slack.open_view(trigger_id=body["trigger_id"], view=sealed), OPEN_SECONDS, "form.not_opened")
 
-    async def redraw(self, view: Mapping[str, Any], anew: Body) -> bool:
-        """Redraw an open form that did not change meanwhile; input in remaining fields is kept. Return false if Slack did not."""
+    async def redraw(self, person: str, view: Mapping[str, Any], anew: Body) -> bool:
+        """Redraw a person's open form that did not change meanwhile; input in remaining fields is kept.
+
+        Return false if Slack did not.
+        """
         return await attempt(
-            self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=anew), OPEN_SECONDS, "form.not_redrawn"
+            self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=self.gate.seals.view(person, anew)),
+            OPEN_SECONDS,
+            "form.not_redrawn",
         )
 
     async def reply_privately(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
@@ -441,6 +448,7 @@ class Surface:
         `replace` puts it in place of the ephemeral reply that they clicked on.
         """
         who = payloads.gesture(body)
+        blocks = self.gate.seals.blocks(who.user, blocks)
         if who.response_url is None:
             await self.open_form(body, window([block for block in blocks if block["type"] != "actions"] or [section(text)]))
             return

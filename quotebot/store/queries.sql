@@ -155,6 +155,14 @@ ORDER BY id DESC LIMIT 1;
 SELECT q.quote_id FROM quotes AS q LEFT JOIN quote_places AS d ON d.quote_id = q.quote_id
 WHERE q.thread_ts = :thread_ts AND coalesce(d.channel, q.channel) = :channel AND q.team_id = :team_id;
 
+-- name: card_of_quote
+SELECT coalesce(d.channel, q.channel) AS channel, q.thread_ts FROM quotes AS q LEFT JOIN quote_places AS d ON d.quote_id = q.quote_id
+WHERE q.quote_id = :quote_id;
+
+-- name: earlier_card_of_quote
+SELECT 1 AS one FROM effects
+WHERE aggregate_id = :quote_id AND class = :class AND external_ref = :ts AND json_extract(payload, '$.what') = 'root' LIMIT 1;
+
 -- name: move_card
 -- The first move is the last one.
 INSERT INTO quote_places (quote_id, channel, moved_at) VALUES (:quote_id, :channel, :now)

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
+from quotebot import effects
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.approvals.advice import canonical_advice, parse_advice
 from quotebot.domain.approvals.requests import invalidated
@@ -355,6 +356,19 @@ def of_thread(tx: Tx, channel: str, thread_ts: str, team_id: str) -> Quote | Non
     """Return the quote whose card is the root of a thread, or None."""
     row = tx.one("quote_of_thread", channel=channel, thread_ts=thread_ts, team_id=team_id)
     return None if row is None else load(tx, row["quote_id"])
+
+
+def is_card_of(tx: Tx, quote_id: str, channel: str, ts: str, team_id: str) -> bool:
+    """Return true if a message is the recorded card of a quote, or can be: a card whose posting is not confirmed has no ts yet."""
+    holder = tx.one("quote_of_thread", channel=channel, thread_ts=ts, team_id=team_id)
+    if holder is not None:
+        return bool(holder["quote_id"] == quote_id)
+    place = tx.one("card_of_quote", quote_id=quote_id)
+    if place is None:
+        return True  # the command about it is refused: there is no such quote
+    if place["thread_ts"] is None:
+        return bool(place["channel"] == channel)
+    return tx.one("earlier_card_of_quote", quote_id=quote_id, ts=ts, **{"class": effects.POST}) is not None
 
 
 def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -> str:

@@ -88,6 +88,8 @@ def modal(callback_id: str, title: str, submit: str, private_metadata: str, bloc
 
 BUTTON_SCHEMA: Final = 1
 BUTTON_CHARACTERS_MAX: Final = 2_000
+SEAL_CHARACTERS: Final = 21  # added to a value in an ephemeral reply or a view
+VALUE_CHARACTERS_MAX: Final = BUTTON_CHARACTERS_MAX - SEAL_CHARACTERS  # of a value that may be sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +132,19 @@ def written(fields: dict[str, Any]) -> str:
 
 def read(text: str, names: set[str]) -> dict[str, Any] | None:
     """Return the fields of a text that `written` wrote, or None if its schema version or field names differ."""
+    value = read_any(text)
+    return value if value is not None and set(value) == names | {"v"} else None
+
+
+def read_any(text: str) -> dict[str, Any] | None:
+    """Return the fields of a text that `written` wrote, whatever their names; None for every other text."""
     if len(text) > BUTTON_CHARACTERS_MAX:
         return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or set(value) != names | {"v"}:
-        return None
-    return value if type(value["v"]) is int and value["v"] == BUTTON_SCHEMA else None
+    return value if isinstance(value, dict) and type(value.get("v")) is int and value["v"] == BUTTON_SCHEMA else None
 
 
 def named_version(quote_id: object, version: object) -> tuple[str, int] | None:

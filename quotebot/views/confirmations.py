@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, ButtonValue, button, read, section, value_text, written
+from quotebot.views.blocks import VALUE_CHARACTERS_MAX, ButtonValue, button, read, section, value_text, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def problem_blocks(message: str, typed: str | None) -> list[dict[str, Any]] | No
     None if no text was typed, or if the text or the message is too long for Slack.
     """
     value = "" if typed is None else written({"w": typed})
-    if typed is None or len(value) > BUTTON_CHARACTERS_MAX or len(message) > SECTION_CHARACTERS_MAX:
+    if typed is None or len(value) > VALUE_CHARACTERS_MAX or len(message) > SECTION_CHARACTERS_MAX:
         return None
     elements = [button(FILL_IN, "Complete in a form", value, style="primary")]
     return [section(message), {"type": "actions", "block_id": "quote.problem", "elements": elements}]

@@ -323,13 +323,17 @@ def foreign_team(quote: Quote) -> str:
 
 
 def turned_away(code: str) -> str:
-    """Refuse a user whom the access gate does not admit; the text does not depend on the command."""
+    """Refuse a user whom the access gate does not admit, or a click in a wrong place; the text depends on no command."""
     return {
         "not_known": (
             "Slack did not answer who you are, and only members of this workspace can use Quotebot. "
             "Nothing was done. Try again in a minute."
         ),
         "foreign_team": "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it.",
+        "foreign_click": (
+            "This button or form was not made for you in this place, or is of an older build. Nothing was done. "
+            "`/quote status Q-...` shows a quote with its buttons."
+        ),
     }.get(code, "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace.")
 
 

@@ -20,11 +20,32 @@ def viewer(user: str = "U0REP", team: str = "T0HOME", *, guest_reps: Collection[
     return replace(admitted, circle=INSIDER)
 
 
+class NoSeals:
+    """Seals that change nothing."""
+
+    def blocks(self, _: str, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the blocks unchanged."""
+        return blocks
+
+    def view(self, _: str, view: dict[str, Any]) -> dict[str, Any]:
+        """Return the view unchanged."""
+        return view
+
+
 @dataclass(frozen=True, slots=True)
 class OpenGate:
     """An access gate that treats every person as a member of its workspace."""
 
     team_id: str = "T0HOME"
+
+    @property
+    def seals(self) -> NoSeals:
+        """Seals of no effect."""
+        return NoSeals()
+
+    async def recognized(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Take every click for ours."""
+        return body
 
     def approached(self, body: dict[str, Any]) -> Admission | None:
         """Admit every person."""

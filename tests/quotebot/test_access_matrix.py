@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from ledger.audit.keyring import load_keyring
 from quotebot.commands.queries import ListRequest
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
@@ -28,7 +29,7 @@ from quotebot.views import (
     pending_buttons,
     report_messages,
 )
-from quotebot.views.blocks import ButtonValue, menu_text, value_text, written
+from quotebot.views.blocks import ButtonValue, menu_text, read_any, value_text, written
 from quotebot.views.card import (
     ACCEPT,
     APPROVE,
@@ -46,11 +47,13 @@ from quotebot.views.card import (
     SEND,
     SUBMIT,
 )
+from quotebot.views.seals import Seals
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from quotebot.sandbox.slack.messages import Message
     from quotebot.sandbox.world import World
     from tests.rig import Deal
 
@@ -58,7 +61,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
 CHANNEL: Final = "C0DEALS"
 CUSTOMER, AMOUNT, NUMBER = "Secret Rival Corp", "131,760", FIRST_QUOTE
 UNKNOWN: Final = re.sub(r"[0-9]{4}$", "9999", FIRST_QUOTE)
-REFUSALS: Final = tuple(messages.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known"))
+REFUSALS: Final = tuple(messages.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known", "foreign_click"))
 COLUMNS: Final = ("members", "listed guests", "everybody else")
 ENTRIES: Final = {"command", "button", "form", "menu", "shortcut", "home", "mention", "direct_message"}  # of the audit
 MENUS: Final = "menus with names of Salesforce"
@@ -135,6 +138,17 @@ class Hand:
     seen: int = 0
 
     @property
+    def seals(self) -> Seals:
+        """The seals of the bot, which has made the form or answer for this person."""
+        return Seals(load_keyring(self.deal.data_dir))
+
+    async def _card(self, value: str) -> Message | None:
+        """Return the card of the quote that a value names, the first card if it names none, None if there is no such card."""
+        named = (read_any(value) or {}).get("q", FIRST_QUOTE)
+        found = await self.deal.rows(f"SELECT thread_ts FROM quotes WHERE quote_id = '{named}'")  # noqa: S608 -- our own number
+        return self.world.slack.messages.get(CHANNEL, found[0]["thread_ts"]) if found else None
+
+    @property
     def payloads(self) -> Payloads:
         return Payloads(self.world.slack)
 
@@ -142,10 +156,13 @@ class Hand:
         payload, _ = self.payloads.slash(self.user, self.world.slack.directory.channels[CHANNEL], "/quote", text)
         return await self.sent("slash_commands", payload)
 
-    async def pressed(self, action_id: str, value: str, *, menu: bool = False) -> str:
-        """Press a button that is on the quote's card, or could be."""
-        message = self.world.slack.messages.get(CHANNEL, (await self.deal.cards())[0]["ts"])
+    async def pressed(self, action_id: str, value: str, *, menu: bool = False, private: bool = False) -> str:
+        """Press a button that is on the card of the quote that its value names, or under a `private` answer, or could be."""
+        found = await self._card(value)
+        message, private = found or await self._card("{}"), private or found is None
         assert message is not None
+        if private:
+            message, value = replace(message, ephemeral_for=self.user), self.seals.sealed(self.user, action_id, value)
         chosen = {"selected_option": {"value": value, "text": {"type": "plain_text", "text": "x"}}} if menu else {"value": value}
         stamp = self.world.slack.clock.stamp()
         action = {"action_id": action_id, "block_id": "b", "type": "button", "action_ts": stamp, **chosen}
@@ -170,7 +187,8 @@ class Hand:
 
     def _of_view(self, kind: str, callback_id: str, carried: str, blocks: list[Any], values: dict[str, Any]) -> dict[str, Any]:
         stamp = self.world.slack.clock.stamp()
-        view = {"id": f"V{stamp}", "hash": "h", "type": "modal", "callback_id": callback_id, "private_metadata": carried}
+        sealed = self.seals.sealed(self.user, callback_id, carried)
+        view = {"id": f"V{stamp}", "hash": "h", "type": "modal", "callback_id": callback_id, "private_metadata": sealed}
         about = {**view, "blocks": blocks, "state": {"values": values}, "root_view_id": view["id"]}
         person = self.world.slack.directory.people[self.user]
         who = {"id": person.id, "username": person.name, "name": person.name, "team_id": person.team_id}
@@ -180,7 +198,8 @@ class Hand:
     async def pressed_at_home(self, action_id: str, value: str) -> str:
         """Press a button that the person's Home tab could have shown."""
         body = self._of_view("block_actions", "", "", [], {})
-        action = {"action_id": action_id, "block_id": "b", "type": "button", "value": value}
+        sealed = self.seals.sealed(self.user, action_id, value)
+        action = {"action_id": action_id, "block_id": "b", "type": "button", "value": sealed}
         return await self.sent("interactive", {**body, "view": {**body["view"], "type": "home"}, "actions": [action]})
 
     async def shortcut(self) -> str:
@@ -251,10 +270,10 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
     yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
     yield "form of a new quote", partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
-    yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32)
-    yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro")
+    yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32, private=True)
+    yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro", private=True)
     asked = list_card.question_text(ListRequest(mine=False))
-    yield "buttons under a list", partial(hand.pressed, "list.all", asked)
+    yield "buttons under a list", partial(hand.pressed, "list.all", asked, private=True)
     for action_id in (pending_buttons.RETRY, pending_buttons.CHECK, pending_buttons.CANCEL):
         carried = pending_buttons.pending_effect_value(pending_buttons.PendingEffectValue(quote, 1, 1, 1))
         yield "buttons under a pending effect", partial(hand.pressed, action_id, carried)

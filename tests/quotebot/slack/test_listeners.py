@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ledger.audit.keyring import load_keyring
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.sandbox.world import World
 from quotebot.views import messages
 from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
+from quotebot.views.seals import Seals
 from tests.quotebot.parts import gate_held
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in, eventually
 
@@ -21,6 +23,8 @@ EMPTY = (  # except for the ruleset that every new ledger contains
     "SELECT 1 FROM operations UNION ALL SELECT 1 FROM deliveries "
     "UNION ALL SELECT 1 FROM audit_events WHERE event_type NOT LIKE 'ruleset.%'"
 )
+
+COMMANDS = "SELECT 1 FROM operations UNION ALL SELECT 1 FROM effects"
 
 
 async def form(deal: Deal, user: str = "U0MANAGER") -> dict[str, Any]:
@@ -62,7 +66,8 @@ async def test_status_shows_the_card_to_the_one_who_asks(deal: Deal) -> None:
     before = await deal.rows(EMPTY)
     answer = await deal.slash("status q-2026-0001", user="U0CFO")
     assert "Q-2026-0001" in answer["ack"]["text"]
-    assert answer["ack"]["blocks"] == [_without_given_id(block) for block in (await deal.card())["blocks"]]
+    sealed = Seals(load_keyring(deal.data_dir)).blocks("U0CFO", (await deal.card())["blocks"])
+    assert answer["ack"]["blocks"] == [_without_given_id(block) for block in sealed]
     assert answer["ack"].get("response_type", "ephemeral") == "ephemeral"
     assert await deal.rows(EMPTY) == before
 
@@ -193,11 +198,11 @@ async def test_a_question_of_another_build_is_explained_and_does_nothing(world: 
     (actions,) = [block for block in asked.blocks if block["type"] == "actions"]
     for button in actions["elements"]:
         button["value"] = button["value"].replace('"v":1', '"v":2')
-    before = await deal.rows(EMPTY)
+    before = await deal.rows(COMMANDS)
     answer = await deal.click_ephemeral(action_id)
     assert answer["ack"] == {}
-    assert (await deal.whispers("U0REP"))[-1] == messages.UNREADABLE_BUTTON
-    assert await deal.rows(EMPTY) == before
+    assert (await deal.whispers("U0REP"))[-1] == messages.turned_away("foreign_click")
+    assert await deal.rows(COMMANDS) == before
 
 
 async def test_a_redelivered_command_that_was_asked_back_is_asked_again_with_its_buttons(deal: Deal) -> None:
