@@ -37,6 +37,7 @@ from quotebot.views.card import (
     PendingCommand,
     PendingEffect,
     PriceRow,
+    approver_rows,
     avoidance_rows,
     price_rows,
     status_card,
@@ -186,7 +187,7 @@ class QuoteCards:
         if state is None or sight is Sight.NOTHING:
             return None
         if sight is Sight.FULL:
-            return self.draw(state)
+            return self.draw(state, viewer)
         outline = messages.outline(state.quote)
         return Card(outline, [section(outline)])
 
@@ -223,8 +224,8 @@ class QuoteCards:
             _shown(effects_of_quote, quote, 0 if restored is None else restored["started_at"]),
         )
 
-    def draw(self, state: CardState) -> Card:
-        """Return the card."""
+    def draw(self, state: CardState, viewer: Viewer | None = None) -> Card:
+        """Return the card; with a `viewer` for them alone, and if the quote waits for their decision with its margins."""
         quote, rules = state.quote, state.rules
         approvers = () if quote.approval is None else rules.who_may_decide(quote.approval, quote.makers, state.away)
         decision = evaluate(quote.pricing, rules.policy)
@@ -233,7 +234,9 @@ class QuoteCards:
         easier: tuple[PriceRow, ...] = ()
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             shown = (*shown, *summary_row(state.summary))
-            easier = () if state.advice is None else avoidance_rows(state.advice.changes)
+            decides = viewer is not None and not viewer.own_only and quote.approval is not None and viewer.user in approvers
+            shown = (*shown, *(approver_rows(quote.pricing, rules.policy) if decides else ()))
+            easier = () if state.advice is None else avoidance_rows(state.advice.changes, approver=decides)
         return status_card(
             quote,
             state.pending,

@@ -183,13 +183,12 @@ class AccessGate:
             return None
         if value is None:
             return body
-        if not container.get("is_ephemeral"):
-            about = read_any(value)
-            if about is None:
-                return None if MARK in value else body  # of another build: its listener says so
-            if await self.ledger.database.read(lambda tx: self._recorded(tx, about, channel, ts)):
-                return body
-        return self._unsealed(person, body) if container.get("is_ephemeral") or is_direct(channel) else None
+        if container.get("is_ephemeral") or (is_direct(channel) and MARK in value):
+            return self._unsealed(person, body)
+        about = read_any(value)
+        if about is None:
+            return None if MARK in value else body  # of another build: its listener says so
+        return body if await self.ledger.database.read(lambda tx: self._recorded(tx, about, channel, ts)) else None
 
     def _recorded(self, tx: Tx, about: Body, channel: str, ts: str) -> bool:
         """Return true if the ledger recorded the message as the card of the quote or dead letter that a value names."""

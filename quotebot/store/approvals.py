@@ -44,6 +44,15 @@ def requested_today(tx: Tx, user: str, now: int) -> int:
     return int(tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)["asked"])
 
 
+def waiting(tx: Tx, team_id: str, after: tuple[int, str], limit: int) -> list[tuple[str, int, str]]:
+    """Return undecided requests, the longest waiting first, after the request (requested_at, approval_id).
+
+    Each is its quote, its time and its id.
+    """
+    rows = tx.all("approvals_waiting", team_id=team_id, requested_at=after[0], approval_id=after[1], limit=limit)
+    return [(row["quote_id"], row["requested_at"], row["approval_id"]) for row in rows]
+
+
 def insert(tx: Tx, approval: Approval) -> None:
     """Store a new request with its slots."""
     tx.one(

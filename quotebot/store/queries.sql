@@ -760,3 +760,10 @@ SELECT a.approval_id, a.state, a.required_roles, a.requested_at, a.decided_at, a
 JOIN quotes AS q ON q.quote_id = a.quote_id
 WHERE a.approval_id > :after AND a.requested_at >= :since AND a.requested_at < :until
 ORDER BY a.approval_id LIMIT :limit;
+
+-- name: approvals_waiting
+-- Of a workspace, the longest waiting first, some at a time. The index of the undecided ones leads to them.
+SELECT a.quote_id, a.requested_at, a.approval_id
+FROM approvals AS a INDEXED BY approvals_one_pending JOIN quotes AS q ON q.quote_id = a.quote_id AND q.version = a.quote_version
+WHERE a.state = 'pending' AND q.team_id = :team_id AND (a.requested_at, a.approval_id) > (:requested_at, :approval_id)
+ORDER BY a.requested_at, a.approval_id LIMIT :limit;

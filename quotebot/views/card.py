@@ -254,6 +254,22 @@ def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...
     return (("For approvers alone", "; ".join(found)),) if found else ()
 
 
+def margin_effect(pricing: Pricing) -> str | None:
+    """Return the margin, and what it is without the discount; None for a quote of no value. For approvers only."""
+    margin, without = pricing.margin_percent, pricing.list_margin_percent
+    if margin is None:
+        return None
+    instead = "" if without is None or without == margin else f" instead of {money.format_percent(without)} without discount"
+    return f"margin {money.format_percent(margin)}{instead}"
+
+
+def approver_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
+    """Return the row of an approver's private card: the margin effect, and the margins below their floors."""
+    effect = margin_effect(pricing)
+    found = (*(() if effect is None else (effect,)), *margin_figures(pricing, policy))
+    return (("For approvers alone", "; ".join(found)),) if found else ()
+
+
 def summary_row(summary: str | None) -> tuple[PriceRow, ...]:
     """Return the model's summary of the quote, labelled as such; no row if there is none that may be shown."""
     return () if summary is None else (("Summary (by the model)", summary),)
@@ -394,8 +410,10 @@ def _row(line: PricedLine, currency: str) -> str:
     months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
     unit_price = money.format_unit_price(line.unit_price, currency)
     before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
-    name = f"{name}*{messages.line_options(line)}" if line.attributes or line.requested_percent else f"{name}*"
-    return f"• {line.quantity:,} × *{name} · {unit_price} {months}: {before}*{money.format_amount(line.net_amount, currency)}*"  # noqa: RUF001 -- a product
+    part = "" if line.bundle is None else f" (of {messages.short(line.bundle_title, NAME_CHARACTERS_MAX)})"
+    name = f"*{name}*{messages.line_options(line) if line.attributes or line.requested_percent else ''}{part}"
+    net = f"{before}*{money.format_amount(line.net_amount, currency)}*"
+    return f"• {line.quantity:,} × {name} · {unit_price} {months}: {net}"  # noqa: RUF001 -- a product
 
 
 def _approval_text(

@@ -140,10 +140,18 @@ class Pricing:
     @property
     def margin_percent(self) -> Decimal | None:
         """Margin in per cent, (net - cost) / net, rounded down to 2 decimals; None if net is 0. Never shown to customers."""
-        if self.net_total == 0:
+        return self._margin_of(self.net_total)
+
+    @property
+    def list_margin_percent(self) -> Decimal | None:
+        """Margin in per cent without any discount, likewise."""
+        return self._margin_of(self.list_total)
+
+    def _margin_of(self, total: Decimal) -> Decimal | None:
+        if total == 0:
             return None
-        margin = money.multiply(money.EXACT.subtract(self.net_total, self.cost_total), HUNDRED)
-        return money.floor_hundredths(money.EXACT.divide(margin, self.net_total))
+        margin = money.multiply(money.EXACT.subtract(total, self.cost_total), HUNDRED)
+        return money.floor_hundredths(money.EXACT.divide(margin, total))
 
     def granted_percent(self, line: PricedLine) -> Decimal:
         """Return a line's total discount in per cent: exact without a bundle or line discount, else to 2 decimals."""

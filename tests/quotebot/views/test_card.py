@@ -403,3 +403,16 @@ def test_no_button_value_raises(text: str) -> None:
 
 def test_the_example_moment_is_the_one_the_expected_texts_name() -> None:
     assert quote_in(QuoteState.APPROVED).approval == decided(ApprovalState.APPROVED, decided_at=MORNING)
+
+
+def test_card_says_which_lines_are_of_a_bundle() -> None:
+    pricing = example_pricing()
+    seats, *_ = pricing.lines
+    bundled = replace(seats, bundle="starter", bundle_name="Starter <Kit>")
+    card = status_card(replace(example_quote(QuoteState.PRICED), pricing=replace(pricing, lines=(bundled, seats))), ())
+    first, second = next(block["text"]["text"] for block in card.blocks if block["type"] == "section" and "text" in block).split(
+        "\n"
+    )
+    assert "× *Pro* (of Starter &lt;Kit&gt;) · " in first  # noqa: RUF001 -- a product
+    assert "(of" not in second
+    check_limits(card)

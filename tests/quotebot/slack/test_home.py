@@ -1,0 +1,69 @@
+"""Tests of what approvers alone see: margin effects and changes that avoid an approval, on Home and in private cards."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from quotebot.commands.payloads import SubmitQuote
+from quotebot.execution.executor import Executor
+from quotebot.views import home
+from quotebot.views.home import WAITING_MAX, load_home
+from tests.quotebot.access_parts import viewer
+from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
+from tests.quotebot.views.quote_examples import MORNING
+from tests.rig import FIRST_QUOTE, Deal, eventually
+
+if TYPE_CHECKING:
+    import pytest
+
+
+async def home_of(deal: Deal, user: str) -> str:
+    await deal.post("home", user=user)
+
+    async def published() -> Any:
+        return user in (await deal.get("state"))["homes"]
+
+    await eventually(published, "the Home tab")
+    return json.dumps((await deal.get("state"))["homes"][user], ensure_ascii=False)
+
+
+async def test_home_shows_an_approver_the_margin_effect_and_what_avoids_the_approval(deal: Deal) -> None:
+    await deal.submitted_deal()
+    text = await home_of(deal, "U0MANAGER")
+    assert "15 % discount (3,060.00 USD), margin 64.7 % instead of 70 % without discount" in text
+    assert "💡 Needs nobody with: 10 % discount instead of 15 %" in text
+    assert "margin" not in await home_of(deal, "U0REP")
+
+
+async def test_private_card_of_who_may_decide_alone_shows_the_margin_effect(deal: Deal) -> None:
+    await deal.submitted_deal()
+    asked = {user: json.dumps((await deal.slash(f"status {FIRST_QUOTE}", user=user))["ack"]) for user in ("U0MANAGER", "U0REP")}
+    assert "For approvers alone: *margin 64.7 % instead of 70 % without discount*" in asked["U0MANAGER"]
+    assert "margin" not in asked["U0REP"]
+    assert "margin" not in await deal.card_text()
+
+
+async def asked_for(bench: Bench, quotes: int) -> None:
+    """Make quotes and request their approval, each a minute after the one before. Every third needs U0VP, the others U0MANAGER."""
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    for number in range(1, quotes + 1):
+        at, discount = MORNING + number * 60_000, f"{11 if number % 3 else 21}.{number:02}"
+        await bench.ledger.reserve(request_for(create_command(discount), f"c{number}", received_at=at))
+        await executor.step()
+        asked = request_for(SubmitQuote(), f"s{number}", quote_id=f"Q-2026-{number:04}", version=1, received_at=at)
+        await bench.ledger.reserve(asked)
+        await executor.step()
+
+
+async def waiting(bench: Bench, user: str) -> tuple[list[int], bool]:
+    """Return the numbers of the quotes that a person's Home lists for decision, and whether it says that there are more."""
+    found = await bench.ledger.database.read(lambda tx: load_home(tx, viewer(user), RULES, bench.clock.now_ms()))
+    return [int(quote.quote_id[-4:]) for quote in found.waiting], found.more_waiting
+
+
+async def test_longest_waiting_approvals_come_first_and_are_never_hidden(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "LOOKED_AT_MAX", 2)
+    await asked_for(bench, 3 * WAITING_MAX // 2 + 3)
+    assert await waiting(bench, "U0VP") == ([3, 6, 9, 12, 15, 18], False)
+    assert await waiting(bench, "U0MANAGER") == ([1, 2, 4, 5, 7, 8, 10, 11, 13, 14], True)
