@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
 from quotebot.domain.approvals.special_terms import unknown_terms
-from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, price
+from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, price, request_of
 from quotebot.domain.pricing.price_requests import as_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Difference:
     net_total: tuple[Decimal, Decimal] | None
     tax_total: tuple[Decimal, Decimal] | None = None
     terms: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    asked: tuple[tuple[str, str, str], ...] = ()  # other inputs: name, before, after
 
     def __bool__(self) -> bool:
         """Return whether anything differs."""
@@ -75,7 +76,17 @@ def difference(before: Pricing, after: Pricing) -> Difference:
         net_total=_differing(before.net_total, after.net_total),
         tax_total=_differing(before.tax_total, after.tax_total),
         terms=None if before.terms == after.terms else (before.terms, after.terms),
+        asked=tuple(row for row in zip(_ASKED, _asked(before), _asked(after), strict=True) if row[1] != row[2]),
     )
+
+
+_ASKED = ("region", "segment", "billing", "tax")
+
+
+def _asked(pricing: Pricing) -> tuple[str, ...]:
+    request = request_of(pricing)
+    tax = "on" if request.with_tax else "off"
+    return (request.region or "none", request.segment or "none", request.billing_frequency, tax)
 
 
 def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
@@ -104,13 +115,22 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     if found.terms is not None:
         was, is_now = (", ".join(terms) or "none" for terms in found.terms)
         said.append(f"special terms {was} \u2192 {is_now}")
+    said += [f"{name} {was} \u2192 {is_now}" for name, was, is_now in found.asked]
     return tuple(said)
+
+
+_COMPARED = ("quantity", "months", "unit_price", "list_amount", "net_amount", "attributes", "requested_percent")
 
 
 def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> str:
     parts = []
     if before.quantity != after.quantity:
         parts.append(f"{before.quantity:,} \u2192 {after.quantity:,}")
+    if before.attributes != after.attributes:
+        parts.append(" \u2192 ".join(_choices(line) for line in (before, after)))
+    if before.requested_percent != after.requested_percent:
+        was, is_now = (money.format_percent(line.requested_percent) for line in (before, after))
+        parts.append(f"own discount {was} \u2192 {is_now}")
     if before.unit_price != after.unit_price or old != new:
         was, is_now = money.format_unit_price(before.unit_price, old), money.format_unit_price(after.unit_price, new)
         parts.append(f"unit price {was} \u2192 {is_now}")
@@ -119,15 +139,13 @@ def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> st
     return f"{after.full_name}: {', '.join(parts)}"
 
 
+def _choices(line: PricedLine) -> str:
+    return ", ".join(f"{name} {choice}" for name, choice in line.attributes) or "no choices"
+
+
 def _same_line(before: PricedLine, after: PricedLine) -> bool:
     """Return whether two lines are equal for the customer; the seller's cost is ignored."""
-    return (before.quantity, before.months, before.unit_price, before.list_amount, before.net_amount) == (
-        after.quantity,
-        after.months,
-        after.unit_price,
-        after.list_amount,
-        after.net_amount,
-    )
+    return all(getattr(before, name) == getattr(after, name) for name in _COMPARED)
 
 
 def _differing(before: Decimal, after: Decimal) -> tuple[Decimal, Decimal] | None:

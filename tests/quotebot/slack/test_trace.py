@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import CreateQuote, ReviseQuote
 from quotebot.domain.pricing.engine import canonical, from_canonical, reprice
-from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest
+from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.execution.executor import Executor
 from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads
 from quotebot.slack.verbs import CompareRequest, ExplainRequest
@@ -120,6 +120,21 @@ async def test_explain_of_a_long_quote_keeps_a_sentence_for_each_line(bench: Ben
     assert "`/quote explain Q-2026-0001 line 1` shows the steps of a line." in said
     assert [row for row in said if row.startswith("18. P17: 5 x ")]
     assert "Policy: within every limit, so it needs no approval." in said
+
+
+async def test_compare_names_choices_own_discounts_and_billing_at_the_same_price(bench: Bench) -> None:
+    box = product("box", kind="configurable", attributes=[{"name": "gb", "choices": ["10", "20"]}])
+    line = LineRequest("box", 3, attributes=(("gb", "10"),))
+    changes = (
+        Changes((LineChange("set", "box", 3, attributes=(("gb", "20"),)),)),
+        Changes(billing_frequency="quarterly", segment="partner"),
+        Changes((LineChange("set", "box", 3, Decimal(10)),)),
+    )
+    await quoted(bench, ruleset(products=[box]), ask(line, term=12), *changes)
+    rows = [await answer(bench, CompareRequest("Q-2026-0001", version, version + 1)) for version in (1, 2, 3)]
+    assert rows[0][1:] == ["\u2022 Box: gb 10 \u2192 gb 20, 360.00 USD \u2192 360.00 USD"]
+    assert rows[1][1:] == ["\u2022 segment none \u2192 partner", "\u2022 billing upfront \u2192 quarterly"]
+    assert rows[2][1] == "\u2022 Box: own discount 0 % \u2192 10 %, 360.00 USD \u2192 324.00 USD"
 
 
 async def test_compare_tells_a_bundle_from_the_same_product_alone(bench: Bench) -> None:
