@@ -10,8 +10,9 @@ from ledger.intake import KeyedRequest
 from ledger.ledger import no_follow_ups
 from ledger.operator import actions
 from ledger.operator import replay as replays
-from ledger.operator.actions import Ruling
+from ledger.operator.actions import Ruling, Verdict
 from ledger.operator.replay import Expectation, Order, Replay, ReplayPreview, ReplayResult
+from ledger.records import DedupeResult, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
     from ledger.operator.trace import Kind
-    from ledger.records import Effect, Request, Reservation
+    from ledger.records import Effect, EffectIntent, Request, Reservation
 
 __all__ = [
     "DeadLetter",
@@ -36,6 +37,8 @@ __all__ = [
 T = TypeVar("T")
 Status = Literal["pending", "replaying", "replayed", "discarded", "uncertain"]
 UNKNOWN: Final = "unknown"  # in a cause, as in the statements
+REPLAYED_ORDINAL: Final = 800  # within a cycle, of what is enqueued when a dead command was replayed into it
+DISCARDED_ORDINAL: Final = 900  # ... and when it was discarded
 NO_LIMIT: Final = 2**62  # more than the rows a file can hold
 
 
@@ -138,11 +141,15 @@ def parse_reference(text: str) -> tuple[Kind, int]:
 
 
 class DeadLetters:
-    """Access to the dead letters of one ledger: list, replay, discard and resolve. Replayed rows record `build`."""
+    """Access to the dead letters of one ledger: list, replay, discard, resubmit and resolve. Replayed rows record `build`."""
 
-    def __init__(self, ledger: Ledger, *, build: str) -> None:
+    def __init__(
+        self, ledger: Ledger, *, build: str, redrawn: Callable[[Tx, Operation], Sequence[EffectIntent]] = lambda _tx, _operation: ()
+    ) -> None:
+        """`redrawn` returns the effects that show what became of a dead command; `follow` decides those of a dead effect."""
         self._ledger = ledger
         self._build = build
+        self._redrawn = redrawn
 
     async def list(self, filters: Filters | None = None, *, limit: int | None = 100, newest: bool = False) -> list[DeadLetter]:
         """Return dead letters, those that wait longest first, or the `newest` first."""
@@ -185,7 +192,14 @@ class DeadLetters:
         and reconciles it now.
         """
         order = self._order(reference, actor, reason, follow, cycle_seen=cycle_seen, due_at=due_at, look_now=look_now)
-        return await self._write("replay", lambda tx: replays.replay(self._ledger, tx, order))
+
+        def work(tx: Tx) -> ReplayResult:
+            result = replays.replay(self._ledger, tx, order)
+            if result.outcome is Replay.QUEUED:
+                self._redraw(tx, order, REPLAYED_ORDINAL)
+            return result
+
+        return await self._write("replay", work)
 
     async def standings(self, results: Sequence[ReplayResult]) -> Sequence[ReplayResult | None]:
         """Return how each queued replay ended, or None while it is under way; all from one snapshot."""
@@ -210,7 +224,14 @@ class DeadLetters:
     ) -> Ruling:
         """Close one dead letter for good. Nothing is deleted; effects that wait for a discarded effect are superseded."""
         order = self._order(reference, actor, reason, follow, cycle_seen=cycle_seen)
-        return await self._write("discard", lambda tx: actions.discard(self._ledger, tx, order))
+
+        def work(tx: Tx) -> Ruling:
+            ruling = actions.discard(self._ledger, tx, order)
+            if ruling.verdict is Verdict.DONE:
+                self._redraw(tx, order, DISCARDED_ORDINAL)
+            return ruling
+
+        return await self._write("discard", work)
 
     async def resubmit(
         self, reference: str, request: Request, *, actor: str, reason: str | None
@@ -218,7 +239,14 @@ class DeadLetters:
         """Reserve an edited copy of a dead command and discard the original, in one transaction."""
         order = self._order(reference, actor, reason, no_follow_ups)
         keyed = KeyedRequest.of(request)
-        return await self._write("resubmit", lambda tx: actions.resubmit(self._ledger, tx, order, keyed))
+
+        def work(tx: Tx) -> tuple[Ruling, Reservation | None]:
+            ruling, reservation = actions.resubmit(self._ledger, tx, order, keyed)
+            if reservation is not None and reservation.sighting is DedupeResult.NEW:
+                self._redraw(tx, order, DISCARDED_ORDINAL)
+            return ruling, reservation
+
+        return await self._write("resubmit", work)
 
     async def resolve(
         self,
@@ -263,6 +291,12 @@ class DeadLetters:
                 after={"id": letter.reference},
             ),
         )
+
+    def _redraw(self, tx: Tx, order: Order, ordinal: int) -> None:
+        """Enqueue what shows a changed dead command; `ordinal` separates its key from others of the same cycle."""
+        if order.kind == "operation":
+            operation = Operation.of(tx.required("operation_by_id", id=order.row_id))
+            self._ledger.enqueue_for(tx, order.now, operation, self._redrawn(tx, operation), first=ordinal)
 
     def _order(self, reference: str, actor: str, reason: str | None, follow: FollowUpDecision, **more: Any) -> Order:
         kind, row_id = parse_reference(reference)

@@ -37,12 +37,13 @@ from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import cannot_be_opened
 from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import Migration
-from quotebot import __version__
+from quotebot import __version__, effects
 from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.rules import DAY_MS, Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.settings import ConfigurationError
+from quotebot.store import dead_letters as letter_store
 from quotebot.store import history
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Keyring
     from ledger.clock import Clock
-    from ledger.database import Database
+    from ledger.database import Database, Tx
+    from ledger.records import EffectIntent, Operation
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
@@ -249,7 +251,13 @@ def matrix(settings: Settings) -> Matrix:
 
 def dead_letters(ledger: Ledger) -> DeadLetters:
     """Return the dead letters of an open ledger."""
-    return DeadLetters(ledger, build=__version__)
+    return DeadLetters(ledger, build=__version__, redrawn=_card_redrawn)
+
+
+def _card_redrawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+    """Return the effect that redraws the card of a dead command, if it has one."""
+    card = letter_store.find(tx, f"op{operation.id}")
+    return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)
 
 
 @contextlib.asynccontextmanager

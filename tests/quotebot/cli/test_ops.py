@@ -11,8 +11,9 @@ import pytest
 from ledger import recovery
 from ledger.records import Trouble
 from quotebot.cli import tables
-from quotebot.commands.payloads import DecideApproval, SubmitQuote
-from tests.quotebot.parts import bench_at, create_command, request_for, tampered
+from quotebot.commands.payloads import AnnounceDeadLetter, DecideApproval, SubmitQuote
+from quotebot.execution.executor import Executor
+from tests.quotebot.parts import MATRIX, RULES, bench_at, create_command, request_for, tampered
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
@@ -230,6 +231,26 @@ def test_an_edited_copy_replaces_a_dead_command_once(command: Run, dead: Path, g
     assert (other.returncode, other.stdout) == (65, "")
     assert f"{given_up} was replaced by op{copy['id']}" in other.stderr
     assert len(read_ledger(dead, "SELECT 1 FROM quotes WHERE account = 'Bolt Ltd'")) == 1
+
+
+@pytest.mark.parametrize("words", [("replay",), ("dead", "discard", "--reason", "x"), ("ops", "resubmit", "--set", "account=Bolt")])
+def test_an_action_on_a_dead_command_redraws_its_card(command: Run, dead: Path, given_up: str, words: tuple[str, ...]) -> None:
+    asyncio.run(announce(dead, given_up))
+    assert command(*words, given_up).returncode in (0, 75)
+    drawn = [
+        row for row in read_ledger(dead, "SELECT * FROM effects WHERE class = 'slack.card'") if row["target"].endswith(given_up)
+    ]
+    assert [row["state"] for row in drawn] == ["pending"], words
+
+
+async def announce(ledger: Path, reference: str) -> None:
+    """Give a dead letter its card in the operators' channel; its message is not posted yet."""
+    async with bench_at(ledger) as bench:
+        bench.clock.advance(-365 * tables.UNITS_MS["d"])
+        payload = AnnounceDeadLetter(reference, "C0OPS")
+        await bench.ledger.reserve(request_for(payload, "card", quote_id=f"letter:{reference}", version=None, actor_type="system"))
+        await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
+        await recovery.give_back(bench.ledger)
 
 
 def test_a_whole_payload_is_read_from_a_file(command: Run, dead: Path, given_up: str, tmp_path: Path) -> None:
