@@ -68,8 +68,8 @@ class Backoff:
 class Policy:
     """One line of the matrix. `retries` excludes the first attempt; the age does not grow while the class is held (paused).
 
-    `concurrency` is the maximum number of concurrent calls of the class; `lane` names the scope in which effects run in order, one
-    at a time; `dead_letter_when` is documentation only: `verdict` and the budget decide.
+    `concurrency` is the maximum number of concurrent calls of the class, see also SHARED; `lane` names the scope in which effects
+    run in order, one at a time; `dead_letter_when` is documentation only: `verdict` and the budget decide.
     """
 
     effect_class: str
@@ -122,6 +122,10 @@ class Matrix:
     def call_seconds_of(self, family: str) -> float:
         """Return the longest time-out (seconds) of the classes of a family, such as "crm"."""
         return max(line.timeout_seconds for name, line in self.lines.items() if name.partition(".")[0] == family)
+
+    def concurrency_of(self, family: str) -> int:
+        """Return the highest concurrency of the classes of a family; a family of SHARED has no more calls at once in all."""
+        return max((line.concurrency for name, line in self.lines.items() if name.partition(".")[0] == family), default=0)
 
     @property
     def call_seconds_max(self) -> float:
@@ -342,6 +346,7 @@ _MAPS = "exhausted; mapping/validation terminal; auth pauses instead"
 _SEEN = "exhausted; a template error at first sight; any other deterministic failure at the second"
 _HARD = "repeated time-out or provider hard fail"
 
+SHARED = ("crm",)  # families whose classes share their concurrency: they call one Salesforce org
 ONE_AT_A_TIME: Mapping[str, str] = MappingProxyType(
     {"pdf.render": "there is one renderer, and a claim that only waits for it would count as a death in a crash"}
 )
@@ -353,8 +358,8 @@ POLICIES: Mapping[str, Policy] = _table(
     Policy("slack.post",    "append",      5,      _SLACK,          "full",    10,     _WEEK,  4,      "thread",    _4XX),
     Policy("slack.reply",   "repeat_once", 5,      _SLACK,          "full",    10,     _WEEK,  4,      "user",      _GONE),
     Policy("slack.file",    "append",      5,      _SLACK,          "full",    60,     _WEEK,  4,      "thread",    _4XX),
-    Policy("crm.create",    "keyed",       6,      _CRM,            "full",    20,     _WEEK,  4,      "quote",     _MAPS),
-    Policy("crm.update",    "convergent",  6,      _CRM,            "full",    20,     _WEEK,  4,      "quote",     _MAPS),
+    Policy("crm.create",    "keyed",       6,      _CRM,            "full",    20,     _WEEK,  2,      "quote",     _MAPS),
+    Policy("crm.update",    "convergent",  6,      _CRM,            "full",    20,     _WEEK,  2,      "quote",     _MAPS),
     Policy("crm.read",      "pure",        6,      _CRM,            "full",    20,     _DAY,   2,      "org",       _MAPS),
     Policy("pdf.render",    "pure",        2,      _steps(1, 3),    "none",    60,     _WEEK,  1,      "quote",     _SEEN),
     Policy("llm.extract",   "pure",        3,      _LLM,            "bounded", 30,     _WEEK,  4,      "operation", _HARD),

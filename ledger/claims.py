@@ -81,22 +81,23 @@ def take_effects(
     *,
     max_age_ms: Mapping[str, int],
     expires: bool,
+    families: Mapping[str, int],
     epoch: int,
     lease_until: int,
 ) -> tuple[list[Effect], list[Effect], int]:
     """Claim due effects, up to `slots` of each class. `max_age_ms` is per class; effects of a class without an entry do not expire.
 
-    With `expires` false no effect expires. Returns the claimed effects, the effects that failed as expired, and the number of
-    effects that were dropped as superseded or needless.
+    With `expires` false no effect expires. `families` limits the effects in flight over all classes of a family. Returns the
+    claimed effects, the effects that failed as expired, and the number of effects that were dropped as superseded or needless.
     """
     gates = keeper.look(tx, now)
     found = (
         tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=suspects.claims) for row_id in sorted(suspects.effects)
     )
-    alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, row["class"]) > 0), None)
+    alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, families, row["class"]) > 0), None)
     due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone)
     if due is None:
-        due = _due(tx, now, suspects, gates, slots)
+        due = _due(tx, now, suspects, gates, slots, families)
     claimed, expired, dropped = [], [], 0
     for row in due:
         effect = Effect.of(row, origin=Origin(*tuple(row)[-len(Origin._fields) :]))
@@ -117,24 +118,28 @@ def take_effects(
     return claimed, expired, dropped
 
 
-def _due(tx: Tx, now: int, suspects: Suspects, gates: Gates, slots: Mapping[str, int]) -> Iterator[Row]:
+def _due(
+    tx: Tx, now: int, suspects: Suspects, gates: Gates, slots: Mapping[str, int], families: Mapping[str, int]
+) -> Iterator[Row]:
     """Yield due rows class by class; the caller claims each row before the next class is read."""
     due = {row["class"] for row in tx.all("due_classes", classes=dumps(list(slots)), now=now)}
     for name in slots:
         if name not in due:
             continue
-        allowed = _allowed(tx, gates, slots, name)
+        allowed = _allowed(tx, gates, slots, families, name)
         if allowed > 0:
             yield from tx.all("due_effects", **{"class": name}, now=now, limit=allowed, suspect_claims=suspects.claims)
 
 
-def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], name: str) -> int:
+def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], families: Mapping[str, int], name: str) -> int:
     """Return how many effects of a class may be claimed now; a half-open family gets one over all its classes."""
-    free = slots.get(name, 0)
-    if free <= 0 or gates.flowing(name):
+    free, most = slots.get(name, 0), families.get(family(name))
+    if free <= 0 or (most is None and gates.flowing(name)):
         return free
-    busy = tx.required("in_flight_of_class", **{"class": name})["busy"]
     relatives = tx.required("in_flight_of_family", family=family(name))["busy"]
+    if most is not None:
+        free = max(0, min(free, most - relatives))
+    busy = tx.required("in_flight_of_class", **{"class": name})["busy"]
     return gates.limit(name, free, busy, relatives)
 
 
@@ -348,6 +353,8 @@ def _tell_gates(tx: Tx, audit: Audit, gates: GateRules, now: int, effect: Effect
         _audit_gate(tx, audit, now, effect, gates.hold(tx, now, family(name), "auth", why.error, QUOTEBOT), why)
         return True
     trouble, restrained = None if isinstance(settlement, Delivered) else settlement.trouble, True
+    if trouble is not None and not trouble.asked:
+        return True
     if trouble is not None and trouble.unavailable:
         moves = gates.failed(tx, now, name, effect.id, trouble.error, QUOTEBOT)
     else:

@@ -344,8 +344,11 @@ class Ledger:
         max_age_ms: Mapping[str, int] | None = None,
         follow: FollowUpDecision = no_follow_ups,
         expires: bool = True,
+        families: Mapping[str, int] | None = None,
     ) -> list[Effect]:
         """Claim due effects, up to `slots` of each named class, at most one per lane, and none of a held class.
+
+        `families` limits the effects in flight over all classes of a family.
 
         A class that is not named is not claimed: this build may not know how to perform it. Effects older than the `max_age_ms` of
         their class fail as expired instead; `follow` decides their follow-ups. With `expires` false nothing expires.
@@ -362,6 +365,7 @@ class Ledger:
                 slots,
                 max_age_ms=max_age_ms or {},
                 expires=expires,
+                families=families or {},
                 epoch=epoch,
                 lease_until=now + self.lease_ms,
             )

@@ -325,6 +325,7 @@ class Trouble:
     maybe_sent: bool = False
     unavailable: bool = False  # the external service did not work at all: counts for its breaker
     code: str | None = None  # the external service's error code, or ours
+    asked: bool = True  # false: no call was made, so the attempt says nothing about the external service
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def connect_salesforce(stack: contextlib.AsyncExitStack, settings: Settings) -> 
         mapping=crm_mapping(settings),
         ca_file=settings.salesforce_ca_file,
         timeout_seconds=lines.call_seconds_of("crm"),
-        threads=lines.of("crm.create").concurrency,
+        threads=lines.concurrency_of("crm"),
         watch=warn_allowance_short,
     )
     stack.push_async_callback(salesforce.close)

@@ -15,8 +15,9 @@ import structlog
 
 from adapters.failures import OWN_ERRORS, UNAVAILABLE, AdapterError, Failure, code_of_bug
 from adapters.http import CALL_SECONDS
-from adapters.policies import Matrix, Policy, RetryDecision, verdict
+from adapters.policies import SHARED, Matrix, Policy, RetryDecision, verdict
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.gates import family
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.machine import EffectState
 from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Hold, Retry, Settlement, Trouble, Uncertain
@@ -80,6 +81,7 @@ class Dispatcher:
         self._trusted = trusted
         self._matrix = matrix
         self._max_age_ms = {name: round(line.max_age_seconds * 1000) for name, line in matrix.lines.items()}
+        self._families = {name: most for name in SHARED if (most := matrix.concurrency_of(name))}
         self._performer = performer
         self._draw = draw
         self._poll_seconds = poll_seconds
@@ -117,7 +119,9 @@ class Dispatcher:
         self._full = frozenset(free)  # a slot freed during the claim is not in `free`
         effects = await self._claim(slots)
         taken = Counter(effect.effect_class for effect in effects)
-        self._full = frozenset(name for name, number in free.items() if taken[name] >= number)
+        under_way = Counter(family(name) for name in (busy + taken).elements())
+        full = frozenset(name for name, most in self._families.items() if under_way[name] >= most)
+        self._full = frozenset(name for name, number in free.items() if taken[name] >= number or family(name) in full)
         self._took_all = all(number < slots[name] or name in self._full for name, number in taken.items())
         for effect in effects:
             task = asyncio.create_task(self._attempt(effect))
@@ -129,12 +133,14 @@ class Dispatcher:
         """Claim effects; if the follow-ups of an expired effect cannot be decided, it expires without them."""
         ages, trusted = self._max_age_ms, self._trusted()
         try:
-            return await self._ledger.claim_effects(slots, max_age_ms=ages, follow=self._performer.follow_ups, expires=trusted)
+            return await self._ledger.claim_effects(
+                slots, max_age_ms=ages, follow=self._performer.follow_ups, expires=trusted, families=self._families
+            )
         except DatabaseError:
             raise
         except Exception:
             log.exception("effect.follow_ups_failed")
-            return await self._ledger.claim_effects(slots, max_age_ms=ages, expires=trusted)
+            return await self._ledger.claim_effects(slots, max_age_ms=ages, expires=trusted, families=self._families)
 
     async def drain(self, seconds: float) -> None:
         """Wait for running attempts; those still running after `seconds` are cancelled and left to the next start."""

@@ -177,17 +177,22 @@ class FileHandler(EffectHandler):
         quote = await self.services.quote(effect)
         if not await self.services.may_post_about(quote):
             return await slack_card.given_away(self.services.ledger, effect, quote)
+        if (later := self.services.pacer.put_off("files.completeUploadExternal", effect.id)) is not None:
+            return later
         if UPLOADED not in effect.steps:
             effect = await self._upload(effect, quote)
         slack, file_id = self.services.adapters.slack, effect.steps[TICKET]["file_id"]
         try:
-            completed = await slack.complete_upload(
-                file_id=file_id,
-                title=file_title(quote),
-                channel=quote.place,
-                thread_ts=quote.thread_ts,
-                comment=messages.pdf_comment(quote),
-            )
+            async with self.services.pacer.place_in(quote.place) as busy:
+                if busy is not None:
+                    return busy
+                completed = await slack.complete_upload(
+                    file_id=file_id,
+                    title=file_title(quote),
+                    channel=quote.place,
+                    thread_ts=quote.thread_ts,
+                    comment=messages.pdf_comment(quote),
+                )
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -15,7 +17,7 @@ from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from adapters.artefacts import Artefacts
     from adapters.llm.api import Llm, ModelCall
@@ -32,6 +34,17 @@ if TYPE_CHECKING:
 
 CHANNEL_SECONDS: Final = 1.0  # average interval between two messages into one channel
 AT_ONCE: Final = 15
+MINUTE_SECONDS: Final = 60.0
+TIER_3, TIER_4 = 50, 100  # calls of a method per minute, of the whole workspace (Slack's rate limit tiers)
+CALLS_PER_MINUTE: Final[Mapping[str, int]] = {
+    "chat.update": TIER_3,
+    "chat.postEphemeral": TIER_4,
+    "views.publish": TIER_4,
+    "files.completeUploadExternal": TIER_4,
+}
+IN_FLIGHT_MAX: Final = 2  # calls into one channel; a class has more slots, so the other channels proceed
+PLACE_SECONDS: Final = 1.0  # longest wait for a place in a channel, before the effect gives its slot to others
+BUSY_SECONDS: Final = 2.0  # until such an effect asks again
 ASK_AGAIN_SECONDS: Final = 30.0  # longest wait before a message asks again; Slack's classes have no longer retry delay of their own
 EARLY_SECONDS: Final = 0.05  # a message this much before its turn counts as in time
 REMEMBERED_MAX: Final = 10_000  # limit of turns and of channels; the oldest are evicted
@@ -57,29 +70,41 @@ class Turn:
     at: float
 
 
+class Places:
+    """Places for the calls into one channel. `users` hold a place or wait for one."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self.users = 0
+
+
 class Pacer:
-    """Pacing of messages per channel: a burst at once, then one a second, as Slack asks of apps.
+    """Pacing of messages per channel: a burst at once, then one a second, as Slack asks of apps. Other calls are paced per method.
 
     Turns rotate among the people of a channel, so that one person's burst does not delay the others. A message that must wait
     goes back to the ledger until its turn, and no request is spent on it. Turns are kept in memory and are assigned anew after a
-    restart, perhaps earlier; so a message asks again after at most 30 s. Slack enforces its limits by method (its tiers) with a
-    429, which holds the class meanwhile.
+    restart, perhaps earlier; so a message asks again after at most 30 s. A 429 of Slack holds the class meanwhile.
     """
 
     def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
         self._clock = clock
         self._pace = pace
         self._full_at: dict[str, float] = {}  # channel -> due time of its last message, were all evenly spaced
-        self._turns: dict[int, Turn] = {}  # by effect id
+        self._turns: dict[int | str, Turn] = {}  # by effect id; those of updates by the supersede key
+        self._places: dict[str, Places] = {}  # by channel, of the calls in flight
+        self._methods = {
+            method: Pace(max(number, pace.at_once), MINUTE_SECONDS / number) for method, number in CALLS_PER_MINUTE.items()
+        }
 
-    def wait_seconds(self, channel: str, effect_id: int, person: str = "") -> float:
+    def wait_seconds(self, channel: str, effect_id: int | str, person: str = "") -> float:
         """Return 0 when this message may go now, or the seconds until its turn; later messages of other people may defer it."""
         now = self._clock.monotonic()
         turn = self._turns.get(effect_id)
         if turn is None:
+            pace = self._methods.get(channel, self._pace)
             row = max(self._full_at.pop(channel, now), now)
-            self._full_at[channel] = row + self._pace.seconds
-            turn = Turn(channel, person, row - (self._pace.at_once - 1) * self._pace.seconds)
+            self._full_at[channel] = row + pace.seconds
+            turn = Turn(channel, person, row - (pace.at_once - 1) * pace.seconds)
             if turn.at > now:
                 turn = self._rotated(turn, now)
             self._forget()
@@ -90,13 +115,43 @@ class Pacer:
         self._turns[effect_id] = turn
         return wait
 
-    def put_off(self, channel: str, effect_id: int, person: str = "") -> Retry | None:
-        """Return the retry of a message that has to wait, or None when it may go now. `person` is the user it is sent for."""
+    def put_off(self, channel: str, effect_id: int | str, person: str = "") -> Retry | None:
+        """Return the retry of a call that has to wait, or None when it may go now. `person` is the user it is sent for.
+
+        `channel` is a channel for messages, a method of CALLS_PER_MINUTE for other calls.
+        """
         wait = self.wait_seconds(channel, effect_id, person)
         if not wait:
             return None
-        why = f"This channel takes one message a second: this one waits {wait:.0f} s for its turn. Nothing was sent."
-        return Retry(Trouble(Failure.THROTTLED.value, why), delay_ms=round(min(wait, ASK_AGAIN_SECONDS) * 1000), spent=False)
+        per_minute = CALLS_PER_MINUTE.get(channel)
+        limit = "This channel takes one message a second" if per_minute is None else f"Slack takes {per_minute} {channel} a minute"
+        why = f"{limit}: this one waits {wait:.0f} s for its turn. Nothing was sent."
+        return _waits(why, min(wait, ASK_AGAIN_SECONDS))
+
+    @asynccontextmanager
+    async def place_in(self, channel: str) -> AsyncIterator[Retry | None]:
+        """Hold a place for a call into a channel; yield the retry of an effect that gets none in time, or None.
+
+        So a channel in which Slack answers slowly holds up only itself.
+        """
+        places = self._places.setdefault(channel, Places())
+        places.users += 1
+        try:
+            async with asyncio.timeout(PLACE_SECONDS) as deadline:
+                await places.free.acquire()
+                deadline.reschedule(None)
+                try:
+                    yield None
+                finally:
+                    places.free.release()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            yield _waits("Earlier calls into this channel have no answer yet. Nothing was sent.", BUSY_SECONDS)
+        finally:
+            places.users -= 1
+            if not places.users:
+                del self._places[channel]
 
     def _rotated(self, last: Turn, now: float) -> Turn:
         """Return the turn of a new message that would get the `last` one.
@@ -128,6 +183,11 @@ class Pacer:
             del self._turns[next(iter(self._turns))]
         while len(self._full_at) > REMEMBERED_MAX:
             del self._full_at[next(iter(self._full_at))]
+
+
+def _waits(why: str, seconds: float) -> Retry:
+    """Return the retry of an effect whose call was not made yet."""
+    return Retry(Trouble(Failure.THROTTLED.value, why, asked=False), delay_ms=round(seconds * 1000), spent=False)
 
 
 @dataclass(slots=True)

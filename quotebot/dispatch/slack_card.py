@@ -378,14 +378,25 @@ class CardHandler(EffectHandler):
         if state.shown == result["rendered"] and not must_be_sent(effect):
             return Delivered(quote.thread_ts, result, already_there=True)
         try:
-            await self.services.adapters.slack.update(
-                channel=quote.place, ts=quote.thread_ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
-            )
+            later = await self._update(effect, quote.place, quote.thread_ts, card)
         except AdapterError as error:
             return await given_up(ledger, effect, quote, error)
-        return Delivered(quote.thread_ts, result)
+        return later or Delivered(quote.thread_ts, result)
 
-    async def _publish_home(self, effect: Effect) -> Delivered:
+    async def _update(self, effect: Effect, channel: str, ts: str, card: Card) -> Settlement | None:
+        """Replace a message's content; return the retry if that has to wait. Raises AdapterError."""
+        if (later := self.services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
+            return later
+        async with self.services.pacer.place_in(channel) as busy:
+            if busy is None:
+                await self.services.adapters.slack.update(
+                    channel=channel, ts=ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+                )
+            return busy
+
+    async def _publish_home(self, effect: Effect) -> Settlement:
+        if (later := self.services.pacer.put_off("views.publish", effect.supersede_key or effect.id)) is not None:
+            return later
         user, team_id = effect.payload["user"], effect.payload["team_id"]
         view = await self.services.ledger.database.read(lambda tx: self._home(tx, user, team_id))
         view = {**view, "blocks": Seals(self.services.ledger.audit.keyring).blocks(user, view["blocks"])}
@@ -407,14 +418,12 @@ class CardHandler(EffectHandler):
             return ops_shared()
         assert card.ts is not None  # noqa: S101 -- likewise
         try:
-            await self.services.adapters.slack.update(
-                channel=card.channel, ts=card.ts, text=drawn.text, blocks=drawn.blocks, correlation_id=effect.correlation_id
-            )
+            later = await self._update(effect, card.channel, card.ts, drawn)
         except AdapterError as error:
             if error.code not in GONE_CODES:
                 raise
             return Drop(Trouble(error.failure.value, f"Somebody deleted this card ({error.code}): there is nothing to update."))
-        return Delivered(card.ts, {})
+        return later or Delivered(card.ts, {})
 
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:

@@ -56,6 +56,8 @@ class PostHandler(EffectHandler):
         if state is not None:
             card = cards.draw(state)
             posted = await self._send(effect, place, card.text, card.blocks, None)
+            if not isinstance(posted, Delivered):
+                return posted
             return replace(posted, result={**posted.result, "rendered": slack_card.rendered(card)})
         try:
             return await self._send(effect, place, without_margin_figures(effect.payload["text"]), [], quote.thread_ts)
@@ -64,15 +66,18 @@ class PostHandler(EffectHandler):
                 raise
             return await slack_card.given_up(services.ledger, effect, quote, error)
 
-    async def _send(self, effect: Effect, channel: str, text: str, blocks: list[Json], thread_ts: str | None) -> Delivered:
-        posted = await self.services.adapters.slack.post(
-            channel=channel,
-            text=text,
-            blocks=blocks,
-            thread_ts=thread_ts,
-            key=effect.effect_key,
-            correlation_id=effect.correlation_id,
-        )
+    async def _send(self, effect: Effect, channel: str, text: str, blocks: list[Json], thread_ts: str | None) -> Settlement:
+        async with self.services.pacer.place_in(channel) as busy:
+            if busy is not None:
+                return busy
+            posted = await self.services.adapters.slack.post(
+                channel=channel,
+                text=text,
+                blocks=blocks,
+                thread_ts=thread_ts,
+                key=effect.effect_key,
+                correlation_id=effect.correlation_id,
+            )
         return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
 
     async def find(self, effect: Effect) -> Delivered | None:

@@ -39,8 +39,13 @@ class ReplyHandler(EffectHandler):
             if response_url:
                 await slack.respond(response_url, text=text, blocks=self._blocks(effect, text))
             else:
+                if (later := self.services.pacer.put_off("chat.postEphemeral", effect.id)) is not None:
+                    return later
                 where = {"channel": payload["channel"], "thread_ts": payload.get("thread_ts")}
-                await slack.ephemeral(user=payload["user"], text=text, blocks=self._blocks(effect, text), **where)
+                async with self.services.pacer.place_in(payload["channel"]) as busy:
+                    if busy is not None:
+                        return busy
+                    await slack.ephemeral(user=payload["user"], text=text, blocks=self._blocks(effect, text), **where)
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
                 raise

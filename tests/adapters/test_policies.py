@@ -35,10 +35,10 @@ CELLS: dict[str, tuple[str, int, str, str, float, float, int, str, str]] = {
     ),
     "slack.file": ("append", 5, "exp 250 ms..30 s", "full", 60, WEEK, 4, "thread", "exhausted or terminal 4xx"),
     "crm.create": (
-        "keyed", 6, "exp 500 ms..60 s", "full", 20, WEEK, 4, "quote", "exhausted; mapping/validation terminal; auth pauses instead",
+        "keyed", 6, "exp 500 ms..60 s", "full", 20, WEEK, 2, "quote", "exhausted; mapping/validation terminal; auth pauses instead",
     ),
     "crm.update": (
-        "convergent", 6, "exp 500 ms..60 s", "full", 20, WEEK, 4, "quote",
+        "convergent", 6, "exp 500 ms..60 s", "full", 20, WEEK, 2, "quote",
         "exhausted; mapping/validation terminal; auth pauses instead",
     ),
     "crm.read": (

@@ -77,7 +77,7 @@ def test_the_matrix_for_people_holds_every_cell(policy: Run) -> None:
     ]  # fmt: skip
     assert table["slack ack"] == ["-", "0", "none", "-", "2 s", "-", "-", "-", "never"]
     assert table["crm.create"] == [
-        "keyed", "6", "exp 500 ms..60 s", "full", "20 s", "7 d", "4", "quote",
+        "keyed", "6", "exp 500 ms..60 s", "full", "20 s", "7 d", "2", "quote",
         "exhausted; mapping/validation terminal; auth pauses instead",
     ]  # fmt: skip
     assert table["slack.reply"][5] == "7 d"
@@ -139,7 +139,7 @@ def test_what_the_configuration_changed_is_marked_for_people(overridden: Run) ->
     done = overridden()
     table = cells(done)
     assert (done.returncode, done.stderr) == (0, LEGEND)
-    assert table["crm.create"][:7] == ["keyed", "8*", "exp 1 s..2 min*", "full", "30 s*", "7 d", "4"]
+    assert table["crm.create"][:7] == ["keyed", "8*", "exp 1 s..2 min*", "full", "30 s*", "7 d", "2"]
     assert table["slack.post"][:7] == ["append", "5", "exp 250 ms..30 s", "none*", "10 s", "90 min*", "2*"]
     assert table["slack ack"][4] == "1.5 s*"
     assert done.stdout.count("*") == 7
