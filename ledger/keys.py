@@ -76,6 +76,11 @@ def correlation_id(key: str) -> str:
     return f"c-{key[:8]}"
 
 
+def trace_id(reference: str) -> str:
+    """Return the id of a command's trace, derived from its short reference, so that a replay a week later has the same one."""
+    return sha256(f"quotebot {reference}".encode())[:32]
+
+
 def operation_label(action_kind: str, actor: str, aggregate_id: str, version: int | None) -> str:
     """Return the readable name of a command, e.g. `approval:U0CFO:Q-2026-0042:decide:v3`. Unlike its key, it need not be unique.
 

@@ -278,15 +278,17 @@ class DeadNotice:
     last_error: str | None
     attempts: int
     cycle: int
+    operation_key: str
 
     @classmethod
     def of_effect(cls, tx: Tx, effect: Effect) -> DeadNotice:
         """Return the notice of a failed effect, as it is now."""
+        command = tx.required("operation_by_id", id=effect.operation_id)  # foreign key
         return cls(
             kind="effect",
             id=effect.id,
             name=effect.effect_class,
-            source=tx.required("operation_by_id", id=effect.operation_id)["source"],  # foreign key
+            source=command["source"],
             target=effect.target,
             aggregate_id=effect.aggregate_id,
             correlation_id=effect.correlation_id,
@@ -294,6 +296,7 @@ class DeadNotice:
             last_error=effect.last_error,
             attempts=effect.attempts,
             cycle=effect.cycle,
+            operation_key=command["operation_key"],
         )
 
     @classmethod
@@ -311,6 +314,7 @@ class DeadNotice:
             last_error=trouble.error,
             attempts=operation.attempts + 1,
             cycle=operation.cycle,
+            operation_key=operation.operation_key,
         )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
 from adapters.failures import OWN_ERRORS, UNAVAILABLE, AdapterError, Failure, code_of_bug
 from adapters.http import CALL_SECONDS
 from adapters.policies import SHARED, Matrix, Policy, RetryDecision, verdict
+from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.gates import family
 from ledger.ledger import StaleFenceError, no_follow_ups
@@ -161,6 +162,7 @@ class Dispatcher:
             self._ledger.effects_changed.set()
 
     async def _attempt(self, effect: Effect) -> None:
+        policy = self._matrix.of(effect.effect_class)
         with structlog.contextvars.bound_contextvars(
             correlation_id=effect.correlation_id,
             effect_id=effect.id,
@@ -168,8 +170,9 @@ class Dispatcher:
             aggregate_id=effect.aggregate_id,
             quote_id=effect.aggregate_id,
             attempt=effect.attempts + 1,
+            max_attempts=policy.retries + 1,
+            **_named(effect),
         ):
-            policy = self._matrix.of(effect.effect_class)
             CALL_SECONDS.set(policy.timeout_seconds)  # each attempt is a task with a context of its own
             began = self._ledger.clock.now_ms()
             try:
@@ -308,25 +311,45 @@ _EVENTS: Final = {
 }
 
 
+def _named(effect: Effect) -> dict[str, Any]:
+    """Return the command that enqueued an effect, as its log lines name it."""
+    named = {"trace_id": keys.trace_id(effect.correlation_id)}
+    origin = effect.origin
+    if origin is None:
+        return named
+    return named | {
+        "operation_key": origin.operation_key,
+        "source": origin.source,
+        "source_request_id": keys.sha256(origin.source_request_id.encode())[:12],  # the raw id could open a user's dialog
+        "action_kind": origin.action_kind,
+        "slack_user": origin.actor,
+        "actor_type": origin.actor_type,
+        "team_id": origin.team_id,
+        "quote_version": effect.payload.get("version") or origin.version or 1,
+    }
+
+
 def _log_settled(settled: Effect | None, settlement: Settlement, *, final: int, latency_ms: int) -> None:
     """Log how an attempt ended, from the recorded state. An effect that is given up has its own log line (alerts.py)."""
     if settled is None:
         log.warning("effect.late_result")
         return
+    outcome = {
+        "latency_ms": latency_ms,
+        "attempts": settled.attempts,
+        "final_attempt": settled.attempts >= final,
+        "retryable": settled.state in (EffectState.PENDING, EffectState.UNCERTAIN),
+        "dead": settled.state is EffectState.FAILED,
+    }
     if settled.state is EffectState.DELIVERED:
         already_there = (settled.result or {}).get("already_there", False)
-        log.info("effect.delivered", external_ref=settled.external_ref, already_there=already_there, latency_ms=latency_ms)
+        log.info("effect.delivered", external_ref=settled.external_ref, already_there=already_there, **outcome)
         return
     log.warning(
         _EVENTS[settled.state],
         category=settled.category,
         error=settled.last_error,
         http_status=None if isinstance(settlement, Delivered) else settlement.trouble.http_status,
-        latency_ms=latency_ms,
         target=settled.target,
-        attempts=settled.attempts,
-        max_attempts=final,
-        final_attempt=settled.attempts >= final,
-        retryable=settled.state in (EffectState.PENDING, EffectState.UNCERTAIN),
-        dead=settled.state is EffectState.FAILED,
+        **outcome,
     )

@@ -234,6 +234,12 @@ def _by_terminal_user(outcome: Outcome, terminal_user: str | None) -> Outcome:
     return replace(outcome, events=tuple(named))
 
 
+def _request_decided(operation: Operation) -> dict[str, str]:
+    """Return the approval request that a command is about, for its log lines."""
+    approval_id = operation.payload.get("approval_id")
+    return {"approval_id": approval_id} if isinstance(approval_id, str) else {}
+
+
 class Executor:
     """Executor of due operations. Those of one round run together and share commits. `draw` is the injected source of jitter."""
 
@@ -326,6 +332,7 @@ class Executor:
     async def _execute_bound(self, operation: Operation) -> None:
         with structlog.contextvars.bound_contextvars(
             correlation_id=operation.correlation_id,
+            trace_id=keys.trace_id(operation.correlation_id),
             operation_key=operation.operation_key,
             action_kind=operation.action_kind,
             source=operation.source,
@@ -335,6 +342,7 @@ class Executor:
             actor_type=operation.actor_type,
             attempt=operation.attempts + 1,
             max_attempts=INTERNAL_RETRIES + 1,
+            **_request_decided(operation),
         ):
             await self._execute(operation)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from ledger import keys
 from quotebot.observability.logs import redact
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def log_dead_letter(notice: DeadNotice) -> None:
         source=notice.source,
         target=notice.target,
         aggregate_id=notice.aggregate_id,
+        operation_key=notice.operation_key,
         correlation_id=notice.correlation_id,
+        trace_id=keys.trace_id(notice.correlation_id),
         category=notice.category,
         last_error=redact(notice.last_error or ""),
         attempts=notice.attempts,

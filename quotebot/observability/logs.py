@@ -205,7 +205,8 @@ def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
 CLOSING_SECONDS: Final = 1.0  # unsent data is dropped after this
 TOLD: Final = frozenset(
     {
-        *("action_kind", "source", "outcome", "quote_id", "quote_version", "correlation_id", "operation_id", "job", "cycle"),
+        *("action_kind", "source", "outcome", "quote_id", "quote_version", "correlation_id", "operation_id", "operation_key"),
+        *("job", "cycle"),
         *("effect_id", "effect_class", "adapter", "category", "http_status", "already_there", "latency_ms"),
         *("attempt", "attempts", "max_attempts", "final_attempt", "retryable", "dead"),
     }

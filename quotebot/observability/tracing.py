@@ -141,7 +141,7 @@ def open_tracing(endpoint: str, headers: str, secrets: Sequence[str]) -> Tracing
 
 def ids_of(reference: str) -> tuple[int, int]:
     """Return the ids of a command's trace and of its own span."""
-    digest = hashlib.sha256(f"quotebot {reference}".encode()).digest()
+    digest = hashlib.sha256(f"quotebot {reference}".encode()).digest()  # its beginning is keys.trace_id, which the log names
     return int.from_bytes(digest[:16]), int.from_bytes(digest[16:24])
 
 

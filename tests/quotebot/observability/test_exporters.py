@@ -16,6 +16,7 @@ import brotli
 import pytest
 from structlog.testing import capture_logs
 
+from ledger.keys import trace_id
 from quotebot.observability.exporters import Observers, open_observers
 from quotebot.observability.logs import TOLD, exported_fields
 from quotebot.settings import Settings
@@ -162,6 +163,14 @@ def test_nothing_is_imported_for_it_unless_asked_and_a_missing_package_stops_not
     assert said.splitlines()[0] == "()"
     assert [line.partition(",")[0] for line in said.splitlines()[1:]] == ["OTEL_EXPORTER_OTLP_ENDPOINT is set", "SENTRY_DSN is set"]
     assert said.count("Install the extra") == 2
+
+
+def test_span_holds_the_key_of_its_command_and_the_trace_id_of_the_log() -> None:
+    (span,) = spans_of({**DELIVERED, "operation_key": "ab" * 32, "max_attempts": 7, "final_attempt": False, "dead": False})
+    assert span.attributes["quotebot.operation_key"] == "ab" * 32
+    counts = [span.attributes[f"quotebot.{name}"] for name in ("attempt", "max_attempts", "final_attempt", "dead")]
+    assert counts == [1, 7, False, False]
+    assert f"{span.context.trace_id:032x}" == trace_id("c-7f91ab12")
 
 
 def test_a_commands_span_begins_when_it_arrived_and_holds_its_attempts() -> None:
