@@ -318,6 +318,9 @@ class QuoteListeners:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         if is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
+            if len(draft.lines) > forms.LINES_CHARACTERS_MAX:  # the form would lose products
+                await self.surface.reply(ack, body, messages.TOO_LONG_FOR_FORM)
+                return
             await self.surface.offer_creation(ack, body, None, draft, await viewer_of(context))
             return
         await self.surface.click(ack, context, command)

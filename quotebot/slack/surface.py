@@ -344,10 +344,8 @@ class Surface:
         await ack()
 
     async def offer_creation(self, ack: Any, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> None:
-        """Open the form of a new quote, or reply that Slack did not open it or that a field cannot hold it; then acknowledge."""
-        if len(draft.lines) > forms.LINES_CHARACTERS_MAX:
-            await self.reply_privately(body, messages.TOO_LONG_FOR_FORM)
-        elif not await self.open_creation(body, channel, draft, viewer):
+        """Open the form of a new quote, or reply that Slack did not open it; then acknowledge."""
+        if not await self.open_creation(body, channel, draft, viewer):
             await self.reply_privately(body, messages.FORM_NOT_OPENED)
         await ack()
 

@@ -16,7 +16,7 @@ from quotebot.execution.membership import is_direct
 from quotebot.slack.form_input import draft_of_creation
 from quotebot.views import messages as words
 from quotebot.views.confirmations import CREATE_ANOTHER
-from quotebot.views.forms import FROM_MESSAGE, Draft, create_form
+from quotebot.views.forms import Draft, create_form
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import RULESET
@@ -111,11 +111,12 @@ async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> 
     assert "legal" in card
 
 
-async def test_proposal_too_long_for_a_form_opens_none(deal: Deal) -> None:
-    lines = ", ".join(f"{number} pro" for number in range(1, 400))
-    message = await write(deal, f"{lines}")
-    ts = message["ts"]
-    await deal.post("shortcut", user="U0REP", channel=DIRECT, callback_id=FROM_MESSAGE, message_ts=ts)
+async def test_proposal_too_long_for_a_form_opens_none(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quotebot.views.forms.LINES_CHARACTERS_MAX", 10)
+    await write(deal, "new for Globex: 60 pro, 5 sso")
+    await deal.settled()
+    (proposal,) = await said(deal)
+    await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
     assert (await deal.get("state"))["views"] == []
     assert (await said(deal))[-1]["text"] == words.TOO_LONG_FOR_FORM
 
