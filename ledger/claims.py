@@ -101,14 +101,14 @@ def take_effects(
     claimed, expired, dropped = [], [], 0
     for row in due:
         effect = Effect.of(row, origin=Origin(*tuple(row)[-len(Origin._fields) :]))
-        if expires and effect.expires_at is not None and effect.expires_at <= now:
+        if expires and effect.semantics != "append" and effect.expires_at is not None and effect.expires_at <= now:
             _drop_needless(tx, audit, now, effect)
             dropped += 1
             suspects.clear(effect)
         elif _replaced(tx, audit, now, effect):
             dropped += 1
             suspects.clear(effect)
-        elif expires and effect.state is EffectState.PENDING and _too_old(tx, now, effect, max_age_ms.get(effect.effect_class)):
+        elif expires and effect.state is EffectState.PENDING and _too_old(tx, now, effect, _max_age_ms(effect, max_age_ms)):
             expired.append(_expire(tx, audit, now, effect))
             suspects.clear(effect)
         else:
@@ -157,6 +157,15 @@ def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] |
     if due is not None:
         suspects.waiting.add(kind)
     return [] if suspects.waiting or any(row["claims"] > suspects.claims for row in held) else None
+
+
+def _max_age_ms(effect: Effect, max_age_ms: Mapping[str, int]) -> int | None:
+    """Return the maximum age of an effect: that of its class, or its own if that is shorter. Only an append has its own."""
+    of_class = max_age_ms.get(effect.effect_class)
+    if effect.semantics != "append" or effect.expires_at is None:
+        return of_class
+    own = effect.expires_at - effect.created_at
+    return own if of_class is None else min(own, of_class)
 
 
 def _too_old(tx: Tx, now: int, effect: Effect, max_age_ms: int | None) -> bool:

@@ -153,7 +153,7 @@ class EffectIntent:
     payload: Mapping[str, Any]
     after: str | None = None
     supersede_key: str | None = None
-    expires_at: int | None = None
+    expires_at: int | None = None  # then it is dropped; an append fails as expired at that age instead
     not_before: int | None = None  # ms; not due before
 
 

@@ -30,6 +30,7 @@ Label = Literal["PDF", "CRM", "CRM status", "CRM amount", "CRM PDF"]  # of an ef
 _LABELS: Final[Mapping[str, Label]] = {RENDER: "PDF", FILE: "PDF", CRM: "CRM"}
 _UPDATES: Final[Mapping[str, Label]] = {"status": "CRM status", "amount": "CRM amount", "document": "CRM PDF"}
 
+REMINDER_MS: Final = 6 * 3600_000  # a reminder that could not be posted for so long is not posted late
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
 ANSWER_MS: Final = 7 * 24 * 3600_000  # lifetime of an ephemeral reply
 
@@ -97,9 +98,10 @@ def update_dead_letter(reference: str, post_key: str) -> EffectIntent:
     return _intent(CARD, target, target, content, after=post_key, supersede_key=f"card:{target}")
 
 
-def notice(quote_id: str, root_key: str, text: str) -> EffectIntent:
-    """Post a message in the quote's thread, once."""
-    return _intent(POST, quote_id, quote_id, {"what": "notice", "quote_id": quote_id, "text": text}, after=root_key)
+def notice(quote_id: str, root_key: str, text: str, *, expires_at: int | None = None) -> EffectIntent:
+    """Post a message in the quote's thread, once. It is not sent after `expires_at` (ms); holds of its class extend that time."""
+    content = {"what": "notice", "quote_id": quote_id, "text": text}
+    return _intent(POST, quote_id, quote_id, content, after=root_key, expires_at=expires_at)
 
 
 def reply(

@@ -205,12 +205,13 @@ def follow_up(
         kind, text = "escalated", approval_messages.escalation(moved, slot, who, asked.received_at)
     else:
         kind, text = "expired", approval_messages.request_expired(moved, after)
+    expires_at = asked.received_at + effects.REMINDER_MS if kind == "reminded" else None
     card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
     return Decision(
         "applied",
         {"code": kind, "quote_id": quote.quote_id, "text": text},
         moved,
-        (*card, effects.notice(quote.quote_id, root, text)),
+        (*card, effects.notice(quote.quote_id, root, text, expires_at=expires_at)),
         (AuditEvent(f"approval.{kind}", quote.quote_id, approval_facts(quote), approval_facts(moved)),),
     )
 

@@ -23,6 +23,7 @@ import structlog
 from ledger import keys
 from ledger.database import DatabaseError, Tx
 from ledger.records import QUOTEBOT, DedupeResult, Request, Reservation
+from quotebot import effects
 from quotebot.commands.payloads import (
     ANSWER_MS,
     CRM_AGGREGATE,
@@ -36,7 +37,6 @@ from quotebot.commands.payloads import (
 )
 from quotebot.domain.schedule.schedules import (
     DAY_MS,
-    HOUR_MS,
     MINUTE_MS,
     Candidate,
     Every,
@@ -67,7 +67,7 @@ REST_SECONDS: Final = 60.0  # pause of a job after a failure
 log = structlog.get_logger(__name__)
 # A command that arrived before the end is in the ledger by then: the ack budget is 2.5 s at most.
 GRACE_MS: Final = MINUTE_MS
-REMINDER_LATENESS_MS: Final = 6 * HOUR_MS  # a reminder later than this is dropped
+REMINDER_LATENESS_MS: Final = effects.REMINDER_MS  # a reminder later than this is dropped
 NOTICES_AT: Final = "0 9 * * mon-fri"  # notices come on working mornings
 
 

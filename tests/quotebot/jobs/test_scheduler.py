@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.database import load_statements
-from ledger.records import Operation
+from ledger.records import Delivered, Operation
 from ledger.retention import close_aggregate, purge
 from quotebot.commands.payloads import DecideApproval, ExpireQuote, NoteStaleDraft, SubmitQuote
 from quotebot.domain.quotes.quote import QuoteState
@@ -660,6 +660,57 @@ async def test_a_reminder_is_not_made_up_for_more_than_six_hours_late(bench: Ben
         [],
         {"job": "approval_reminder", "outcome": "dropped"},
     )
+
+
+async def reminded(bench: Bench) -> Running:
+    """Enqueue a reminder behind a posted card, all messages before it delivered."""
+    work = running(bench, approval_reminder())
+    await work.created()
+    await work.done(SubmitQuote(), "submit", quote_id=QUOTE, version=1)
+    for _ in range(2):
+        for effect in await bench.ledger.claim_effects({"slack.post": 9}):
+            await bench.ledger.settle(effect, Delivered("17.1", {}))
+    due = bench.row("SELECT remind_at FROM approval_slots")["remind_at"]
+    bench.clock.advance(due - bench.clock.now_ms())
+    await work.works()
+    assert last_post(bench)["state"] == "pending"
+    return work
+
+
+def last_post(bench: Bench) -> dict[str, Any]:
+    return bench.row("SELECT state, category FROM effects WHERE class = 'slack.post' ORDER BY id DESC LIMIT 1")
+
+
+AGES = {"slack.post": 7 * 24 * HOUR_MS}
+
+
+@pytest.mark.parametrize(("late_ms", "state"), [(0, "in_flight"), (1, "failed")])
+async def test_a_reminder_that_waits_as_a_message_for_more_than_six_hours_is_not_sent(
+    bench: Bench, late_ms: int, state: str
+) -> None:
+    await reminded(bench)
+    bench.clock.advance(6 * HOUR_MS + late_ms)
+    await bench.ledger.claim_effects({"slack.post": 9}, max_age_ms=AGES)
+    assert last_post(bench) == {"state": state, "category": "expired" if state == "failed" else None}
+
+
+async def test_a_reminder_that_waits_as_a_message_does_not_age_while_slack_is_paused(bench: Bench) -> None:
+    await reminded(bench)
+    await bench.ledger.pause("slack", "U0OPS", "maintenance")
+    bench.clock.advance(20 * HOUR_MS)
+    await bench.ledger.resume("slack", "U0OPS")
+    assert len(await bench.ledger.claim_effects({"slack.post": 9}, max_age_ms=AGES)) == 1
+
+
+async def test_another_notice_waits_as_long_as_its_class_allows(bench: Bench) -> None:
+    work = running(bench, approval_reminder())
+    await work.created()
+    await work.done(SubmitQuote(), "submit", quote_id=QUOTE, version=1)
+    (root,) = await bench.ledger.claim_effects({"slack.post": 9})
+    await bench.ledger.settle(root, Delivered("17.1", {}))
+    bench.clock.advance(24 * HOUR_MS)
+    (notice,) = await bench.ledger.claim_effects({"slack.post": 9}, max_age_ms=AGES)
+    assert (notice.payload["what"], notice.state) == ("notice", "in_flight")
 
 
 async def test_a_request_that_is_asked_again_is_reminded_of_again(asked: Running) -> None:
