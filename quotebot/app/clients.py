@@ -14,13 +14,13 @@ from adapters.http import closed_session
 from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.registry import HANDLERS
-from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer
+from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
 from quotebot.execution.membership import Channels
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.views.document import TERMS, Seller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from slack_sdk.web.async_client import AsyncWebClient
@@ -106,8 +106,10 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Ef
         yield build_performer(settings, ledger, build_adapters(stack, client, session, settings))
 
 
-def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> EffectHandlers:
-    """Return the effect handlers over these adapters."""
+def build_performer(
+    settings: Settings, ledger: Ledger, adapters: Adapters, observe_pdf: Callable[[float], object] = ignored
+) -> EffectHandlers:
+    """Return the effect handlers over these adapters; `observe_pdf` receives the seconds of each rendering."""
     return EffectHandlers(
         ledger,
         adapters,
@@ -117,6 +119,7 @@ def build_performer(settings: Settings, ledger: Ledger, adapters: Adapters) -> E
         settle_delay_seconds=settings.settle_delay_seconds,
         pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
         channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),
+        observe_pdf=observe_pdf,
     )
 
 

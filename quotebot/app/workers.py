@@ -129,8 +129,8 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     await asyncio.to_thread(outside.adapters.artefacts.sweep)
     rules = load_rules(settings)
     await RulesetChanges(ledger).begin(rules.ruleset)
-    performer = build_performer(settings, ledger, outside.adapters)
     metrics = Metrics()
+    performer = build_performer(settings, ledger, outside.adapters, metrics.observe_pdf)
     salesforce = outside.adapters.salesforce
     if salesforce is not None:
         metrics.watch_crm(lambda: salesforce.usage)

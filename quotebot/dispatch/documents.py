@@ -23,7 +23,7 @@ from quotebot.views import messages, operator_messages
 from quotebot.views.document import file_title, quote_document
 
 if TYPE_CHECKING:
-    from adapters.pdf.renderer import QuoteDocument
+    from adapters.pdf.renderer import QuoteDocument, RenderedPdf
     from adapters.slack.api import SharedFile
     from ledger.database import Tx
     from ledger.records import Effect, EffectIntent, Settlement
@@ -48,7 +48,7 @@ class Documents:
         known = await self.services.ledger.database.read(lambda tx: quotes.artefact_of_key(tx, key))
         if known is not None and await self._stored(known.sha256) is not None:
             return _delivered(known.sha256, known.pages, key, already_there=True)
-        rendered = await self.services.adapters.pdf.render(document)
+        rendered = await self._rendered(document)
         sha256 = await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
         return _delivered(sha256, rendered.pages, key, already_there=False)
 
@@ -59,7 +59,7 @@ class Documents:
         if content is not None:
             return effect, content
         document = self._document(quote)
-        rendered = await self.services.adapters.pdf.render(document)
+        rendered = await self._rendered(document)
         sha256 = await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
         if sha256 != asked:
             made = _delivered(sha256, rendered.pages, render_key(document), already_there=False)
@@ -71,11 +71,19 @@ class Documents:
         quote = await self.services.ledger.database.read(lambda tx: quotes.load_version(tx, lost.quote_id, lost.version))
         if quote is None:
             return False
-        rendered = await self.services.adapters.pdf.render(self._document(quote))
+        rendered = await self._rendered(self._document(quote))
         if rendered.sha256 != lost.sha256:
             return False
         await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
         return True
+
+    async def _rendered(self, document: QuoteDocument) -> RenderedPdf:
+        """Render and report how long that took."""
+        clock = self.services.ledger.clock
+        began = clock.monotonic()
+        rendered = await self.services.adapters.pdf.render(document)
+        self.services.observe_pdf(clock.monotonic() - began)
+        return rendered
 
     def _document(self, quote: Quote) -> QuoteDocument:
         return quote_document(quote, self.services.seller, quote.requester_name)

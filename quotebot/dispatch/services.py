@@ -17,7 +17,7 @@ from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from adapters.artefacts import Artefacts
     from adapters.llm.api import Llm, ModelCall
@@ -228,6 +228,10 @@ class Adapters:
     model: Model | None = None
 
 
+def ignored(_seconds: float) -> None:
+    """Observe nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Everything that a handler may use. `pacer` assigns turns per Slack channel, `channels` queries the members of a channel."""
@@ -240,6 +244,7 @@ class Services:
     pacer: Pacer
     channels: Channels
     settle_delay_ms: int
+    observe_pdf: Callable[[float], object] = ignored  # receives the seconds of each rendering
 
     def rules_now(self, tx: Tx) -> Rules:
         """Return the rules with the active ruleset and its policy."""
@@ -315,6 +320,7 @@ class EffectHandlers:
         settle_delay_seconds: float,
         pacer: Pacer | None = None,
         channels: Channels | None = None,
+        observe_pdf: Callable[[float], object] = ignored,
     ) -> None:
         """`handlers` maps effect classes to their handlers; `pacer` and `channels` default to instances of their own."""
         self.services = Services(
@@ -326,6 +332,7 @@ class EffectHandlers:
             Pacer(ledger.clock) if pacer is None else pacer,
             Channels(ledger.clock, adapters.slack) if channels is None else channels,
             round(settle_delay_seconds * 1000),
+            observe_pdf,
         )
         self._handlers = {name: made(self.services) for name, made in handlers.items()}
         self._unknown = EffectHandler(self.services)  # for a class that only a newer build knows

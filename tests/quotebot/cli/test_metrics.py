@@ -11,8 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.failures import AdapterError, Failure
 from ledger.database import Health
 from ledger.measures import measure
+from quotebot.app import workers
 from quotebot.observability.metrics import Metrics, exposition, families, of_database, read_page, write_page
+from quotebot.sandbox.world import World
 from tests.quotebot.deeds import DONE, Round, lost, transient
+from tests.rig import bot_in, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,3 +227,19 @@ def test_a_quantile_beyond_the_last_bound_is_that_bound(command: Run, dead: Path
     write_page(metrics, dead.parent)
     found = read(command("metrics").stdout.encode())
     assert value(found, "quotebot_ack_quantile_seconds", source="slack_event", quantile="0.99") == 3.0
+
+
+async def test_a_rendered_document_is_on_the_metrics_page_of_the_bot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PAGE_SECONDS", 0.1)
+    async with World(tmp_path / "world").serve() as world, bot_in(world, tmp_path / "bot") as deal:
+        await deal.approved_deal()
+        metrics = tmp_path / "bot" / "metrics.prom"
+        await eventually(lambda: rendered(metrics), "the page to count the rendering", holds=lambda count: count == 1)
+
+
+def rendered(page: Path) -> float | None:
+    """Return the number of renderings on a bot's page."""
+    text = page.read_text() if page.exists() else ""
+    return next(
+        (float(line.split()[1]) for line in text.splitlines() if line.startswith("quotebot_pdf_render_seconds_count")), None
+    )
