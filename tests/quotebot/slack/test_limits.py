@@ -54,6 +54,15 @@ async def test_message_of_4096_characters_is_read(deal: Deal) -> None:
     assert len(await deal.rows(OPERATIONS)) == 1
 
 
+async def test_message_of_4096_characters_in_a_quotes_thread_is_read(deal: Deal) -> None:
+    await deal.slash()
+    await deal.settled()
+    card = await deal.card()
+    text = "revise: 200 pro".ljust(4_096 - len("<@U0QUOTEBOT> "))
+    await deal.post("message", user="U0REP", channel="C0DEALS", text=f"@quotebot {text}", thread_ts=card["ts"])
+    assert (await deal.whispers("U0REP"))[-1].startswith("I understood a change of Q-2026-0001:\n• Pro: 150 → 200")
+
+
 async def test_slash_text_over_2048_characters_is_refused_unread(deal: Deal) -> None:
     answer = await deal.slash(f"new for Acme: 10 pro{' ' * 2_040}")
     assert answer["ack"]["text"] == words.too_long(2_048)
