@@ -256,7 +256,7 @@ WHERE EXISTS (SELECT 1 FROM effects AS e WHERE e.class = c.value AND e.next_atte
 -- name: due_effects
 -- Each with the command that enqueued it.
 SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
-  coalesce(o.aggregate_version, o.pinned_version) AS version
+  o.aggregate_id AS about, coalesce(o.aggregate_version, o.pinned_version) AS version
 FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
 WHERE e.class = :class AND e.next_attempt_at <= :now AND e.claims < :suspect_claims
   AND NOT EXISTS (
@@ -271,7 +271,7 @@ LIMIT :limit;
 
 -- name: due_suspect_effect
 SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
-  coalesce(o.aggregate_version, o.pinned_version) AS version
+  o.aggregate_id AS about, coalesce(o.aggregate_version, o.pinned_version) AS version
 FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
 WHERE e.id = :id AND e.next_attempt_at <= :now AND e.claims >= :suspect_claims
   AND NOT EXISTS (

@@ -188,7 +188,13 @@ class Origin(NamedTuple):
     actor: str
     actor_type: str
     team_id: str
+    aggregate_id: str
     version: int | None
+
+    @property
+    def label(self) -> str:
+        """Return the readable name of the command."""
+        return operation_label(self.action_kind, self.actor, self.aggregate_id, self.version)
 
 
 @dataclass(frozen=True, slots=True)

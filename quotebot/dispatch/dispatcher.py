@@ -319,6 +319,7 @@ def _named(effect: Effect) -> dict[str, Any]:
         return named
     return named | {
         "operation_key": origin.operation_key,
+        "operation_label": origin.label,
         "source": origin.source,
         "source_request_id": keys.sha256(origin.source_request_id.encode())[:12],  # the raw id could open a user's dialog
         "action_kind": origin.action_kind,

@@ -334,6 +334,7 @@ class Executor:
             correlation_id=operation.correlation_id,
             trace_id=keys.trace_id(operation.correlation_id),
             operation_key=operation.operation_key,
+            operation_label=operation.label,
             action_kind=operation.action_kind,
             source=operation.source,
             source_request_id=keys.sha256(operation.source_request_id.encode())[:12],  # the raw id could open a user's dialog

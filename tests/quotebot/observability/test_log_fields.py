@@ -28,6 +28,7 @@ REQUEST_ID = hashlib.sha256(b"T0HOME:r1").hexdigest()[:12]
 OF_A_COMMAND = {
     "source": "slack_slash",
     "source_request_id": REQUEST_ID,  # hashed: the raw one opens a person's dialog
+    "operation_label": "quote:U0REP:new:create:v0",
     "action_kind": "quote.create",
     "slack_user": "U0REP",
     "team_id": "T0HOME",
@@ -42,6 +43,7 @@ OF_A_COMMAND = {
 OF_EVERY_COMMAND = ("correlation_id", "operation_key")
 OF_ITS_COMMAND: dict[str, Any] = {  # on every line about one of its effects
     "source": "slack_interactive",
+    "operation_label": "quote:U0REP:Q-t:submit:v0",
     "action_kind": "quote.submit",
     "slack_user": "U0REP",
     "team_id": "T0HOME",
