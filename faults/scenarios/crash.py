@@ -36,6 +36,7 @@ async def before_the_commit(stage: Stage) -> str:
     stage.equal("two deaths, and nothing happened yet", await stage.count("quotes"), 0)
     stage.equal("but the command is remembered", await stage.count("operations WHERE state = 'in_progress'"), 1)
     await _finish(stage)
+    await stage.audited("quote.create", "reserved claimed released claimed released claimed quote.created applied")
     return "one quote, one card, made after two deaths on the way to the commit"
 
 
@@ -47,6 +48,8 @@ async def after_the_commit(stage: Stage) -> str:
     stage.equal("and not there", await stage.deal.cards(), [])
     await _finish(stage)
     stage.equal("it was decided once", await stage.count("audit_events WHERE event_type = 'quote.created'"), 1)
+    await stage.audited("quote.create", "reserved claimed quote.created applied")
+    await stage.audited("slack.post", "claimed delivered")
     return "one quote, one card, effects resumed after restart"
 
 
@@ -69,6 +72,8 @@ async def after_part_of_an_effect(stage: Stage) -> str:
     asked = len(await deal.witness("files.info"))
     stage.fact("the file was looked for before it was sent again", asked, asked)
     await checker.golden_deal(deal)
+    await stage.audited("slack.post", "claimed uncertain claimed delivered")
+    await stage.audited("slack.file", "claimed uncertain claimed retry_scheduled claimed delivered")
     return "the card found by its key, the file looked for and sent anew, each there once"
 
 

@@ -58,6 +58,7 @@ async def locked(stage: Stage) -> str:
     await deal.complete(deal.click("quote.submit", user="U0REP"))
     await deal.complete(deal.click("approval.approve", user="U0MANAGER"))
     await checker.golden_deal(deal)
+    await stage.audited("quote.create", "reserved claimed quote.created applied")
     return "a short lock waited for, a long one refused cleanly, no partial write"
 
 

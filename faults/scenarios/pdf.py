@@ -64,6 +64,7 @@ async def renderer_killed(stage: Stage) -> str:
     stage.equal("one try dies with its renderer, the next one renders", ends, [("retry", "transient"), ("delivered", None)])
     await one_artefact(stage)
     await checker.golden_deal(deal)
+    await stage.audited("pdf.render", "claimed retry_scheduled claimed delivered")
     return "rendered at the second try, one artefact, one checksum, one file"
 
 
@@ -88,6 +89,7 @@ async def template_broken(stage: Stage) -> str:
     stage.fact("the card says what failed", "PDF failed, ref c-" in await deal.card_text(), await deal.card_text())
     stage.equal("the quote stands", await deal.rows("SELECT state FROM quotes"), [{"state": "approved"}])
     stage.equal("the record in Salesforce is there all the same", len(await deal.crm()), 1)
+    await stage.audited("pdf.render", "claimed system.error")
     return "one dead letter at first sight, no file of any kind, the rest of the deal done"
 
 
@@ -103,6 +105,7 @@ async def upload_fails(stage: Stage) -> str:
     stage.equal("all three carried the same bytes", len({each["request_hash"] for each in uploads}), 1)
     await one_artefact(stage)
     await checker.golden_deal(deal)
+    await stage.audited("slack.file", "claimed retry_scheduled claimed retry_scheduled claimed delivered")
     return "three uploads of the same bytes, one render, one file"
 
 

@@ -50,6 +50,9 @@ async def hanging(stage: Stage) -> str:
     listed = await stage.quotebot("dead", "list", "--category", "timeout", "--json")
     stage.equal("it is listed as a time-out", [each["class"] for each in listed.data["dead_letters"]], ["crm.create"])
     await _given_up_and_replayed(stage)
+    await stage.audited(
+        "crm.create", "claimed retry_scheduled claimed retry_scheduled claimed system.error replayed claimed delivered"
+    )
     return f"{1 + RETRIES} tries of {CALL_SECONDS} s, one dead letter, delivered once by the replay"
 
 
@@ -99,6 +102,7 @@ async def login_refused(stage: Stage) -> str:
     await deal.settled()
     stage.equal("nothing was ever given up", await stage.count("dead_letters"), 0)
     await checker.golden_deal(deal)
+    await stage.audited("crm.create", "claimed released claimed delivered")
     return "paused without burning an attempt, resumed, one record"
 
 
@@ -117,6 +121,7 @@ async def field_refused(stage: Stage) -> str:
         "the quote is untouched", await deal.rows("SELECT state, version FROM quotes"), [{"state": "approved", "version": 1}]
     )
     stage.equal("the PDF is there", len(await deal.files()), 1)
+    await stage.audited("crm.create", "claimed system.error")
     return 'one dead letter that names Quote.Status = "USD", the quote untouched'
 
 
@@ -143,6 +148,9 @@ async def half_a_quote(stage: Stage) -> str:
     for alone in ("pdf.render", "slack.file"):
         stage.equal(f"{alone} was not done again", len(await stage.attempts(alone)), 1)
     await checker.golden_deal(deal)
+    await stage.audited(
+        "crm.create", "claimed retry_scheduled claimed retry_scheduled claimed system.error replayed claimed delivered"
+    )
     return "nothing half-visible, the record alone was replayed, whole"
 
 

@@ -46,6 +46,8 @@ async def creation_again(stage: Stage) -> str:
     stage.equal("there is one card", len(await deal.cards()), 1)
     await stage.until_counted(18)
     stage.equal("one delivery, seen as often as it came", await deal.rows("SELECT seen FROM deliveries"), [{"seen": 19}])
+    await stage.audited("quote.create", "reserved claimed quote.created applied")
+    await stage.audited("slack.post", "claimed delivered")
     return "one quote, one card, 18 duplicates answered from the record and counted"
 
 
@@ -53,6 +55,9 @@ async def approval_again(stage: Stage) -> str:
     """FI-002: an approval is delivered again."""
     deal = await stage.start()
     await deal.submitted_deal()
+    await deal.complete(deal.slash(f"submit {FIRST_QUOTE}"))
+    told = await deal.whispers("U0REP")
+    stage.fact("a second request is told who asked, and since when", "is already under review since" in told[-1], told)
     click = await deal.click("approval.approve", user="U0MANAGER")
     acks = await stage.again(click["request_id"])
     await deal.settled()
@@ -64,10 +69,12 @@ async def approval_again(stage: Stage) -> str:
     stage.equal("a click's ack carries nothing, however often it comes", acks, [{}] * 12)
     events = await deal.rows("SELECT event_type FROM audit_events WHERE event_type LIKE 'approval.%' ORDER BY id")
     decided = [row["event_type"] for row in events if row["event_type"] != "approval.refused"]
-    stage.equal("one request, one decision", decided, ["approval.requested", "approval.approved"])
+    one = ["approval.requested", "approval.duplicate_suppressed", "approval.approved"]
+    stage.equal("one request, one decision", decided, one)
     told = await deal.whispers("U0VP")
     stage.fact("who comes second is told who decided", len(told) == 1 and "already approved by <@U0MANAGER>" in told[0], told)
     await checker.golden_deal(deal)
+    await stage.audited("approval.decide", "reserved claimed approval.approved applied")
     return "one decision, who came second was told by whom"
 
 
@@ -93,6 +100,7 @@ async def slow_before_the_ack(stage: Stage) -> str:
     page = (stage.folder / "bot" / "metrics.prom").read_text()
     stage.fact("ack latency is among the metrics", "# TYPE quotebot_ack_seconds histogram" in page, page)
     taken, declined = (round(each["ack_ms"]) for each in (answer, refused))
+    await stage.audited("quote.create", "reserved claimed quote.created applied")
     return f"acknowledged after {taken} ms beside a slow Slack, refused after {declined} ms beside a busy ledger"
 
 
@@ -109,6 +117,7 @@ async def too_many_requests(stage: Stage) -> str:
     stage.fact("being told to wait burns no budget", post["attempts"] <= 1, post)
     stage.equal("there is one card", len(await deal.cards()), 1)
     stage.fact("the card shows the quote's state", "17,340.00" in await deal.card_text(), await deal.card_text())
+    await stage.audited("slack.post", "claimed retry_scheduled claimed retry_scheduled claimed retry_scheduled claimed delivered")
     return "three waits kept, one card"
 
 
@@ -130,6 +139,7 @@ async def one_server_error(stage: Stage) -> str:
         "two requests, one of them taken", [each["applied"] for each in await deal.witness("chat.postMessage")], [False, True]
     )
     stage.equal("there is one card", len(await deal.cards()), 1)
+    await stage.audited("slack.post", "claimed uncertain claimed retry_scheduled claimed delivered")
     return f"looked for after {drawn} ms, posted once more, one card"
 
 
@@ -149,6 +159,7 @@ async def channel_gone(stage: Stage) -> str:
     status = (await stage.quotebot("replay", letter["id"], "--wait")).status
     stage.equal("invited back, a replay posts the card", (status, len(await deal.cards())), (0, 1))
     await deal.settled()
+    await stage.audited("slack.post", "claimed system.error replayed claimed delivered")
     return "one dead letter with words that help, the quote untouched, one card after the replay"
 
 

@@ -31,6 +31,7 @@ Priority = Literal["P0", "P1", "P2"]
 Mode = Literal["fail_once", "fail_n", "always_fail", "timeout", "crash_after", "duplicate_replay"]
 
 SCENARIO_SECONDS: Final = 100.0  # a busy machine takes ten times as long as an idle one
+LOOKED_UP: Final = ["claimed", "uncertain"]
 SEEN_CHARACTERS_MAX: Final = 600
 PACKAGES: Final = ("quotebot", "ledger", "adapters")
 
@@ -132,6 +133,25 @@ class Stage:
             f"{duplicates} duplicates to be counted",
             holds=lambda counted: counted == duplicates,
         )
+
+    async def audited(self, subject: str, expected: str) -> None:
+        """Expect the exact moves and changes that the audit has of the first command of a kind, or of the first effect of a class.
+
+        A duplicate is counted after its answer, so its place varies; so does the number of lookups before an answer counts. The
+        effects that an effect enqueues are checked by I2.
+        """
+        events = await self.deal.rows(
+            "SELECT event_type FROM audit_events WHERE event_type NOT IN ('delivery.duplicate', 'effect.owed')"  # noqa: S608 -- ours
+            " AND event_type NOT LIKE 'class.%' AND ("
+            f" effect_id = (SELECT min(id) FROM effects WHERE class = '{subject}') OR effect_id IS NULL AND operation_key ="
+            f" (SELECT operation_key FROM operations WHERE action_kind = '{subject}' ORDER BY id LIMIT 1)) ORDER BY id"
+        )
+        found: list[str] = []
+        for event in events:
+            found.append(event["event_type"].removeprefix("effect.").removeprefix("operation."))
+            if found[-4:] == LOOKED_UP * 2:
+                del found[-2:]
+        self.equal(f"the audit of {subject} is exactly this", " ".join(found), expected)
 
     async def count(self, what: str) -> int:
         """Count rows of the ledger; `what` is SQL of a scenario, from the table's name on."""

@@ -152,6 +152,7 @@ async def model_times_out(stage: Stage) -> str:
     await deal.clear_faults()
     await deal.complete(deal.click_ephemeral("quote.create_another"))
     stage.equal("the confirmed one is created", await stage.count("quotes"), 1)
+    await stage.audited("llm.extract", "claimed retry_scheduled claimed system.error")
     return "two tries each, then fixed rules: one proposal, one question, one quote by a click"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -82,6 +83,29 @@ async def test_what_does_not_hold_is_named_and_its_files_are_kept(tmp_path: Path
     assert {"bot", "bot.log", "world", "failure.txt"} <= kept
     assert (tmp_path / "FI-999" / "bot" / "ledger.db").exists()
     assert summary(outcomes) == ({"held": 0, "failed": 1, "waiting": 1}, "0 held, 1 failed, 1 waiting")
+
+
+async def audited_otherwise(stage: Stage) -> str:
+    await stage.start()
+    await stage.deal.complete(stage.deal.slash())
+    await stage.audited("quote.create", "reserved claimed quote.created applied")
+    await stage.audited("slack.post", "claimed retry_scheduled claimed delivered")
+    return "never"
+
+
+async def test_an_audit_in_another_order_is_named_with_what_was_seen(tmp_path: Path) -> None:
+    scenario = Scenario("FI-997", "P2", (), "an audit that is not so", "Nothing.", "Something.", audited_otherwise)
+    outcome = await play(scenario, tmp_path / "FI-997")
+    seen = "(seen: 'claimed delivered', not 'claimed retry_scheduled claimed delivered')"
+    assert (outcome.state, outcome.words) == ("failed", f"the audit of slack.post is exactly this {seen}")
+
+
+def test_every_failure_of_the_specification_asserts_its_audit() -> None:
+    quiet = {"FI-004", "FI-005"}  # they leave no event
+    for scenario in SCENARIOS:
+        if scenario.id in NAMES[:20] and scenario.id not in quiet:
+            assert scenario.play is not None
+            assert "stage.audited(" in inspect.getsource(scenario.play), scenario.id
 
 
 def test_a_scenario_that_no_longer_fits_the_product_says_so(tmp_path: Path) -> None:
