@@ -14,7 +14,8 @@ from quotebot.sandbox.slack.directory import TEAM_ID, Person
 from quotebot.store.quotes import PAGE_ROWS
 from quotebot.views.card import APPROVE, SUBMIT
 from quotebot.views.confirmations import SHOW
-from tests.rig import FIRST_QUOTE, Deal, bot_in
+from quotebot.views.pending_buttons import RETRY_COMMAND
+from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -145,6 +146,21 @@ async def test_write_waits_while_slack_does_not_say_who_is_in_the_channel(quoted
     await asked(quoted, "revise {}: discount 12%", COLLEAGUE)
     await quoted.settled()
     assert await quoted.rows("SELECT version FROM quotes") == [{"version": 2}]
+
+
+async def test_write_that_waits_for_slack_is_on_the_card_and_goes_on_by_a_click(quoted: Deal) -> None:
+    await quoted.arm("slack", "5xx", method="conversations.members", times=50)
+    await asked(quoted, "revise {}: discount 12%", COLLEAGUE)
+
+    async def waits() -> bool:
+        return "revise: Operation pending retry, ref c-" in await quoted.card_text()
+
+    await eventually(waits, "the card to show the command")
+    await quoted.clear_faults()
+    await quoted.click(RETRY_COMMAND, user="U0REP", stale=True)
+    await quoted.settled()
+    assert await quoted.rows("SELECT version FROM quotes") == [{"version": 2}]
+    assert "Operation pending" not in await quoted.card_text()
 
 
 async def test_members_are_asked_for_once_in_ten_minutes_and_never_for_the_requester(quoted: Deal) -> None:
