@@ -163,7 +163,7 @@ class People:
             if not offered or self._happens(DECLINED):
                 continue
             message, button = self.plan.choice(offered)
-            token = json.loads(button["value"])["t"]
+            token = json.loads(button["value"].partition(MARK)[0])["t"]
             self.history.tokens.add(token)
             with suppress(AssertionError):
                 if self.history.note(await self._act(REP, message, button["action_id"])):
