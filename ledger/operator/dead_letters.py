@@ -12,6 +12,7 @@ from ledger.operator import actions
 from ledger.operator import replay as replays
 from ledger.operator.actions import Ruling, Verdict
 from ledger.operator.replay import Expectation, Order, Replay, ReplayPreview, ReplayResult
+from ledger.operator.trace import label_of
 from ledger.records import DedupeResult, Operation
 
 if TYPE_CHECKING:
@@ -74,17 +75,19 @@ class DeadLetter:
     status: str  # pending | replaying | replayed | discarded | uncertain
     external_ref: str | None
     failure_history: list[dict[str, Any]]
+    label: str = ""  # the readable name of its command
 
     @classmethod
-    def of(cls, row: Row) -> DeadLetter:
-        """Read one row of the `dead_letters` view."""
-        special = ("effect_class", "payload", "failure_history", "maybe_sent")
+    def of(cls, tx: Tx, row: Row) -> DeadLetter:
+        """Read one row of the `dead_letters` view, and the name of its command."""
+        special = ("effect_class", "payload", "failure_history", "maybe_sent", "label")
         return cls(
             **{name: row[name] for name in cls.__slots__ if name not in special},
             effect_class=row["class"],
             maybe_sent=bool(row["maybe_sent"]),
             payload=json.loads(row["payload"]),
             failure_history=json.loads(row["failure_history"]),
+            label=label_of(tx.required("operation_by_key", operation_key=row["operation_key"])),
         )
 
     @property
@@ -158,7 +161,7 @@ class DeadLetters:
         if chosen.status == "uncertain":
             statement = "list_uncertain"
         parameters = {**chosen.parameters(), "limit": NO_LIMIT if limit is None else limit}
-        return await self._ledger.database.read(lambda tx: [DeadLetter.of(row) for row in tx.all(statement, **parameters)])
+        return await self._ledger.database.read(lambda tx: [DeadLetter.of(tx, row) for row in tx.all(statement, **parameters)])
 
     async def show(self, reference: str) -> DeadLetter | None:
         """Return one dead letter, or None."""
@@ -170,7 +173,7 @@ class DeadLetters:
 
         def work(tx: Tx) -> list[DeadLetter | None]:
             rows = [tx.one("dead_letter", kind=kind, id=row_id) for kind, row_id in parsed]
-            return [None if row is None else DeadLetter.of(row) for row in rows]
+            return [None if row is None else DeadLetter.of(tx, row) for row in rows]
 
         return await self._ledger.database.read(work)
 

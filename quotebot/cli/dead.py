@@ -10,14 +10,12 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ledger.operator.dead_letters import Filters
-from ledger.operator.trace import label_of
 from quotebot.app.installation import dead_letters
 from quotebot.cli import exits, tables, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.ledger import Ledger
     from ledger.operator.dead_letters import DeadLetter, Status
     from ledger.records import Effect
 
@@ -89,13 +87,12 @@ async def list_dead_letters(
             since=None if since_ms is None else now - since_ms,
         )
         found = await dead_letters(ledger).list(filters, limit=limit + 1, newest=not oldest)
-        labels = await _labels(ledger, found)
     shown, more = found[:limit], len(found) > limit
     if json_output:
-        printed = [_public(letter, labels, show_payload=False) for letter in shown]
+        printed = [_public(letter, show_payload=False) for letter in shown]
         tables.print_json({"dead_letters": printed, "more": more})
     elif shown:
-        _print_table(shown, labels, now)
+        _print_table(shown, now)
     else:
         exits.complain("No dead letters.")
     if more and not json_output:
@@ -129,10 +126,9 @@ async def show(
         letter = await dead_letters(ledger).show(reference)
         if letter is not None and show_payload:
             await dead_letters(ledger).record_payload_shown(letter, terminal.user())
-        labels = await _labels(ledger, [] if letter is None else [letter])
     if letter is None:
         return exits.complain(f"There is no dead letter {reference}.", exits.NOTHING_MATCHED)
-    public = _public(letter, labels, show_payload=show_payload)
+    public = _public(letter, show_payload=show_payload)
     if json_output:
         tables.print_json({"dead_letter": public})
         return exits.OK
@@ -244,17 +240,9 @@ def _objection(effect: Effect, given: str | None) -> str | None:
     )
 
 
-async def _labels(ledger: Ledger, letters: Sequence[DeadLetter]) -> dict[str, str]:
-    """Return the readable name of the command of each dead letter, by its operation key."""
-    keys = {letter.operation_key for letter in letters}
-    return await ledger.database.read(
-        lambda tx: {key: label_of(tx.required("operation_by_key", operation_key=key)) for key in keys}
-    )
-
-
-def _public(letter: DeadLetter, labels: dict[str, str], *, show_payload: bool) -> dict[str, Any]:
+def _public(letter: DeadLetter, *, show_payload: bool) -> dict[str, Any]:
     """Return a dead letter in its JSON form."""
-    fields = {"label": labels[letter.operation_key], **asdict(letter)}
+    fields = asdict(letter)
     fields["id"] = letter.reference
     fields["class"] = fields.pop("effect_class")
     if not show_payload:
@@ -262,7 +250,7 @@ def _public(letter: DeadLetter, labels: dict[str, str], *, show_payload: bool) -
     return fields
 
 
-def _print_table(letters: Sequence[DeadLetter], labels: dict[str, str], now: int) -> None:
+def _print_table(letters: Sequence[DeadLetter], now: int) -> None:
     """Print dead letters as a table; their age counts from their first failure."""
     tables.print_table(
         ("ID", "Status", "Class", "Quote", "Ref", "Category", "Code", "Tries", "Replays", "First failed", "Age", "Label", "Why"),
@@ -279,7 +267,7 @@ def _print_table(letters: Sequence[DeadLetter], labels: dict[str, str], now: int
                 str(letter.prior_replay_count),
                 tables.for_people("first_failed_at", _first_failure(letter)),
                 tables.age_words(now - (_first_failure(letter) or letter.created_at)),
-                labels[letter.operation_key],
+                letter.label,
                 letter.last_error or _last_cycle(letter).get("last_error") or "",
             )
             for letter in letters

@@ -108,6 +108,7 @@ def _standing(letter: DeadLetter) -> dict[str, str]:
         "Status": _STANDING[letter.status],
         "About": _code(letter.aggregate_id) if parse_quote_id(letter.aggregate_id) is None else letter.aggregate_id,
         "Ref": _code(letter.correlation_id),
+        "Command": _code(letter.label),
     }
 
 

@@ -107,7 +107,7 @@ async def test_uncertain_effect_is_listed_even_if_it_never_failed(desk: Desk, le
 
 def test_dead_letter_record_has_every_column_of_the_view(desk: Desk) -> None:
     columns = {row["name"] for row in desk.rows("SELECT name FROM pragma_table_info('dead_letters')")}
-    assert {field.name for field in fields(DeadLetter)} - {"effect_class"} | {"class"} == columns
+    assert {field.name for field in fields(DeadLetter)} - {"effect_class", "label"} | {"class"} == columns
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["as it is", "analyzed"])

@@ -74,6 +74,7 @@ LETTER = DeadLetter(
     status="pending",
     external_ref=None,
     failure_history=[{"cycle": 1, "attempts": 7, "last_error": "503", "replayed_at": MORNING - 30_000}],
+    label="approval:U0MANAGER:Q-2026-0042:decide:v1",
 )
 DECIDED = DeadLetterCard("118", "C0OPS", "k" * 64, "1.2", "discarded", "U0OPERATOR", MORNING, "not wanted")
 STATUSES = ("pending", "replaying", "replayed", "discarded", "uncertain")
