@@ -126,7 +126,7 @@ async def test_a_discarded_parent_makes_the_whole_tree_needless(desk: Desk) -> N
 
 async def test_a_parent_that_became_too_old_to_send_makes_the_tree_needless(desk: Desk) -> None:
     root_key, _ = await keys_of(desk)
-    await desk.owe(intent(expires_at=START_MS + 10), intent("slack.file", after=root_key))
+    await desk.owe(intent(semantics="repeat_once", expires_at=START_MS + 10), intent("slack.file", after=root_key))
     desk.clock.advance(10)
     assert await desk.claimed_ids() == []
     assert states(desk) == ["superseded", "superseded"]
