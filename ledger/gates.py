@@ -170,6 +170,10 @@ class GateRules:
         before = self._get(tx, name)
         return GateMove(before, self._put(tx, now, before, before.hold(cause, reason, by, now, until)))
 
+    def flows(self, tx: Tx, name: str) -> bool:
+        """Tell whether no hold and no trial of this class or family is recorded."""
+        return self._get(tx, name).state == "flowing"
+
     def resume(self, tx: Tx, now: int, name: str, *, cause: Cause | None = None) -> list[str]:
         """Set every hold that stops `name` to half open: a class with its family, or a family with its classes.
 

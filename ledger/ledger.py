@@ -21,7 +21,7 @@ from ledger.claims import (
     take_operations,
 )
 from ledger.database import DatabaseError
-from ledger.gates import Breaker, GateRules
+from ledger.gates import Breaker, GateRules, family
 from ledger.intake import Cause, KeyedRequest, enqueue, note_duplicate, reserve
 from ledger.keys import dumps
 from ledger.machine import EffectState
@@ -32,8 +32,10 @@ from ledger.records import (
     Effect,
     EffectIntent,
     FollowUps,
+    Hold,
     Operation,
     Outcome,
+    PauseNotice,
     Request,
     Reservation,
     Settlement,
@@ -70,7 +72,8 @@ class Ledger:
 
     A row that was claimed at `poison_claims` crashes is dead-lettered. `pin` returns the head version of an aggregate. It is stored
     with a reservation, as the version that a command without a version refers to. `on_dead` is called after the commit with every
-    new dead letter, once per cycle. `on_reserved` is likewise called for every new command.
+    new dead letter, once per cycle. `on_reserved` is likewise called for every new command, `on_paused` for every refused login that
+    pauses a family of classes.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Ledger:
         pin: Callable[[Tx, str], int | None] = lambda _tx, _aggregate_id: None,
         on_dead: Callable[[DeadNotice], object] = lambda _notice: None,
         on_reserved: Callable[[], object] = lambda: None,
+        on_paused: Callable[[PauseNotice], object] = lambda _notice: None,
     ) -> None:
         self.database = database
         self.clock = clock
@@ -98,6 +102,7 @@ class Ledger:
         self._pin = pin
         self._on_dead = on_dead
         self._on_reserved = on_reserved
+        self._on_paused = on_paused
         self._noting: set[asyncio.Task[None]] = set()
         self.operations_changed = asyncio.Event()
         self.effects_changed = asyncio.Event()
@@ -414,8 +419,9 @@ class Ledger:
         now = self.clock.now_ms()
         alone = bool(self.suspects.operations or self.suspects.effects)  # suspects wait for the end of every row in flight
 
-        def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool] | None:
+        def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool, bool] | None:
             weighed = adjust_settlement(tx, now, effect, settlement)
+            refused = isinstance(weighed, Hold) and self.gates.flows(tx, family(effect.effect_class))  # once per outage
             row = settle_effect(tx, now, effect, weighed)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
@@ -426,7 +432,7 @@ class Ledger:
             lane = {"class": settled.effect_class, "target": settled.target}
             stirred = alone or stirred or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None
             dead = [DeadNotice.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
-            return settled, dead, bool(follow_ups.commands), stirred
+            return settled, dead, bool(follow_ups.commands), stirred, refused
 
         ended = await self.database.write("settle", work, brief=True)
         # A lookup that ended does not clear a suspect, nor does a late result.
@@ -435,12 +441,14 @@ class Ledger:
         if ended is None:
             self.effects_changed.set()
             return None
-        settled, dead, commanded, stirred = ended
+        settled, dead, commanded, stirred, refused = ended
         if stirred:
             self.effects_changed.set()
         if commanded:
             self.operations_changed.set()
         self.announce(dead)
+        if refused:
+            self._on_paused(PauseNotice.of(settled))
         return settled
 
     def announce(self, dead: Iterable[DeadNotice]) -> None:

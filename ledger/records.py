@@ -325,6 +325,23 @@ class DeadNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseNotice:
+    """Notice of a refused login, sent once per outage after the commit. `name` is the family of classes that waits."""
+
+    name: str
+    effect_id: int
+    effect_class: str
+    correlation_id: str
+    error: str
+
+    @classmethod
+    def of(cls, effect: Effect) -> PauseNotice:
+        """Return the notice of the effect whose login was refused."""
+        name = effect.effect_class.partition(".")[0]
+        return cls(name, effect.id, effect.effect_class, effect.correlation_id, effect.last_error or "")
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Failure of an attempt. `error` is redacted and written for people."""
 

@@ -98,6 +98,28 @@ def update_dead_letter(reference: str, post_key: str) -> EffectIntent:
     return _intent(CARD, target, target, content, after=post_key, supersede_key=f"card:{target}")
 
 
+def ops_target(subject: str) -> str:
+    """Return the target and aggregate of all effects on the card of a cause or of a refused login."""
+    return f"ops:{subject}"
+
+
+def post_ops_card(subject: str, channel: str) -> EffectIntent:
+    """Post the card of a subject into the operators' channel."""
+    target = ops_target(subject)
+    return _intent(POST, target, target, {"what": "ops", "subject": subject, "channel": channel})
+
+
+def update_ops_card(subject: str, post_key: str) -> EffectIntent:
+    """Show the current state of a subject on its card. A newer one supersedes this one."""
+    target = ops_target(subject)
+    return _intent(CARD, target, target, {"what": "ops", "subject": subject}, after=post_key, supersede_key=f"card:{target}")
+
+
+def close_ops_message(target: str, channel: str, ts: str) -> EffectIntent:
+    """Replace the content of an older card in the operators' channel with a pointer to the newer one."""
+    return _intent(CARD, target, target, {"what": "closed", "channel": channel, "ts": ts})
+
+
 def notice(quote_id: str, root_key: str, text: str, *, expires_at: int | None = None) -> EffectIntent:
     """Post a message in the quote's thread, once. It is not sent after `expires_at` (ms); holds of its class extend that time."""
     content = {"what": "notice", "quote_id": quote_id, "text": text}

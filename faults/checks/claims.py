@@ -229,7 +229,9 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
     shown |= {  # the cards of dead letters in the operators' channel
         effect["external_ref"]: effect["aggregate_id"]
         for effect in facts.effects
-        if effect["class"] == "slack.post" and effect["state"] == "delivered" and effect["aggregate_id"].startswith("letter:")
+        if effect["class"] == "slack.post"
+        and effect["state"] == "delivered"
+        and effect["aggregate_id"].startswith(("letter:", "ops:"))
     }
     shown |= {at: effect["aggregate_id"] for effect in facts.effects if (at := _withdrawn(effect)) is not None}
     for key, requests in grouped(facts.sightings.get("chat.update", ()), "key").items():
@@ -242,9 +244,9 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
 
 
 def _withdrawn(effect: Row) -> str | None:
-    """Return the ts of the old card that this effect empties, because another organization can now read the card's channel."""
+    """Return the ts of the older card that this effect empties: its channel is shared now, or a newer card took its place."""
     payload = loaded(effect["payload"]) if effect["class"] == "slack.card" else {}
-    return str(payload["ts"]) if payload.get("what") == "withdrawn" else None
+    return str(payload["ts"]) if payload.get("what") in ("withdrawn", "closed") else None
 
 
 def _covered(facts: Facts, what: str, requests: Iterable[Row], effects: Iterable[Row]) -> Iterator[str]:

@@ -29,6 +29,7 @@ _ASKED: Final = {
     "quote.accept": "quote.accept",
     "quote.cancel": "quote.cancel",
     "letter.retry": "letter.retry",
+    "letter.replay_all": "letter.replay_all",
     "owed.retry": "effect.steer",
     "owed.cancel": "effect.steer",
     "command.retry": "command.steer",

@@ -80,6 +80,13 @@ async def _each_dead_letter(action: str, at: Terminal, statuses: Sequence[Status
         await getattr(found, action)(letter.reference, actor=ACTOR, reason=REASON, follow=follow(at.ledger), **details)
 
 
+async def _discard_but_newest(at: Terminal) -> None:
+    """Discard every dead letter but the newest."""
+    found = dead_letters(at.ledger)
+    for letter in (await found.list(Filters()))[:-1]:
+        await found.discard(letter.reference, actor=ACTOR, reason=REASON, follow=follow(at.ledger))
+
+
 async def _cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot ops cancel` of every waiting command and effect, which are read while the ledger is closed."""
     with contextlib.closing(read_only(settings.ledger_path)) as closed:
@@ -167,6 +174,7 @@ COMMANDS: Final[Mapping[str, Callable[[Terminal], Awaitable[object]]]] = {
         _each_dead_letter, "replay", statuses=("uncertain",), look_now=True
     ),  # ... --status uncertain: at once
     "discard": partial(_each_dead_letter, "discard"),  # quotebot dead discard
+    "discard_but_newest": _discard_but_newest,
     "resolve_send_again": partial(
         _each_dead_letter, "resolve", statuses=EVERY, delivered=False
     ),  # quotebot dead resolve --send-again

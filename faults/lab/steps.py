@@ -87,7 +87,8 @@ class Clicks(Gesture):
 
     def gesture(self, world: World) -> Coroutine[Any, Any, Any]:
         """Click the button."""
-        message = newest(world, whispered_to=self.user if self.whispered else None, channel=self.channel)
+        button = "" if self.channel == CHANNEL else self.action_id  # cards of several kinds follow each other elsewhere
+        message = newest(world, whispered_to=self.user if self.whispered else None, channel=self.channel, button=button)
         return world.gestures.click_message(
             self.user, self.channel, message["ts"], self.action_id, block_id=None, value=self.value, values={}, stale=self.stale
         )
@@ -364,14 +365,15 @@ def newest_delivery(world: World, older: int = 0) -> Delivery:
     return list(world.courier._deliveries.values())[-1 - older]  # noqa: SLF001 -- the stand-in has no public list of them
 
 
-def newest(world: World, whispered_to: str | None = None, channel: str = CHANNEL) -> dict[str, Any]:
-    """Return the newest card, or this person's newest ephemeral message with buttons."""
+def newest(world: World, whispered_to: str | None = None, channel: str = CHANNEL, button: str = "") -> dict[str, Any]:
+    """Return the newest card, with this `button` if one is named, or this person's newest ephemeral message with buttons."""
     found = [
         message
         for message in world.seen().messages
         if message["channel"] == channel
         and message["blocks"]
         and message["ephemeral_for"] == whispered_to
+        and button in str(message["blocks"])
         and (whispered_to is not None or not message["thread_ts"])
     ]
     if not found:

@@ -119,6 +119,19 @@ def _announced() -> list[Step]:
     return [Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), *_dead_crm(), Waits(10), Settles()]
 
 
+def _many_announced() -> list[Step]:
+    """Card of a cause of which six letters died, and one is left; the others were discarded."""
+    retries = {"retry": {"crm.create": RetryOverride(retries=0)}}
+    deals = [(Types(f"new for Bolt {n}: 5 pro"), Settles(), Clicks("quote.submit", REP), Settles()) for n in range(6)]
+    return [
+        *(Configures(retries), Starts(), ArmsFault("salesforce", "5xx", "composite/graph")),
+        *(step for deal in deals for step in deal),
+        *(Waits(600), Settles(), ArmsFault(), Stops()),
+        *(Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), Starts(), Settles(), Stops()),
+        *(Operates("discard_but_newest"), Waits(60), Starts(), Settles(), Waits(30), Settles()),
+    ]
+
+
 def _for_a_deal() -> list[Step]:
     """A form for a new quote in which an account was chosen, and its opportunities are offered."""
     return [Configures(LOOKUPS), Starts(), MakesOpportunity("Acme"), Types("new"), Settles(), ChoosesAccount("Acme")]
@@ -277,6 +290,15 @@ STORIES: Final = (
         lambda: [Starts(), Waits(60), ArmsFault(), Stops(), Operates("resume"), Starts(), Settles()],
         lambda: [*_pending_for_crm(), ArmsFault("salesforce", "auth_expired", "oauth2/token")],
     ),
+    Story(
+        "refused login, a card for the operators",
+        lambda: [Starts(), Waits(60), ArmsFault(), Stops(), Operates("resume"), Starts(), Settles()],
+        lambda: [
+            *(Configures({"ops_channel": OPS}), *_pending_for_crm()),
+            ArmsFault("salesforce", "auth_expired", "oauth2/token"),
+        ],
+    ),
+    Story("retry all in Slack", lambda: [Clicks("letter.replay_all", OPERATOR, channel=OPS), Settles()], _many_announced),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
     Story(

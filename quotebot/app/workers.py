@@ -29,13 +29,13 @@ from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.membership import Directory, Visibility
+from quotebot.jobs.announcements import announce
 from quotebot.jobs.maintenance import (
     LEASES_PER_LIFE,
     ArtefactSweep,
     Housekeeper,
     Job,
     RetentionPeriods,
-    announce_dead_letters,
     forget,
     let_go,
     show_pending_commands,
@@ -43,7 +43,7 @@ from quotebot.jobs.maintenance import (
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.scheduler import jobs as scheduled_jobs
-from quotebot.observability.alerts import log_dead_letter
+from quotebot.observability.alerts import log_dead_letter, log_pause
 from quotebot.observability.clock_guard import LOOK_SECONDS, ClockGuard
 from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.store import quotes as store
@@ -119,6 +119,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
         epoch=epoch,
         pin=store.head_version,
         on_dead=log_dead_letter,
+        on_paused=log_pause,
         **claim_settings(settings),
     )
     await _tell_of_a_restore(database)
@@ -286,7 +287,7 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) ->
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel
-    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce_dead_letters(ledger, ops_channel))]
+    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel))]
     return [
         *letters,
         Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger)),

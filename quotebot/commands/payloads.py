@@ -485,7 +485,25 @@ class DiscardDeadLetter(StoredPayload):
     reason: str
 
 
-LetterPayload = AnnounceDeadLetter | RetryDeadLetter | DiscardDeadLetter
+@dataclass(frozen=True, slots=True)
+class ShowOpsCard(StoredPayload):
+    """New or redrawn card of a cause of dead letters, or of a refused login. The bot itself sends this command."""
+
+    kind: ClassVar[str] = "ops.card"
+    subject: str
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCause(StoredPayload):
+    """Retry of the dead letters of one cause that failed up to `upto` (Unix milliseconds)."""
+
+    kind: ClassVar[str] = "letter.replay_all"
+    cause: str
+    upto: int
+
+
+LetterPayload = AnnounceDeadLetter | RetryDeadLetter | DiscardDeadLetter | ShowOpsCard | ReplayCause
 
 Deed = Literal["retry", "cancel"]
 

@@ -35,9 +35,11 @@ from quotebot.commands.payloads import (
     ReconcileCrm,
     RefreshCard,
     RemindApprover,
+    ReplayCause,
     RetryDeadLetter,
     ReviseQuote,
     ShowHome,
+    ShowOpsCard,
     SlotCommand,
     Stored,
     SubmitQuote,
@@ -69,7 +71,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
         *(RefreshCard, ShowHome, ActOnEffect, ActOnCommand),
-        *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter),
+        *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter, ShowOpsCard, ReplayCause),
         *(SyncCrm, ReconcileCrm),
     )
 }

@@ -17,9 +17,10 @@ from adapters.failures import AdapterError, Failure
 from ledger import keys
 from ledger.gates import Gate, family
 from ledger.operator.actions import THROTTLED
-from ledger.operator.dead_letters import DeadLetters
 from ledger.records import AuditEvent, Delivered, Drop, Effect, FollowUps, Trouble
-from quotebot import __version__, effects
+from quotebot import effects
+from quotebot.dispatch import ops_cards
+from quotebot.dispatch.ops_cards import GONE_CODES
 from quotebot.dispatch.services import GONE, EffectHandler, unknown_quote
 from quotebot.domain.access import Refusal, Sight, admit, may_see
 from quotebot.domain.approvals.advice import basis_of
@@ -29,7 +30,7 @@ from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
 from quotebot.execution import membership
 from quotebot.execution.executor import PENDING_MS
-from quotebot.store import approvals, dead_letters, quotes
+from quotebot.store import approvals, quotes
 from quotebot.views import messages
 from quotebot.views.blocks import section
 from quotebot.views.card import (
@@ -43,7 +44,6 @@ from quotebot.views.card import (
     status_card,
     summary_row,
 )
-from quotebot.views.dead_letter_card import dead_letter_card
 from quotebot.views.home import home_view, load_home, refused_view
 from quotebot.views.pending_buttons import CANCEL, CANCEL_COMMAND, CHECK, CHECK_COMMAND, RETRY, RETRY_COMMAND
 from quotebot.views.seals import Seals
@@ -62,17 +62,13 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
     from quotebot.effects import Label
-    from quotebot.store.dead_letters import DeadLetterCard
     from quotebot.views.blocks import Json
 
 DIRECT: Final = "direct"  # durable step: the direct message that the card goes to from now on
-GONE_CODES: Final = frozenset({"message_not_found", "cant_update_message", "thread_not_found"})
 
 COMMANDS_SHOWN_MAX: Final = 5  # the commands of one quote run one after another
 
 HOME: Final = "home"
-LETTER: Final = "letter"
-OPS_SHARED: Final = "Another organization may read ops_channel: no dead letter is shown there unless shared_channels lists it."
 
 
 async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterError) -> Drop:
@@ -362,8 +358,8 @@ class CardHandler(EffectHandler):
                 return await withdrawn(self.services.adapters.slack, effect, messages.CARD_WITHDRAWN)
             case "home":
                 return await self._publish_home(effect)
-            case "letter":
-                return await self._update_dead_letter(effect)
+            case ops_cards.LETTER | ops_cards.OPS | ops_cards.CLOSED:
+                return await ops_cards.redraw(self.services, effect, self._update)
             case _:
                 return await self._update_quote(effect)
 
@@ -411,20 +407,6 @@ class CardHandler(EffectHandler):
             return refused_view(messages.turned_away(admitted.code))
         return home_view(load_home(tx, admitted, rules, self.services.ledger.clock.now_ms()))
 
-    async def _update_dead_letter(self, effect: Effect) -> Settlement:
-        drawn, card = await dead_letter_in(self.services.ledger, effect)
-        assert card is not None  # noqa: S101 -- the effect waits for its posting
-        if not await self.services.channels.may_post(card.channel):
-            return ops_shared()
-        assert card.ts is not None  # noqa: S101 -- likewise
-        try:
-            later = await self._update(effect, card.channel, card.ts, drawn)
-        except AdapterError as error:
-            if error.code not in GONE_CODES:
-                raise
-            return Drop(Trouble(error.failure.value, f"Somebody deleted this card ({error.code}): there is nothing to update."))
-        return later or Delivered(card.ts, {})
-
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         """Return the new card if this one was found gone; a Home tab and the card of a dead letter have no follow-up."""
@@ -448,23 +430,8 @@ def must_be_sent(effect: Effect) -> bool:
 
 
 def of_no_quote(effect: Effect) -> bool:
-    """Return true for a Home tab or the card of a dead letter; false for a message in a quote's thread."""
-    return effect.payload.get("what") in (HOME, LETTER)
-
-
-def ops_shared() -> Drop:
-    """Return the settlement of a dead letter's card that other organizations could read."""
-    return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
-
-
-async def dead_letter_in(ledger: Ledger, effect: Effect) -> tuple[Card, DeadLetterCard | None]:
-    """Return the current card of the dead letter that an effect names, and the record of where it is posted."""
-    reference = effect.payload["reference"]
-    letter = await DeadLetters(ledger, build=__version__).show(reference)
-    card = await ledger.database.read(lambda tx: dead_letters.find(tx, reference))
-    if letter is None:
-        raise AdapterError(Failure.INTERNAL, "unknown_letter", f"There is no dead letter {reference}.")
-    return dead_letter_card(letter, card), card
+    """Return true for a Home tab or a card in the operators' channel; false for a message in a quote's thread."""
+    return effect.payload.get("what") in (HOME, *ops_cards.KINDS)
 
 
 def _drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
@@ -472,10 +439,8 @@ def _drawn_again(tx: Tx, effect: Effect, not_before: int) -> EffectIntent:
     match effect.payload.get("what"):
         case "home":
             again = effects.home(effect.payload["user"], effect.payload["team_id"])
-        case "letter":
-            card = dead_letters.find(tx, effect.payload["reference"])
-            assert card is not None  # noqa: S101 -- it was just drawn
-            again = effects.update_dead_letter(card.reference, card.post_key)
+        case ops_cards.LETTER | ops_cards.OPS | ops_cards.CLOSED:
+            again = ops_cards.redrawn_again(tx, effect)
         case _:
             root_key = quotes.root_effect_key(tx, effect.aggregate_id)
             return effects.card_again(effect.aggregate_id, root_key, not_before, always=True)

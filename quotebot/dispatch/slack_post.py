@@ -1,4 +1,4 @@
-"""Effect class slack.post: a quote's card as the root of its thread, a notice below it, and the card of a dead letter."""
+"""Effect class slack.post: a quote's card as the root of its thread, a notice below it, and a card of the operators' channel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from adapters.failures import AdapterError
 from ledger.records import AuditEvent, Delivered, FollowUps
 from quotebot import effects
-from quotebot.dispatch import slack_card
+from quotebot.dispatch import ops_cards, slack_card
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, earliest_attempt, enqueuing, quote_of
-from quotebot.dispatch.slack_card import QuoteCards, dead_letter_in, of_no_quote, ops_shared
+from quotebot.dispatch.slack_card import QuoteCards, of_no_quote
 from quotebot.domain.approvals.policy import without_margin_figures
-from quotebot.store import dead_letters
 from quotebot.store import quotes as store
 from quotebot.views import messages
 
@@ -29,16 +28,16 @@ class PostHandler(EffectHandler):
 
     async def perform(self, effect: Effect) -> Settlement:
         """Post the message. Raises AdapterError."""
-        return await (self._post_dead_letter(effect) if of_no_quote(effect) else self._post_in_thread(effect))
+        return await (self._post_to_operators(effect) if of_no_quote(effect) else self._post_in_thread(effect))
 
-    async def _post_dead_letter(self, effect: Effect) -> Settlement:
-        """Post the card of a dead letter into the operators' channel, unless another organization may read that."""
+    async def _post_to_operators(self, effect: Effect) -> Settlement:
+        """Post a card into the operators' channel, unless another organization may read that."""
         channel: str = effect.payload["channel"]
         if not await self.services.channels.may_post(channel):
-            return ops_shared()
+            return ops_cards.ops_shared()
         if (later := self.services.pacer.put_off(channel, effect.id)) is not None:
             return later
-        card, _ = await dead_letter_in(self.services.ledger, effect)
+        card, _ = await ops_cards.drawn(self.services, effect)
         return await self._send(effect, channel, card.text, card.blocks, None)
 
     async def _post_in_thread(self, effect: Effect) -> Settlement:
@@ -99,8 +98,8 @@ class PostHandler(EffectHandler):
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         """Record where the message is; a root may need another card, or a reply to the requester if it failed."""
         if of_no_quote(effect):
-            if effect.state == "delivered" and effect.external_ref is not None:
-                dead_letters.place(tx, effect.payload["reference"], effect.external_ref)
+            if effect.state == "delivered":
+                ops_cards.place(tx, effect)
             return FollowUps()
         if slack_card.was_replaced(effect):
             return slack_card.replaced(tx, effect, now_ms)

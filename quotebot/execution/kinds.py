@@ -39,9 +39,11 @@ from quotebot.commands.payloads import (
     ReconcileCrm,
     RefreshCard,
     RemindApprover,
+    ReplayCause,
     RetryDeadLetter,
     ReviseQuote,
     ShowHome,
+    ShowOpsCard,
     SubmitQuote,
     SyncCrm,
 )
@@ -56,7 +58,9 @@ from quotebot.execution.operator_actions import (
     act_on_effect,
     announce_dead_letter,
     discard_dead_letter,
+    replay_cause,
     retry_dead_letter,
+    show_ops_card,
 )
 from quotebot.execution.run import Run, outcome_of
 from quotebot.handlers import approvals, crm, lifecycle
@@ -405,5 +409,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(AnnounceDeadLetter, load_nothing, lambda run, it, _: announce_dead_letter(run, it), save_nothing),
         Kind(RetryDeadLetter, load_nothing, lambda run, it, _: retry_dead_letter(run, it), save_nothing),
         Kind(DiscardDeadLetter, load_nothing, lambda run, it, _: discard_dead_letter(run, it), save_nothing),
+        Kind(ShowOpsCard, load_nothing, lambda run, it, _: show_ops_card(run, it), save_nothing),
+        Kind(ReplayCause, load_nothing, lambda run, it, _: replay_cause(run, it), save_nothing),
     )
 }

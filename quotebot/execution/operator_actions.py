@@ -13,7 +13,7 @@ from ledger.operator.dead_letters import parse_reference
 from ledger.operator.explain import effect_facts, operation_facts, waiting
 from ledger.operator.replay import Order, Replay
 from ledger.operator.trace import row_of
-from ledger.records import Effect, Operation
+from ledger.records import QUOTEBOT, Effect, Operation
 from quotebot import __version__, effects
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import operator_actions
@@ -28,19 +28,80 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
     from ledger.records import EffectIntent
-    from quotebot.commands.payloads import ActOnCommand, ActOnEffect, AnnounceDeadLetter, DiscardDeadLetter, RetryDeadLetter
+    from quotebot.commands.payloads import (
+        ActOnCommand,
+        ActOnEffect,
+        AnnounceDeadLetter,
+        DiscardDeadLetter,
+        ReplayCause,
+        RetryDeadLetter,
+        ShowOpsCard,
+    )
     from quotebot.domain.access import Viewer
     from quotebot.domain.quotes.quote import Quote
     from quotebot.effects import Label
     from quotebot.execution.run import Run
-    from quotebot.store.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import Backlog, DeadLetterCard, OpsCard
+
+REPLAYED_AT_ONCE: Final = 50  # in one transaction: an acknowledgement must not wait for more
 
 
 def announce_dead_letter(run: Run, payload: AnnounceDeadLetter) -> Decision:
     """Enqueue the card of a dead letter in the operators' channel, once."""
+    kind, row_id = parse_reference(payload.reference)
+    letter = run.tx.one("dead_letter", kind=kind, id=row_id)
+    cycle, effect_class = (1, "") if letter is None else (letter["cycle"], letter["class"])
+    earlier, root = dead_letters.find(run.tx, payload.reference), root_key(run.asked.operation_key)
+    reference, channel = payload.reference, payload.channel
+    inserted = dead_letters.insert(run.tx, reference, channel, root, run.now, cycle=cycle, effect_class=effect_class)
+    return operator_actions.announced(reference, channel, has_card=not inserted, earlier=earlier)
+
+
+def show_ops_card(run: Run, payload: ShowOpsCard) -> Decision:
+    """Post the card of a subject, or redraw it. A cause of which a letter failed again after a replay gets a new message."""
+    card, state = dead_letters.ops_card(run.tx, payload.subject), dead_letters.waiting_of(run.tx, payload.subject)
+    is_open = card is not None and card.closed_at is None
+    if state.over or (card is not None and is_open and not failed_again(card, state)):
+        dead_letters.refresh_ops_card(run.tx, payload.subject, state, run.now)
+        return operator_actions.ops_card_redrawn(card)
     root = root_key(run.asked.operation_key)
-    inserted = dead_letters.insert(run.tx, payload.reference, payload.channel, root, run.now)
-    return operator_actions.announced(payload.reference, payload.channel, has_card=not inserted)
+    dead_letters.put_ops_card(run.tx, payload.subject, run.operation.team_id, payload.channel, root, state.shown, run.now)
+    return operator_actions.ops_card_posted(payload.subject, payload.channel, card if is_open else None)
+
+
+def failed_again(card: OpsCard, state: Backlog) -> bool:
+    """Return true if a letter that waits was replayed after this card was posted: its new failure needs a message of its own."""
+    return state.replayed_at is not None and state.replayed_at > card.opened_at
+
+
+def replay_cause(run: Run, payload: ReplayCause) -> Decision:
+    """Replay dead letters of a cause for an operator, the oldest first, so many that other writes need not wait.
+
+    The bot itself continues with the rest (jobs/announcements.py), in the name of the operator who clicked.
+    """
+    subject = f"{dead_letters.CAUSE}{payload.cause}"
+    card, continued = dead_letters.ops_card(run.tx, subject), run.asked.actor == QUOTEBOT
+    if not continued and run.asked.actor not in run.rules.operators:
+        return operator_actions.cause_refused(run.asked, payload.cause, card, operator=False)
+    if continued and (card is None or card.decided_by is None):
+        return operator_actions.ops_card_redrawn(card)
+    if card is None:
+        return operator_actions.cause_refused(run.asked, payload.cause, card, operator=True)
+    who = {"actor": card.decided_by, "actor_type": "user"} if continued else _who(run)
+    letters = dead_letters.letters_of_cause(run.tx, payload.cause, REPLAYED_AT_ONCE, upto=payload.upto)
+    for row in letters:
+        reference = str(row["id"]) if row["kind"] == "effect" else f"op{row['id']}"
+        about: dict[str, Any] = {
+            "reason": None,
+            "follow": run.follow,
+            "build": __version__,
+            "now": run.now,
+            "cycle_seen": row["cycle"],
+        }
+        replay.replay(run.ledger, run.tx, Order(reference, row["kind"], row["id"], **about, **who))
+    if not continued:
+        dead_letters.decide_ops_card(run.tx, subject, run.asked.actor, payload.upto)
+    return operator_actions.replayed_all(card, len(letters))
 
 
 def retry_dead_letter(run: Run, payload: RetryDeadLetter) -> Decision:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ledger.records import Effect, EffectIntent, Operation
     from quotebot.commands.payloads import ActOnCommand
     from quotebot.domain.quotes.quote import Quote
-    from quotebot.store.dead_letters import DeadLetterCard
+    from quotebot.store.dead_letters import DeadLetterCard, OpsCard
 
 
 def tried(asked: Asked, quote: Quote, effect: Effect, label: str, sentence: str) -> Decision:
@@ -114,10 +114,48 @@ def unknown_dead_letter(asked: Asked, reference: str) -> Decision:
     return _dead_letter_refused(asked, reference, "unknown_letter", operator_messages.unknown(reference), None)
 
 
-def announced(reference: str, channel: str, *, has_card: bool) -> Decision:
-    """Enqueue the card of a dead letter, unless it has one."""
-    owed = () if has_card else (effects.post_dead_letter(reference, channel),)
-    return Decision("applied", _response("announced", operator_messages.announced(reference)), None, owed)
+def announced(reference: str, channel: str, *, has_card: bool, earlier: DeadLetterCard | None) -> Decision:
+    """Enqueue the card of a dead letter, unless it has one. A later cycle gets a new one, and the `earlier` one points to it."""
+    posted = () if has_card else (effects.post_dead_letter(reference, channel), *_pointer(earlier))
+    return Decision("applied", _response("announced", operator_messages.announced(reference)), None, posted)
+
+
+def ops_card_posted(subject: str, channel: str, earlier: OpsCard | None) -> Decision:
+    """Enqueue a new card of a subject; the `earlier` one, if it is still open, points to it."""
+    posted = (effects.post_ops_card(subject, channel), *_pointer(earlier))
+    return Decision("applied", _response("posted", operator_messages.OPS_CARD_FOLLOWS), None, posted)
+
+
+def ops_card_redrawn(card: OpsCard | None) -> Decision:
+    """Enqueue the current state of a card; nothing for a subject that was over before it had one."""
+    redrawn = () if card is None else (effects.update_ops_card(card.subject, card.post_key),)
+    return Decision("applied", _response("redrawn", operator_messages.OPS_CARD_FOLLOWS), None, redrawn)
+
+
+def replayed_all(card: OpsCard, count: int) -> Decision:
+    """Reply with the number of dead letters that are queued again, and redraw the card of their cause."""
+    return Decision(
+        "applied",
+        _response("retried", operator_messages.replayed_all(count)),
+        None,
+        (effects.update_ops_card(card.subject, card.post_key),),
+    )
+
+
+def cause_refused(asked: Asked, cause: str, card: OpsCard | None, *, operator: bool) -> Decision:
+    """Refuse a user who is no operator, or a cause that no card shows."""
+    text = operator_messages.unknown_cause(cause) if operator else operator_messages.NOT_OPERATOR
+    channel = None if card is None else card.channel
+    answer = effects.reply(effects.ops_target(f"cause:{cause}"), asked.actor, channel, text, asked.received_at)
+    return Decision("refused", _response("unknown_cause" if operator else "not_operator", text), None, (answer,))
+
+
+def _pointer(earlier: DeadLetterCard | OpsCard | None) -> tuple[EffectIntent, ...]:
+    """Return the update of an older message, which then points to the newer one."""
+    if earlier is None or earlier.ts is None:
+        return ()
+    target = effects.ops_target(f"{earlier.channel}/{earlier.ts}")
+    return (effects.close_ops_message(target, earlier.channel, earlier.ts),)
 
 
 def _dead_letter_refused(asked: Asked, reference: str, code: str, text: str, card: DeadLetterCard | None) -> Decision:

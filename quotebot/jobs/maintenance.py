@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from adapters.failures import AdapterError
-from ledger import keys, measures
+from ledger import measures
 from ledger.database import DamagedError, NotRecorded, WritesRefused
 from ledger.ledger import PENDING_ORDINAL
-from ledger.records import QUOTEBOT, Operation, Request
+from ledger.records import QUOTEBOT, Operation
 from ledger.retention import HOUR_MS, KEEP, Keep, Progress, Purged, Rest, purge, quiet, rest
 from quotebot import effects
-from quotebot.commands.payloads import AnnounceDeadLetter
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.executor import PENDING_MS, standing_drawn
 from quotebot.store import dead_letters, history
@@ -296,30 +295,3 @@ async def show_pending_commands(ledger: Ledger) -> int:
     shown = await ledger.database.write("pending_commands", work)
     ledger.effects_changed.set()
     return shown
-
-
-UNDECIDED_MAX: Final = 20  # limit of undecided cards: an outage must not flood the channel
-
-
-async def announce_dead_letters(ledger: Ledger, channel: str) -> int:
-    """Reserve the announcement of each dead letter that has no card yet; returns the number of these dead letters."""
-    found = await ledger.database.read(lambda tx: dead_letters.unannounced(tx, UNDECIDED_MAX))
-    for reference, team_id in found:
-        payload = AnnounceDeadLetter(reference, channel)
-        request_id = f"letter:{reference}"
-        await ledger.reserve(
-            Request(
-                source="scheduler",
-                source_request_id=request_id,
-                action_kind=payload.kind,
-                aggregate_id=effects.dead_letter_target(reference),
-                aggregate_version=None,
-                payload=payload.canonical(),
-                fingerprint=keys.digest(["quotebot/letter/1", request_id]),
-                actor=QUOTEBOT,
-                actor_type="system",
-                team_id=team_id,
-                received_at=ledger.clock.now_ms(),
-            )
-        )
-    return len(found)

@@ -1,4 +1,4 @@
-"""Log line of a dead letter, which alerts the operator: one per cycle, after the dead letter is recorded."""
+"""Log lines that alert the operator, after the commit: one for each cycle of a dead letter, one for each refused login."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger import keys
 from quotebot.observability.logs import redact
 
 if TYPE_CHECKING:
-    from ledger.records import DeadNotice
+    from ledger.records import DeadNotice, PauseNotice
 
 log = structlog.get_logger(__name__)
 
@@ -35,4 +35,19 @@ def log_dead_letter(notice: DeadNotice) -> None:
         cycle=notice.cycle,
         dead=True,
         do=f"quotebot dead show {reference}",
+    )
+
+
+def log_pause(notice: PauseNotice) -> None:
+    """Write the ERROR line of a refused login. The bot's effects of this family wait until it works again."""
+    log.error(
+        "class.paused",
+        gate=notice.name,
+        effect_id=notice.effect_id,
+        effect_class=notice.effect_class,
+        adapter=notice.name,
+        correlation_id=notice.correlation_id,
+        category="auth",
+        last_error=redact(notice.error),
+        do=f"mend the login, then: quotebot resume {notice.name}",
     )

@@ -15,23 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from ledger.operator.dead_letters import DeadLetters
-from quotebot import __version__
 from quotebot.commands.payloads import (
     ActOnCommand,
     ActOnEffect,
     CloneQuote,
     CreateAnother,
     CreateQuote,
-    DiscardDeadLetter,
     ProposeQuote,
     ReadMessage,
     RefreshCard,
-    RetryDeadLetter,
 )
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
-from quotebot.effects import dead_letter_target
 from quotebot.execution.membership import is_direct
 from quotebot.execution.operator_actions import command_standing, standing
 from quotebot.handlers import extraction
@@ -39,15 +34,16 @@ from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.crm_menus import register_crm_menus
 from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_creation, draft_of_message, last_block, read_form
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
+from quotebot.slack.operator_cards import register_operator_cards
 from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface, transport_of
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
-from quotebot.views import approval_messages, dead_letter_card, forms, messages, operator_messages
+from quotebot.views import approval_messages, forms, messages
 from quotebot.views.blocks import parse_button_value
 from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
-from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK, parse_rejection
+from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.views.home import NEW_QUOTE
 from quotebot.views.list_card import parse_question
 from quotebot.views.pending_buttons import (
@@ -393,48 +389,6 @@ class QuoteListeners:
         command = payloads.submitted(body, filled.payload, filled.quote_id, filled.version, received_at)
         await self.surface.submitted(ack, context, command, last_block(body["view"]))
 
-    async def on_dead_letter(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle Retry, Discard or Details on the card of a dead letter. Viewing and opening a form record nothing."""
-        action = body["actions"][0]
-        seen = dead_letter_card.parse_dead_letter_value(action.get("value") or "")
-        if seen is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
-        elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS):
-            await self._open_dead_letter(body, action["action_id"], seen[0], await viewer_of(context))
-            await ack()
-        else:
-            payload, now = RetryDeadLetter(*seen), self.surface.ledger.clock.now_ms()
-            target = dead_letter_target(payload.reference)
-            await self.surface.click(ack, context, payloads.clicked(body, payload, target, payload.cycle, now))
-
-    async def _open_dead_letter(self, body: Body, action_id: str, reference: str, viewer: Viewer) -> None:
-        letter, discards = (
-            await DeadLetters(self.surface.ledger, build=__version__).show(reference),
-            action_id == dead_letter_card.DISCARD,
-        )
-        if viewer.own_only or viewer.user not in self.surface.rules.operators:
-            await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
-        elif letter is None:
-            await self.surface.reply_privately(body, operator_messages.unknown(reference))
-        elif discards and letter.status != "pending":
-            await self.surface.reply_privately(body, operator_messages.too_late(reference, letter.status, None))
-        else:
-            form = dead_letter_card.discard_form(letter) if discards else dead_letter_card.details_view(letter)
-            if not await self.surface.open_form(body, form):
-                await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
-
-    async def on_discard(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the submitted form of a discard; errors are shown in the form."""
-        seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
-        reason = parse_rejection(body["view"]["state"]["values"])
-        if seen is None or reason is None:
-            text = messages.UNREADABLE_FORM if seen is None else operator_messages.REASON_NEEDED
-            await ack(response_action="errors", errors={dead_letter_card.REASON: text})
-            return
-        payload, now = DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms()
-        command = payloads.submitted(body, payload, dead_letter_target(payload.reference), payload.cycle, now)
-        await self.surface.submitted(ack, context, command, dead_letter_card.REASON)
-
     async def on_pending_effect(self, ack: Any, body: Body, context: Any) -> None:
         """Handle Retry, status or Cancel of a quote's pending effect. Viewing records nothing."""
         action, ledger = body["actions"][0], self.surface.ledger
@@ -486,8 +440,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(FILL_IN)(quotes.on_fill_in)
     app.action(MORE)(quotes.on_menu)
     app.action(NEW_QUOTE)(quotes.on_new_quote)
-    app.action(re.compile(r"^letter\."))(quotes.on_dead_letter)
-    app.view(dead_letter_card.DISCARD_FORM)(quotes.on_discard)
+    register_operator_cards(app, surface)
     app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)
     app.action(re.compile(r"^command\."))(quotes.on_pending_command)
     register_crm_menus(app, surface)

@@ -114,7 +114,11 @@ TABLES: Final[Mapping[str, TableColumns]] = {
     "schedule_marks": TableColumns("job name", operational="job name anchor slot outcome marked_at"),
     "people": TableColumns("team_id user_id", operational="team_id user_id kind fetched_at name"),
     "letter_cards": TableColumns(
-        "reference", operational="reference channel post_key ts announced_at decision decided_by decided_at reason"
+        "reference", operational="reference channel post_key ts announced_at decision decided_by decided_at reason cycle class"
+    ),
+    "ops_cards": TableColumns(
+        "subject",
+        operational=("subject team_id channel post_key ts revision shown opened_at refreshed_at closed_at decided_by decided_at"),
     ),
     "readings": TableColumns(
         "operation_key", operational="operation_key team_id user_id asked_at answered_by answered_at read_by proposal"

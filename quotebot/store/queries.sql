@@ -435,31 +435,112 @@ WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_termina
   AND EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id);
 
 -- name: dead_effects_without_card
--- Those that wait longest first. What failed about a card is no letter that gets a card.
-SELECT '' || e.id AS reference, o.team_id FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
-WHERE e.ever_failed = 1 AND e.updated_at >= :since AND e.state = 'failed' AND substr(e.aggregate_id, 1, 7) <> 'letter:'
-  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = '' || e.id)
+-- Those that wait longest first, of whose present cycle no card tells. What failed about a card is no letter that gets a card.
+SELECT '' || e.id AS reference, o.team_id, e.class, e.cycle,
+  e.class || '/' || coalesce(e.category, 'unknown') || '/' || coalesce(e.code, 'unknown') AS cause
+FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+WHERE e.ever_failed = 1 AND e.updated_at >= :since AND e.state = 'failed'
+  AND substr(e.aggregate_id, 1, 7) <> 'letter:' AND substr(e.aggregate_id, 1, 4) <> 'ops:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = '' || e.id AND c.cycle >= e.cycle)
+  AND NOT EXISTS (SELECT 1 FROM ops_cards AS k WHERE k.closed_at IS NULL AND k.subject = 'cause:' ||
+    e.class || '/' || coalesce(e.category, 'unknown') || '/' || coalesce(e.code, 'unknown'))
 ORDER BY e.updated_at, e.id
 LIMIT :limit;
 
 -- name: dead_operations_without_card
 -- As dead_effects_without_card.
-SELECT 'op' || o.id AS reference, o.team_id FROM operations AS o
-WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_terminal' AND substr(o.aggregate_id, 1, 7) <> 'letter:'
-  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id)
+SELECT 'op' || o.id AS reference, o.team_id, o.action_kind AS class, o.cycle,
+  o.action_kind || '/' || coalesce(o.category, 'unknown') || '/' || coalesce(o.code, 'unknown') AS cause
+FROM operations AS o
+WHERE o.ever_failed = 1 AND o.updated_at >= :since AND o.state = 'failed_terminal'
+  AND substr(o.aggregate_id, 1, 7) <> 'letter:' AND substr(o.aggregate_id, 1, 4) <> 'ops:'
+  AND NOT EXISTS (SELECT 1 FROM letter_cards AS c WHERE c.reference = 'op' || o.id AND c.cycle >= o.cycle)
+  AND NOT EXISTS (SELECT 1 FROM ops_cards AS k WHERE k.closed_at IS NULL AND k.subject = 'cause:' ||
+    o.action_kind || '/' || coalesce(o.category, 'unknown') || '/' || coalesce(o.code, 'unknown'))
 ORDER BY o.updated_at, o.id
 LIMIT :limit;
 
+-- name: recent_letter_cards
+SELECT class, count(*) AS cards FROM letter_cards WHERE announced_at > :since AND class IS NOT NULL GROUP BY class;
+
+-- name: waiting_of_cause
+SELECT count(*) AS letters, count(DISTINCT aggregate_id) AS aggregates, min(updated_at) AS oldest_at,
+  max(json_extract(failure_history, '$[#-1].replayed_at')) AS replayed_at
+FROM dead_letters
+WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
+  AND class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause;
+
+-- name: waiting_of_causes
+SELECT class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') AS cause, count(*) AS letters,
+  count(DISTINCT aggregate_id) AS aggregates, min(updated_at) AS oldest_at,
+  max(json_extract(failure_history, '$[#-1].replayed_at')) AS replayed_at
+FROM dead_letters
+WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
+GROUP BY 1;
+
+-- name: letters_of_cause
+SELECT kind, id, class, aggregate_id, correlation_id, last_error, updated_at, cycle FROM dead_letters
+WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
+  AND class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause
+  AND (:upto IS NULL OR updated_at <= :upto)
+ORDER BY updated_at, id
+LIMIT :limit;
+
+-- name: newest_of_cause
+SELECT last_error FROM dead_letters
+WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
+  AND class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause
+ORDER BY updated_at DESC, id DESC LIMIT 1;
+
+-- name: waiting_of_family
+SELECT count(*) AS effects, count(DISTINCT aggregate_id) AS aggregates, min(created_at) AS oldest_at FROM effects
+WHERE class > :family || '.' AND class < :family || '/' AND next_attempt_at IS NOT NULL AND state IN ('pending', 'uncertain');
+
+-- name: team_of_family
+SELECT o.team_id FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+WHERE e.class > :family || '.' AND e.class < :family || '/' AND e.next_attempt_at IS NOT NULL LIMIT 1;
+
+-- name: ops_card
+SELECT * FROM ops_cards WHERE subject = :subject;
+
+-- name: open_ops_cards
+SELECT * FROM ops_cards WHERE closed_at IS NULL ORDER BY subject;
+
+-- name: put_ops_card
+INSERT INTO ops_cards (subject, team_id, channel, post_key, revision, shown, opened_at, refreshed_at)
+VALUES (:subject, :team_id, :channel, :post_key, 1, :shown, :now, :now)
+ON CONFLICT (subject) DO UPDATE SET channel = excluded.channel, post_key = excluded.post_key, ts = NULL,
+  revision = ops_cards.revision + 1, shown = excluded.shown, opened_at = excluded.opened_at, refreshed_at = excluded.refreshed_at,
+  closed_at = NULL, decided_by = NULL, decided_at = NULL
+RETURNING subject;
+
+-- name: refresh_ops_card
+UPDATE ops_cards SET shown = :shown, revision = revision + 1, refreshed_at = :now, closed_at = CASE WHEN :over THEN :now END
+WHERE subject = :subject
+RETURNING subject;
+
+-- name: place_ops_card
+UPDATE ops_cards SET ts = :ts WHERE subject = :subject AND post_key = :post_key
+RETURNING subject;
+
+-- name: decide_ops_card
+UPDATE ops_cards SET decided_by = :decided_by, decided_at = :upto WHERE subject = :subject
+RETURNING subject;
+
 -- name: insert_letter_card
-INSERT INTO letter_cards (reference, channel, post_key, announced_at) VALUES (:reference, :channel, :post_key, :now)
-ON CONFLICT (reference) DO NOTHING
+INSERT INTO letter_cards (reference, channel, post_key, announced_at, cycle, class)
+VALUES (:reference, :channel, :post_key, :now, :cycle, :class)
+ON CONFLICT (reference) DO UPDATE SET channel = excluded.channel, post_key = excluded.post_key, ts = NULL,
+  announced_at = excluded.announced_at, cycle = excluded.cycle, class = excluded.class, decision = NULL, decided_by = NULL,
+  decided_at = NULL, reason = NULL
+WHERE excluded.cycle > letter_cards.cycle
 RETURNING reference;
 
 -- name: letter_card
 SELECT * FROM letter_cards WHERE reference = :reference;
 
 -- name: place_letter_card
-UPDATE letter_cards SET ts = :ts WHERE reference = :reference
+UPDATE letter_cards SET ts = :ts WHERE reference = :reference AND post_key = :post_key
 RETURNING reference;
 
 -- name: forget_letter_cards

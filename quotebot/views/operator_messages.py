@@ -47,6 +47,23 @@ def unknown(reference: str) -> str:
 REASON_NEEDED = "Say in one sentence why, for the audit (at most 500 characters)."
 
 
+# Result of the bot's own command about a card; it is stored with the command and never posted.
+OPS_CARD_FOLLOWS = "The card follows in the operators' channel."
+# Content of an older card.
+CONTINUED = "⬇️ This goes on in a newer message below."
+
+
+def replayed_all(count: int) -> str:
+    """Result of a retry of all dead letters of a cause."""
+    letters = "1 dead letter is" if count == 1 else f"{count} dead letters are"
+    return f"{letters} on the way again, each under its own key."
+
+
+def unknown_cause(cause: str) -> str:
+    """Reply if no card shows this cause."""
+    return f"No dead letter of {messages.escape(cause)} waits. Nothing was changed."
+
+
 def announced(reference: str) -> str:
     """Result of the bot's own command; it is stored with the command and never posted."""
     return f"The card of dead letter {reference} follows in the operators' channel."

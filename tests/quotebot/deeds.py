@@ -89,14 +89,26 @@ class Round:
             poll_seconds=poll_seconds,
         )
 
-    async def owe(self, effect_class: str, target: str = "t", *, expires_at: int | None = None) -> None:
+    async def owe(
+        self,
+        effect_class: str,
+        target: str = "t",
+        *,
+        expires_at: int | None = None,
+        payload: dict[str, Any] | None = None,
+    ) -> None:
         """Enqueue one effect, with a completed operation."""
         reserved = await self.bench.ledger.reserve(request_for(SubmitQuote(), f"{effect_class}:{target}", quote_id=f"Q-{target}"))
         claimed = await self.bench.ledger.claim_operation()
         assert claimed is not None
         assert claimed.id == reserved.operation.id
         intent = EffectIntent(
-            effect_class, policy_for(effect_class).semantics, target, f"Q-{target}", {"what": "test"}, expires_at=expires_at
+            effect_class,
+            policy_for(effect_class).semantics,
+            target,
+            f"Q-{target}",
+            payload or {"what": "test"},
+            expires_at=expires_at,
         )
         await self.bench.ledger.execute(claimed, lambda _: Outcome("applied", {"text": "ok"}, (intent,)))
 

@@ -40,9 +40,11 @@ from quotebot.commands.payloads import (
     ReconcileCrm,
     RefreshCard,
     RemindApprover,
+    ReplayCause,
     RetryDeadLetter,
     ReviseQuote,
     ShowHome,
+    ShowOpsCard,
     SubmitQuote,
     SyncCrm,
 )
@@ -238,6 +240,16 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
         "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
     ),
+    ("letter.replay_all", 1): (
+        '{"cause":"crm.create/mapping/INVALID_FIELD","upto":1795257060000,"v":1}',
+        "2a24f5d3aedc1335be2f8bf2ead590f473aed0f27921f8f9e28d9bb5bfb5ff78",
+        "399ad8b9622c625605673998a01383392578df2c0cd171937e6c1a4fa090fb02",
+    ),
+    ("ops.card", 1): (
+        '{"channel":"C0OPS","subject":"pause:crm","v":1}',
+        "9b263b0d59075aa426cafeb72227fc62e0c9a99665bb900605d62e64c4bb7769",
+        "b835f64162202a0540e02e908dc6ed17b175df17ec9ddbde3e1f4ee1df555e4f",
+    ),
     ("crm.sync", 1): (
         '{"v":1}',
         "afbf9d0f3560b0fd7795e81c42a0a79ee6b6fc67e064f77826aee642cad28d91",
@@ -289,6 +301,8 @@ CURRENT: dict[str, Payload] = {
     "letter.announce": AnnounceDeadLetter("118", "C0OPS"),
     "letter.retry": RetryDeadLetter("118", 2),
     "letter.discard": DiscardDeadLetter("118", 2, "not wanted"),
+    "letter.replay_all": ReplayCause("crm.create/mapping/INVALID_FIELD", 1_795_257_060_000),
+    "ops.card": ShowOpsCard("pause:crm", "C0OPS"),
     "effect.steer": ActOnEffect("retry", 118, 1),
     "command.steer": ActOnCommand("retry", "Q-2026-0042", 12, 1),
     "crm.sync": SyncCrm(),

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from adapters.failures import AdapterError, Failure
 from adapters.policies import RetryOverride
 from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
-from quotebot.app.installation import dead_letters
+from quotebot.app.installation import dead_letters, open_ledger
 from quotebot.app.workers import Ports, _jobs
 from quotebot.execution.executor import Executor
-from quotebot.jobs.maintenance import announce_dead_letters, forget
+from quotebot.jobs.announcements import announce
+from quotebot.jobs.maintenance import forget
 from quotebot.observability.metrics import Metrics
 from quotebot.settings import Settings
-from quotebot.store.dead_letters import DeadLetterCard
+from quotebot.store.dead_letters import Backlog, DeadLetterCard, OpsCard
 from quotebot.views import operator_messages
 from quotebot.views.card import APPROVE
 from quotebot.views.dead_letter_card import (
@@ -31,8 +34,9 @@ from quotebot.views.dead_letter_card import (
     discard_form,
     parse_dead_letter_value,
 )
-from tests.quotebot.deeds import Round
-from tests.quotebot.parts import MATRIX, RULES, Bench
+from quotebot.views.ops_cards import CAUSE_DETAILS, REPLAY_ALL, cause_details, cause_value, ops_card, parse_cause_value
+from tests.quotebot.deeds import DONE, Round
+from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at
 from tests.quotebot.views.block_kit import message_problems, view_problems
 from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
@@ -207,29 +211,250 @@ def test_dead_letters_are_announced_only_if_a_channel_is_configured(bench: Bench
     assert ("letters" in {job.name for job in jobs}) == runs
 
 
-async def test_at_most_twenty_cards_wait_for_a_decision_and_none_is_about_a_card(bench: Bench) -> None:
-    round_ = Round(bench)
-    for number in range(25):
-        await round_.owe("crm.create", f"{number:02}")
-        round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "No."))
+async def dead(round_: Round, count: int, code: str, effect_class: str = "crm.create", **more: Any) -> None:
+    """Fail `count` effects for good with this code."""
+    for _ in range(count):
+        number = len(round_.bench.rows("SELECT id FROM operations"))
+        await round_.owe(effect_class, f"{number:03}", **more)
+        round_.performer.sends.append(AdapterError(Failure.VALIDATION, code, "The field is refused."))
+        await round_.step()
+
+
+async def announced(round_: Round) -> int:
+    """Reserve what is due, execute it, send the messages, and return the number of commands."""
+    executor = Executor(round_.bench.ledger, RULES, lambda low, _: low, MATRIX)
+    reserved = await announce(round_.bench.ledger, "C0OPS")
+    while await executor.step():
+        pass
+    round_.performer.sends.extend([DONE] * 1000)
     while await round_.step():
         pass
-    assert await announce_dead_letters(bench.ledger, "C0OPS") == 20
+    round_.performer.sends.clear()
+    return reserved
+
+
+def shown(bench: Bench) -> dict[str, str]:
+    """Return the subjects of the open cards with what they show."""
+    return {row["subject"]: row["shown"] for row in bench.rows("SELECT subject, shown FROM ops_cards WHERE closed_at IS NULL")}
+
+
+CAUSE = "cause:crm.create/validation/NO"
+
+
+async def test_a_few_letters_get_a_card_each_and_more_of_a_class_one_per_cause(bench: Bench) -> None:
+    round_ = Round(bench)
+    await dead(round_, 5, "NO")
+    assert await announced(round_) == 5
+    await dead(round_, 3, "NO")
+    await dead(round_, 2, "LATE")
+    assert await announced(round_) == 2
+    assert shown(bench) == {CAUSE: "8", "cause:crm.create/validation/LATE": "2"}
+    assert await announced(round_) == 0
+    bench.clock.advance(61_000)
+    await dead(round_, 1, "NEW")
+    await dead(round_, 1, "NO")
+    assert await announced(round_) == 2, "another minute: the new cause gets a card of its letter, the known one is counted"
+    assert shown(bench)[CAUSE] == "9"
+    assert len(bench.rows("SELECT 1 FROM letter_cards")) == 6
+
+
+async def test_no_letter_is_unannounced_while_twenty_cards_wait(bench: Bench) -> None:
+    round_ = Round(bench)
+    for minute in range(5):
+        await dead(round_, 5, f"CODE{minute}")
+        await announced(round_)
+        bench.clock.advance(61_000)
+    assert len(bench.rows("SELECT 1 FROM letter_cards")) == 20
+    assert shown(bench) == {"cause:crm.create/validation/CODE4": "5"}
+    await dead_letters(bench.ledger).discard("1", actor="operator", reason="not wanted", follow=no_follow_ups)
+    await dead(round_, 1, "LATER")
+    assert await announced(round_) == 1
+    assert len(bench.rows("SELECT 1 FROM letter_cards")) == 21, "another card once one of the twenty is decided"
+
+
+async def test_a_card_that_cannot_be_posted_raises_no_card(bench: Bench) -> None:
+    round_ = Round(bench)
+    await dead(round_, 8, "NO")
+    assert await announce(bench.ledger, "C0OPS") == 6
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
     while await executor.step():
         pass
-    assert await announce_dead_letters(bench.ledger, "C0OPS") == 0
-    assert len(bench.rows("SELECT 1 FROM letter_cards")) == 20
-    for _ in range(20):
-        round_.performer.sends.append(AdapterError(Failure.NOT_FOUND, "gone", "The channel is gone."))
+    round_.performer.sends.extend([AdapterError(Failure.NOT_FOUND, "gone", "The channel is gone.")] * 6)
     while await round_.step():
         pass
-    for reference in ("1", "3"):  # at a terminal: its cards no longer count
+    assert len(bench.rows("SELECT 1 FROM dead_letters WHERE status = 'pending'")) == 14
+    bench.clock.advance(61_000)
+    assert await announced(round_) == 0
+
+
+async def test_card_of_a_cause_counts_letters_as_they_come_and_go(bench: Bench) -> None:
+    round_ = Round(bench)
+    await dead(round_, 8, "NO")
+    await announced(round_)
+    for reference in ("1", "2"):
         await dead_letters(bench.ledger).discard(reference, actor="operator", reason="not wanted", follow=no_follow_ups)
-    assert await announce_dead_letters(bench.ledger, "C0OPS") == 2
-    for row in bench.rows("SELECT id FROM effects WHERE state = 'failed' AND class = 'crm.create'"):
+    assert (await announced(round_), shown(bench)) == (0, {CAUSE: "8"}), "one drawing in ten seconds"
+    bench.clock.advance(10_000)
+    assert (await announced(round_), shown(bench)) == (1, {CAUSE: "6"})
+    for row in bench.rows("SELECT id FROM effects WHERE state = 'failed'"):
         await dead_letters(bench.ledger).discard(str(row["id"]), actor="operator", reason="not wanted", follow=no_follow_ups)
-    assert await announce_dead_letters(bench.ledger, "C0OPS") == 0
+    assert (await announced(round_), shown(bench)) == (1, {}), "the last one closes it at once"
+    updates = (
+        "SELECT json_extract(payload, '$.what') AS what FROM effects WHERE class = 'slack.card' AND target = 'ops:cause:' || ?"
+    )
+    assert [row["what"] for row in bench.rows(updates, CAUSE.removeprefix("cause:"))] == ["ops"] * 2
+
+
+async def test_a_cause_whose_letters_fail_again_gets_a_new_message(bench: Bench) -> None:
+    round_ = Round(bench)
+    await dead(round_, 8, "NO")
+    await announced(round_)
+    bench.rows("UPDATE ops_cards SET ts = '17.5'")
+    bench.clock.advance(10_000)
+    await dead_letters(bench.ledger).replay("8", actor="operator", reason=None, follow=no_follow_ups)
+    round_.performer.sends.append(AdapterError(Failure.VALIDATION, "NO", "The field is refused."))
+    await round_.step()
+    assert await announced(round_) == 1
+    payloads = [row["payload"] for row in bench.rows("SELECT payload FROM effects WHERE aggregate_id LIKE 'ops:%' ORDER BY id")]
+    assert [json.loads(payload)["what"] for payload in payloads] == ["ops", "ops", "closed"]
+    bench.clock.advance(60_000)
+    assert await announced(round_) == 0, "once per failure"
+
+
+async def test_a_replay_of_a_large_cause_goes_on_in_batches_and_reaches_all(bench: Bench) -> None:
+    round_ = Round(bench)
+    await dead(round_, 120, "NO")
+    await announced(round_)
+    bench.rows("UPDATE ops_cards SET decided_by = 'U0OPERATOR', decided_at = ?", bench.clock.now_ms())
+    batches = []
+    while await announced(round_):
+        batches.append(len(bench.rows("SELECT 1 FROM effects WHERE state = 'failed'")))
+    assert batches == [70, 20, 0, 0]
+    replays = bench.rows("SELECT actor, actor_type FROM audit_events WHERE event_type = 'effect.replayed'")
+    assert {(row["actor"], row["actor_type"]) for row in replays} == {("U0OPERATOR", "user")}
+    assert len(replays) == 120
+
+
+@pytest.fixture
+async def many(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
+    """Yield a bot on a ledger with 300 dead letters of three causes, and eight private replies that Slack refused."""
+    async with bench_at(tmp_path / "bot" / "ledger.db") as bench:
+        round_ = Round(bench)
+        for code in ("INVALID_FIELD", "REQUIRED_FIELD", "BAD_PICKLIST"):
+            await dead(round_, 100, code)
+        said = {"user": "U0REP", "channel": "C0DEALS", "text": "Done."}
+        await dead(round_, 8, "invalid_blocks", "slack.reply", payload=said, expires_at=MORNING + 3650 * 86_400_000)
+        bench.rows("UPDATE deliveries SET transport = '{}'")  # there is no response_url to reply to
+    async with bot_in(world, tmp_path / "bot", ops_channel="C0OPS", operators=("U0OPERATOR",)) as deal:
+        yield deal
+
+
+async def cards_of(deal: Deal, words: str) -> list[dict[str, Any]]:
+    return [m for m in (await deal.get("state"))["messages"] if m["channel"] == "C0OPS" and words in m["text"]]
+
+
+async def test_three_hundred_letters_of_three_causes_are_one_card_each(many: Deal) -> None:
+    async def there() -> bool:
+        return (len(await cards_of(many, "dead letters: crm.create")), len(await cards_of(many, "Dead letter "))) == (3, 10)
+
+    await eventually(there, "a card of each cause, and of five letters of each class")
+    await many.settled()
+    cards = await cards_of(many, "dead letters: crm.create")
+    assert {card["text"] for card in cards} == {"100 dead letters: crm.create: The service refuses the request for good"}
+    assert [message_problems(card["text"], card["blocks"]) for card in cards] == [[], [], []]
+    await many.post("action", user="U0OPERATOR", channel="C0OPS", message_ts=cards[0]["ts"], action_id=CAUSE_DETAILS)
+    view = (await many.get("state"))["views"][-1]["view"]
+    assert "The 20 that wait longest" in str(view)
+
+
+async def test_replay_all_delivers_every_letter_of_the_cause_and_closes_the_card(many: Deal) -> None:
+    async def there(words: str) -> bool:
+        return bool(await cards_of(many, words))
+
+    await eventually(lambda: there("8 dead letters: slack.reply"), "the card of the cause")
+    await many.settled()
+    (card,) = await cards_of(many, "8 dead letters: slack.reply")
+    for user in ("U0MANAGER", "U0OPERATOR"):
+        await many.post("action", user=user, channel="C0OPS", message_ts=card["ts"], action_id=REPLAY_ALL)
+    await eventually(lambda: there("No dead letter waits any more: slack.reply"), "the card to be closed")
+    await many.settled()
+    assert await told(many, "U0MANAGER") == operator_messages.NOT_OPERATOR
+    assert len([text for text in await many.whispers("U0REP") if text == "Done."]) == 8
+    (card,) = [each for each in await cards_of(many, "slack.reply") if "No dead letter waits" in each["text"]]
+    assert "Replayed by <@U0OPERATOR>" in str(card["blocks"])
+    assert REPLAY_ALL not in str(card["blocks"])
+
+
+async def test_a_letter_that_fails_again_is_announced_again(outage: Deal) -> None:
+    first = await posted(outage)
+    await outage.arm("salesforce", "5xx", method="composite/graph", times=50)
+    await press(outage, "U0OPERATOR", RETRY)
+
+    async def again() -> bool:
+        return len([m for m in (await outage.get("state"))["messages"] if m["channel"] == "C0OPS" and m["blocks"]]) == 1 and bool(
+            await cards_of(outage, "goes on in a newer message")
+        )
+
+    await eventually(again, "a new card")
+    await outage.settled()
+    second = await posted(outage)
+    assert second["ts"] != first["ts"]
+    assert "Waits for an operator" in second["text"]
+    assert [m["ts"] for m in await cards_of(outage, operator_messages.CONTINUED)] == [first["ts"]]
+
+
+@pytest.fixture
+async def refused(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
+    """Yield a deal whose write to Salesforce waits, because its login is refused."""
+    async with bot_in(world, tmp_path / "bot", ops_channel="C0OPS", operators=("U0OPERATOR",)) as deal:
+        await deal.submitted_deal()
+        await deal.arm("salesforce", "auth_expired", method="oauth2/token", times=50)
+        yield deal
+
+
+async def test_refused_login_is_one_card_that_follows_the_resume(refused: Deal, tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        await refused.click(APPROVE, user="U0MANAGER")
+
+        async def paused() -> bool:
+            return bool(await cards_of(refused, "Salesforce is paused: its login was refused"))
+
+        await eventually(paused, "the card of the pause")
+    alerts = [line for line in lines if line["log_level"] == "error"]
+    assert [(line["event"], line["gate"]) for line in alerts] == [("class.paused", "crm")]
+    assert alerts[0]["do"] == "mend the login, then: quotebot resume crm"
+    assert len(await refused.rows("SELECT 1 FROM audit_events WHERE event_type = 'class.paused'")) == 1
+    await refused.clear_faults()
+    async with open_ledger(settings_for(refused, tmp_path)) as ledger:
+        assert await ledger.resume("crm", "operator")
+
+    async def works() -> bool:
+        return bool(await cards_of(refused, "Salesforce works again"))
+
+    await eventually(works, "the card to be closed")
+    await refused.settled()
+    assert len([m for m in (await refused.get("state"))["messages"] if m["channel"] == "C0OPS"]) == 1
+    assert len(await refused.crm()) == 1
+
+
+def settings_for(deal: Deal, folder: Path) -> Settings:
+    del deal
+    return Settings(_env_file=None, data_dir=folder / "bot")
+
+
+@pytest.mark.parametrize("category", [*Failure, "unknown"])
+def test_card_of_a_cause_says_it_in_words(category: str) -> None:
+    card = OpsCard(f"cause:crm.create/{category}/X", "T0HOME", "C0OPS", "k" * 64, "1.2", 1, "8", MORNING, MORNING, None, None, None)
+    state = Backlog(8, 7, MORNING, None)
+    drawn = ops_card(card, state, "ValueError in our own code." if category == "internal" else "No.")
+    assert message_problems(drawn.text, drawn.blocks) == []
+    assert "ValueError" not in str(drawn)
+    assert drawn.text.startswith("8 dead letters: crm.create: ")
+    assert drawn.text != "8 dead letters: crm.create: "
+    assert ("The reason is not known" in drawn.text) == (category == "unknown")
+    assert view_problems(cause_details(f"crm.create/{category}/X", [], 8)) == []
+    assert parse_cause_value(cause_value(f"crm.create/{category}/X")) == f"crm.create/{category}/X"
+    assert parse_cause_value('{"v":2,"cause":"x"}') is None
 
 
 async def test_card_of_a_dead_letter_is_purged_with_its_row(bench: Bench) -> None:

@@ -1,0 +1,127 @@
+"""Announcement of dead letters and of refused logins in the operators' channel.
+
+A few dead letters get a card each. Where more of one class fail within a minute, or many wait for a decision, their cause (class,
+category and code) gets one card with their number instead. The card of a cause is open while one of its letters waits, and shows
+all of them, so no dead letter is without a card. Every step derives what is due from rows; each card is a command of its own,
+reserved under a request id that names what it shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ledger import keys
+from ledger.records import QUOTEBOT, Request
+from quotebot import effects
+from quotebot.commands.payloads import AnnounceDeadLetter, ReplayCause, ShowOpsCard
+from quotebot.execution.operator_actions import failed_again
+from quotebot.store import dead_letters
+from quotebot.store.dead_letters import CAUSE, PAUSE, PAUSES_SHOWN, Backlog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ledger.database import Tx
+    from ledger.ledger import Ledger
+    from quotebot.commands.registry import Payload
+    from quotebot.store.dead_letters import OpsCard
+
+READ_AT_ONCE: Final = 100
+MINUTE_MS: Final = 60_000
+SINGLE_A_MINUTE: Final = 5  # cards of single dead letters of one class
+UNDECIDED_MAX: Final = 20  # and of all classes while none is decided
+REFRESH_MS: Final = 10_000  # between two drawings of a card
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One command of the bot itself about a card."""
+
+    request_id: str
+    aggregate_id: str
+    team_id: str
+    payload: Payload
+
+
+async def announce(ledger: Ledger, channel: str) -> int:
+    """Reserve every announcement that is due; returns how many."""
+    now = ledger.clock.now_ms()
+    found = await ledger.database.read(lambda tx: [*_letters(tx, channel, now), *_cards(tx, channel, now), *_pauses(tx, channel)])
+    for each in found:
+        await ledger.reserve(
+            Request(
+                source="scheduler",
+                source_request_id=each.request_id,
+                action_kind=each.payload.kind,
+                aggregate_id=each.aggregate_id,
+                aggregate_version=None,
+                payload=each.payload.canonical(),
+                fingerprint=keys.digest(["quotebot/letter/1", each.request_id]),
+                actor=QUOTEBOT,
+                actor_type="system",
+                team_id=each.team_id,
+                received_at=now,
+            )
+        )
+    return len(found)
+
+
+def _letters(tx: Tx, channel: str, now: int) -> Iterator[Announcement]:
+    """Yield a card for each of a few dead letters that have none, and one per cause for the others."""
+    recent = Counter(dead_letters.announced_since(tx, now - MINUTE_MS))
+    single = dead_letters.undecided(tx)
+    causes: dict[str, str] = {}
+    for letter in dead_letters.unannounced(tx, READ_AT_ONCE):
+        if recent[letter.effect_class] >= SINGLE_A_MINUTE or single >= UNDECIDED_MAX:
+            causes.setdefault(letter.cause, letter.team_id)
+            continue
+        recent[letter.effect_class] += 1
+        single += 1
+        again = "" if letter.cycle == 1 else f":{letter.cycle}"
+        target = effects.dead_letter_target(letter.reference)
+        yield Announcement(f"{target}{again}", target, letter.team_id, AnnounceDeadLetter(letter.reference, channel))
+    for cause, team_id in causes.items():
+        yield _shown(tx, f"{CAUSE}{cause}", team_id, channel)
+
+
+def _cards(tx: Tx, channel: str, now: int) -> Iterator[Announcement]:
+    """Yield the redrawing of each open card whose subject has changed, and the rest of each replay of a whole cause."""
+    cards = dead_letters.open_ops_cards(tx)
+    causes = dead_letters.waiting_of_causes(tx) if any(card.subject.startswith(CAUSE) for card in cards) else {}
+    for card in cards:
+        cause = card.subject.removeprefix(CAUSE)
+        about_cause = cause != card.subject
+        state = causes.get(cause, NONE) if about_cause else dead_letters.waiting_of(tx, card.subject)
+        if state.over or ((state.shown != card.shown or failed_again(card, state)) and now - card.refreshed_at >= REFRESH_MS):
+            yield _shown(tx, card.subject, card.team_id, channel)
+        if about_cause and card.decided_at is not None:
+            yield from _rest(tx, card, cause, card.decided_at)
+
+
+def _rest(tx: Tx, card: OpsCard, cause: str, upto: int) -> Iterator[Announcement]:
+    """Yield the replay of the dead letters that an operator's click has not reached yet."""
+    left = dead_letters.letters_of_cause(tx, cause, 1, upto=upto)
+    if left:
+        first = f"{left[0]['kind']}:{left[0]['id']}:{left[0]['cycle']}"  # of those left: it changes with every batch
+        request_id = f"{effects.ops_target(card.subject)}:replay:{upto}:{first}"
+        yield Announcement(request_id, effects.ops_target(card.subject), card.team_id, ReplayCause(cause, upto))
+
+
+def _pauses(tx: Tx, channel: str) -> Iterator[Announcement]:
+    """Yield a card for each refused login that has none."""
+    for name in PAUSES_SHOWN:
+        subject = f"{PAUSE}{name}"
+        state, card = dead_letters.pause_of(tx, name), dead_letters.ops_card(tx, subject)
+        refused = state.gate is not None and state.gate.state == "held" and state.gate.cause == "auth"
+        if refused and (card is None or card.closed_at is not None):
+            yield _shown(tx, subject, dead_letters.team_of_family(tx, name), channel)
+
+
+def _shown(tx: Tx, subject: str, team_id: str, channel: str) -> Announcement:
+    card, target = dead_letters.ops_card(tx, subject), effects.ops_target(subject)
+    return Announcement(f"{target}:{0 if card is None else card.revision}", target, team_id, ShowOpsCard(subject, channel))
+
+
+NONE: Final = Backlog(0, 0, None, None)

@@ -1,0 +1,108 @@
+"""Bolt listeners for the cards in the operators' channel: dead letters, and the causes of many dead letters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.operator.dead_letters import DeadLetters
+from quotebot import __version__
+from quotebot.commands.payloads import DiscardDeadLetter, ReplayCause, RetryDeadLetter
+from quotebot.effects import dead_letter_target, ops_target
+from quotebot.slack import payloads
+from quotebot.slack.gate import viewer_of
+from quotebot.store import dead_letters
+from quotebot.views import dead_letter_card, messages, operator_messages, ops_cards
+from quotebot.views.forms import parse_rejection
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from ledger.database import Tx
+    from quotebot.domain.access import Viewer
+    from quotebot.slack.surface import Surface
+    from quotebot.views.blocks import Json
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCards:
+    """Listeners for clicks on the operators' cards."""
+
+    surface: Surface
+
+    async def on_dead_letter(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Retry, Discard or Details on the card of a dead letter. Viewing and opening a form record nothing."""
+        action = body["actions"][0]
+        if action["action_id"] in (ops_cards.REPLAY_ALL, ops_cards.CAUSE_DETAILS):
+            await self._on_cause(ack, body, context)
+            return
+        seen = dead_letter_card.parse_dead_letter_value(action.get("value") or "")
+        if seen is None:
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+        elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS):
+            await self._open_dead_letter(body, action["action_id"], seen[0], await viewer_of(context))
+            await ack()
+        else:
+            payload, now = RetryDeadLetter(*seen), self.surface.ledger.clock.now_ms()
+            target = dead_letter_target(payload.reference)
+            await self.surface.click(ack, context, payloads.clicked(body, payload, target, payload.cycle, now))
+
+    async def _open_dead_letter(self, body: Body, action_id: str, reference: str, viewer: Viewer) -> None:
+        letter, discards = (
+            await DeadLetters(self.surface.ledger, build=__version__).show(reference),
+            action_id == dead_letter_card.DISCARD,
+        )
+        if viewer.own_only or viewer.user not in self.surface.rules.operators:
+            await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
+        elif letter is None:
+            await self.surface.reply_privately(body, operator_messages.unknown(reference))
+        elif discards and letter.status != "pending":
+            await self.surface.reply_privately(body, operator_messages.too_late(reference, letter.status, None))
+        else:
+            form = dead_letter_card.discard_form(letter) if discards else dead_letter_card.details_view(letter)
+            if not await self.surface.open_form(body, form):
+                await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+
+    async def on_discard(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted form of a discard; errors are shown in the form."""
+        seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
+        reason = parse_rejection(body["view"]["state"]["values"])
+        if seen is None or reason is None:
+            text = messages.UNREADABLE_FORM if seen is None else operator_messages.REASON_NEEDED
+            await ack(response_action="errors", errors={dead_letter_card.REASON: text})
+            return
+        payload, now = DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms()
+        command = payloads.submitted(body, payload, dead_letter_target(payload.reference), payload.cycle, now)
+        await self.surface.submitted(ack, context, command, dead_letter_card.REASON)
+
+    async def _on_cause(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle Replay all or Details on the card of a cause."""
+        action, ledger = body["actions"][0], self.surface.ledger
+        cause = ops_cards.parse_cause_value(action.get("value") or "")
+        if cause is None:
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+        elif action["action_id"] == ops_cards.CAUSE_DETAILS:
+            viewer = await viewer_of(context)
+            if viewer.own_only or viewer.user not in self.surface.rules.operators:
+                await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
+            elif not await self.surface.open_form(body, await ledger.database.read(lambda tx: _details(tx, cause))):
+                await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+            await ack()
+        else:
+            now, target = ledger.clock.now_ms(), ops_target(f"{dead_letters.CAUSE}{cause}")
+            await self.surface.click(ack, context, payloads.clicked(body, ReplayCause(cause, now), target, 0, now))
+
+
+def _details(tx: Tx, cause: str) -> Json:
+    letters = dead_letters.letters_of_cause(tx, cause, ops_cards.LETTERS_SHOWN_MAX)
+    return ops_cards.cause_details(cause, letters, dead_letters.waiting_of(tx, f"{dead_letters.CAUSE}{cause}").letters)
+
+
+def register_operator_cards(app: AsyncApp, surface: Surface) -> None:
+    """Register the listeners."""
+    cards = OperatorCards(surface)
+    app.action(re.compile(r"^letter\."))(cards.on_dead_letter)
+    app.view(dead_letter_card.DISCARD_FORM)(cards.on_discard)

@@ -1,0 +1,151 @@
+"""Cards in the operators' channel about many dead letters of one cause, and about a refused login. Text is Slack mrkdwn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import parse_quote_id, utc_text
+from quotebot.store.dead_letters import CAUSE
+from quotebot.views import messages
+from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, read, section, written
+from quotebot.views.card import Card
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.database import Row
+    from ledger.gates import Gate
+    from quotebot.store.dead_letters import Backlog, OpsCard
+
+REPLAY_ALL, CAUSE_DETAILS = "letter.replay_all", "letter.cause"  # action_ids
+CAUSE_CHARACTERS_MAX: Final = 300
+ERROR_CHARACTERS_MAX: Final = 300
+LETTERS_SHOWN_MAX: Final = 20
+SECTION_LETTERS: Final = 5  # lines in one section of the details
+HEADER_CHARACTERS_MAX: Final = 150
+
+_WORDS: Final = {
+    "transient": "The service was unavailable",
+    "timeout": "The service did not answer in time",
+    "throttled": "The service asked to wait for too long",
+    "auth": "The login was refused",
+    "mapping": "The service does not know a field or its value",
+    "validation": "The service refuses the request for good",
+    "not_found": "The target does not exist",
+    "conflict": "The service holds other content under our key",
+    "render": "The document cannot be rendered",
+    "llm_schema": "The model answered in the wrong form",
+    "uncertain": "It is not known whether it was done",
+    "poison": "The bot crashed on it several times",
+    "expired": "It waited longer than its class allows",
+    "internal": "An error in Quotebot's own code",
+}
+_NAMES: Final = {"crm": "Salesforce", "llm": "The language model"}
+
+
+def cause_value(cause: str) -> str:
+    """Return the value of the buttons on the card of a cause."""
+    return written({"cause": cause})
+
+
+def parse_cause_value(text: str) -> str | None:
+    """Return the cause of a button's value, or None if this build did not write it."""
+    fields = read(text, {"cause"})
+    found = None if fields is None else fields["cause"]
+    return found if isinstance(found, str) and 0 < len(found) <= CAUSE_CHARACTERS_MAX else None
+
+
+def ops_card(card: OpsCard, state: Backlog, newest_error: str | None) -> Card:
+    """Render the card of a subject from its current state."""
+    if state.gate is not None:
+        return _pause_card(state, state.gate)
+    return _cause_card(card, card.subject.removeprefix(CAUSE), state, newest_error)
+
+
+def cause_details(cause: str, letters: Sequence[Row], count: int) -> Json:
+    """Return the Details view of a cause: its letters that wait longest, without their payloads."""
+    lines = [_letter(row) for row in letters]
+    left = f" The {len(lines)} that wait longest:" if count > len(lines) else ""
+    head = f"*{_words(cause)}*\n{_code(cause)}\n{_count(count)}.{left}"
+    parts = [lines[at : at + SECTION_LETTERS] for at in range(0, len(lines), SECTION_LETTERS)]
+    terminal = f"At a terminal: `quotebot dead list --cause {messages.escape(cause)}`"
+    return {
+        "type": "modal",
+        "title": plain("Dead letters"),
+        "close": plain("Close"),
+        "blocks": [
+            section(head),
+            *(section("\n".join(part)) for part in parts),
+            context([clipped(terminal, ERROR_CHARACTERS_MAX)]),
+        ],
+    }
+
+
+def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | None) -> Card:
+    effect_class, category, _ = cause.split("/", 2)
+    head = f"{_count(state.letters)}: {effect_class}" if state.letters else f"No dead letter waits any more: {effect_class}"
+    facts = {
+        "Cause": f"{_words(cause)}\n{_code(cause)}",
+        "Status": f"⚠️ {state.letters} wait for an operator" if state.letters else "✅ None waits",
+    }
+    if state.letters:
+        facts |= {"Concerns": _concerns(state), "Since": utc_text(state.oldest_at or card.opened_at)}
+    value = cause_value(cause)
+    sure = confirm("Retry all?", "What is done already is not done again.", "Retry all", "Back")
+    replay = {**button(REPLAY_ALL, "Replay all", value, style="primary"), "confirm": sure}
+    buttons = [replay, button(CAUSE_DETAILS, "Details", value)] if state.letters else []
+    shown = newest_error if state.letters and category != "internal" else None
+    decided = card.decided_by is not None and card.decided_at is not None
+    blocks: list[Json] = [
+        {"type": "header", "text": plain(clipped(head, HEADER_CHARACTERS_MAX))},
+        {"type": "section", "fields": [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]},
+        *([] if shown is None else [section(f"*Newest error*\n{messages.short(shown, ERROR_CHARACTERS_MAX)}")]),
+        *([{"type": "actions", "block_id": "ops.actions", "elements": buttons}] if buttons else []),
+        *(
+            [context([f"Replayed by {messages.mention(card.decided_by or '')} on {utc_text(card.decided_at or 0)}"])]
+            if decided
+            else []
+        ),
+    ]
+    return Card(f"{head}: {_words(cause)}", blocks)
+
+
+def _pause_card(state: Backlog, gate: Gate) -> Card:
+    who = _NAMES.get(gate.name, gate.name)
+    if gate.state == "flowing":
+        head = f"{who} works again"
+        return Card(head, [{"type": "header", "text": plain(head)}, section("✅ The login is accepted, and what waited is sent.")])
+    head = f"{who} is paused: its login was refused"
+    waits = f"{state.letters} effects of {state.aggregates} quotes wait" if state.letters else "Nothing waits yet"
+    if gate.state == "half_open":
+        status = f"⏳ It is tried with one effect. {waits}."
+    else:
+        since = "" if gate.held_at is None else f" since {utc_text(gate.held_at)}"
+        status = f"⏸️ Paused{since}. {waits}; nothing is given up."
+    why = messages.short(gate.reason or "no reason is known", ERROR_CHARACTERS_MAX)
+    todo = f"Mend the login, then: `quotebot resume {gate.name}`"
+    blocks = [{"type": "header", "text": plain(head)}, section(f"{status}\n{todo}"), section(f"*Last error*\n{why}")]
+    return Card(f"{head}. {waits}.", blocks)
+
+
+def _count(letters: int) -> str:
+    return "1 dead letter" if letters == 1 else f"{letters} dead letters"
+
+
+def _concerns(state: Backlog) -> str:
+    return "1 quote or command" if state.aggregates == 1 else f"{state.aggregates} quotes or commands"
+
+
+def _words(cause: str) -> str:
+    return _WORDS.get(cause.split("/", 2)[1], "The reason is not known")
+
+
+def _letter(row: Row) -> str:
+    reference = f"{'op' if row['kind'] == 'operation' else ''}{row['id']}"
+    about = "" if parse_quote_id(row["aggregate_id"]) is None else f" of {row['aggregate_id']}"
+    return f"• `{reference}`{about}, {utc_text(row['updated_at'])}, ref {_code(row['correlation_id'])}"
+
+
+def _code(text: str) -> str:
+    return f"`{messages.short(text, 100).replace('`', '')}`"
