@@ -72,8 +72,8 @@ class Ledger:
 
     A row that was claimed at `poison_claims` crashes is dead-lettered. `pin` returns the head version of an aggregate. It is stored
     with a reservation, as the version that a command without a version refers to. `on_dead` is called after the commit with every
-    new dead letter, once per cycle. `on_reserved` is likewise called for every new command, `on_paused` for every refused login that
-    pauses a family of classes.
+    new dead letter, once per cycle. `on_reserved` is likewise called for every new command, `on_paused` for every refused login
+    that pauses a family of classes.
     """
 
     def __init__(

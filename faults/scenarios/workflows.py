@@ -128,7 +128,7 @@ def _many_announced() -> list[Step]:
         *(step for deal in deals for step in deal),
         *(Waits(600), Settles(), ArmsFault(), Stops()),
         *(Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), Starts(), Settles(), Stops()),
-        *(Operates("discard_but_newest"), Waits(60), Starts(), Settles(), Waits(30), Settles()),
+        *(Waits(60), Operates("discard_but_newest"), Starts(), Settles()),
     ]
 
 
@@ -298,7 +298,11 @@ STORIES: Final = (
             ArmsFault("salesforce", "auth_expired", "oauth2/token"),
         ],
     ),
-    Story("retry all in Slack", lambda: [Clicks("letter.replay_all", OPERATOR, channel=OPS), Settles()], _many_announced),
+    Story(
+        "retry all in Slack",
+        lambda: [Clicks("letter.replay_all", OPERATOR, channel=OPS), Settles(), Waits(5), Settles()],
+        _many_announced,
+    ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
     Story("discard", lambda: [Stops(), Operates("discard"), Starts(), Settles()], _dead_crm),
     Story(

@@ -197,6 +197,9 @@ class AccessGate:
         if isinstance(about.get("l"), str):
             card = dead_letters.find(tx, about["l"])
             return card is None or (card.channel == channel and card.ts in (None, ts))
+        if isinstance(about.get("cause"), str):
+            of_cause = dead_letters.ops_card(tx, f"{dead_letters.CAUSE}{about['cause']}")
+            return of_cause is None or (of_cause.channel == channel and of_cause.ts in (None, ts))
         return False
 
     def _unsealed(self, person: str, body: Body) -> Body | None:
