@@ -127,7 +127,7 @@ def _many_announced() -> list[Step]:
         *(Configures(retries), Starts(), ArmsFault("salesforce", "5xx", "composite/graph")),
         *(step for deal in deals for step in deal),
         *(Waits(600), Settles(), ArmsFault(), Stops()),
-        *(Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), Starts(), Settles(), Stops()),
+        *(Configures({"ops_channel": OPS, "operators": (OPERATOR,), "retry": {}}), Starts(), Settles(), Stops()),
         *(Waits(60), Operates("discard_but_newest"), Starts(), Settles()),
     ]
 
@@ -300,7 +300,7 @@ STORIES: Final = (
     ),
     Story(
         "retry all in Slack",
-        lambda: [Clicks("letter.replay_all", OPERATOR, channel=OPS), Settles(), Waits(5), Settles()],
+        lambda: [Clicks("letter.replay_all", OPERATOR, channel=OPS), Settles(), Waits(7200), Settles()],
         _many_announced,
     ),
     Story("replay", lambda: [Stops(), Operates("replay"), Starts(), Settles()], _dead_crm),
