@@ -25,6 +25,7 @@ SOON_SECONDS: Final = 0.4
 LOCK_WORDS: Final = ("lock", "busy", "sqlite", "database")
 ACKED: Final = 4  # quotes requested and acknowledged before the backup begins
 MEANWHILE: Final = 4  # and while it is being made
+OPS: Final = "C0OPS"
 LATER: Final = 2  # and after it: these are lost
 
 
@@ -136,6 +137,33 @@ async def restored(stage: Stage) -> str:
     return f"{made.data['tables']['operations']} commands back, each deed outside once, new numbers above all that were seen"
 
 
+async def login_refused(stage: Stage) -> str:
+    """D-6: Salesforce refuses the login for an hour; the operator mends it."""
+    deal = await stage.start(QUOTEBOT_OPS_CHANNEL=OPS)
+    await deal.submitted_deal()
+    await deal.arm("salesforce", "auth_expired", method="oauth2/token", seconds=3600)
+    await deal.click("approval.approve", user="U0MANAGER")
+
+    async def cards() -> list[str]:
+        return [message["text"] for message in (await deal.get("state"))["messages"] if message["channel"] == OPS]
+
+    await eventually(cards, "the card of the pause")
+    paused = await cards()
+    stage.fact(
+        "the card names the service and the cause", paused[0].startswith("Salesforce is paused: its login was refused"), paused
+    )
+    stage.equal("the pause is audited once", await stage.count("audit_events WHERE event_type = 'class.paused'"), 1)
+    alerts = [line for line in stage.bot.said().splitlines() if "class.paused" in line and "error" in line]
+    stage.equal("one line of the log alerts the operator", len(alerts), 1)
+    stage.equal("nothing was given up", await stage.count("dead_letters"), 0)
+    await deal.clear_faults()
+    stage.equal("the login mended, Salesforce is resumed", (await stage.quotebot("resume", "crm")).status, 0)
+    await eventually(cards, "the card to be closed", holds=lambda texts: texts == ["Salesforce works again"])
+    await deal.settled()
+    await checker.golden_deal(deal)
+    return "one alert, one card that follows the resume, everything delivered once"
+
+
 SCENARIOS: Final = (
     Scenario(
         "FI-019",
@@ -164,5 +192,14 @@ SCENARIOS: Final = (
         "ledger is gone. The backup is put back.",
         "No command acknowledged before the backup is lost, nothing outside is done twice, no quote number is given out again.",
         restored,
+    ),
+    Scenario(
+        "D-6",
+        "P1",
+        ("always_fail",),
+        "Salesforce refuses the login",
+        "The login is refused for an hour while a quote is approved; an operator mends it and resumes the class.",
+        "One alert and one card in the operators' channel, nothing is given up, and after the resume everything is there once.",
+        login_refused,
     ),
 )
