@@ -25,9 +25,11 @@ async def test_sigterm_under_load_ends_in_time_burns_no_attempt_and_everything_g
         bot_process(world, tmp_path, QUOTEBOT_DRAIN_SECONDS=str(DRAIN_SECONDS)) as (bot, deal),
     ):
         await bot.start()
-        await deal.arm("slack", "slow", method="chat.postMessage", times=3, delay=30.0)  # three attempts will not finish
+        await deal.arm(
+            "slack", "slow", method="chat.postMessage", times=2, delay=30.0
+        )  # two attempts will not finish: as many as one channel has
         typed = [asyncio.create_task(deal.slash(f"new for Acme {n}: 1 pro")) for n in range(COMMANDS)]
-        await eventually(lambda: world.weather.describe()[0]["hits"] == 3, "three posts to hang")
+        await eventually(lambda: world.weather.describe()[0]["hits"] == 2, "two posts to hang")
         began = time.monotonic()
         assert await bot.stop() == 0
         assert time.monotonic() - began < DRAIN_SECONDS + NOISE_SECONDS
