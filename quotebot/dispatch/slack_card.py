@@ -35,8 +35,6 @@ from quotebot.views import messages
 from quotebot.views.blocks import section
 from quotebot.views.card import (
     Card,
-    PendingCommand,
-    PendingEffect,
     PriceRow,
     approver_rows,
     avoidance_rows,
@@ -45,7 +43,16 @@ from quotebot.views.card import (
     summary_row,
 )
 from quotebot.views.home import home_view, load_home, refused_view
-from quotebot.views.pending_buttons import CANCEL, CANCEL_COMMAND, CHECK, CHECK_COMMAND, RETRY, RETRY_COMMAND
+from quotebot.views.pending_buttons import (
+    CANCEL,
+    CANCEL_COMMAND,
+    CHECK,
+    CHECK_COMMAND,
+    RETRY,
+    RETRY_COMMAND,
+    PendingCommand,
+    PendingEffect,
+)
 from quotebot.views.seals import Seals
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def replay_cause(run: Run, payload: ReplayCause) -> Decision:
     if card is None:
         return operator_actions.cause_refused(run.asked, payload.cause, card, operator=True)
     who = {"actor": card.decided_by, "actor_type": "user"} if continued else _who(run)
-    letters = dead_letters.letters_of_cause(run.tx, payload.cause, REPLAYED_AT_ONCE, upto=payload.upto)
+    letters = dead_letters.dead_letters_of_cause(run.tx, payload.cause, REPLAYED_AT_ONCE, upto=payload.upto)
     for row in letters:
         reference = str(row["id"]) if row["kind"] == "effect" else f"op{row['id']}"
         about: dict[str, Any] = {

@@ -48,7 +48,9 @@ class Announcement:
 async def announce(ledger: Ledger, channel: str) -> int:
     """Reserve every announcement that is due; returns how many."""
     now = ledger.clock.now_ms()
-    found = await ledger.database.read(lambda tx: [*_letters(tx, channel, now), *_cards(tx, channel, now), *_pauses(tx, channel)])
+    found = await ledger.database.read(
+        lambda tx: [*_dead_letters(tx, channel, now), *_cards(tx, channel, now), *_pauses(tx, channel)]
+    )
     for each in found:
         await ledger.reserve(
             Request(
@@ -68,7 +70,7 @@ async def announce(ledger: Ledger, channel: str) -> int:
     return len(found)
 
 
-def _letters(tx: Tx, channel: str, now: int) -> Iterator[Announcement]:
+def _dead_letters(tx: Tx, channel: str, now: int) -> Iterator[Announcement]:
     """Yield a card for each of a few dead letters that have none, and one per cause for the others."""
     recent = Counter(dead_letters.announced_since(tx, now - MINUTE_MS))
     single = dead_letters.undecided(tx)
@@ -102,7 +104,7 @@ def _cards(tx: Tx, channel: str, now: int) -> Iterator[Announcement]:
 
 def _rest(tx: Tx, card: OpsCard, cause: str, upto: int) -> Iterator[Announcement]:
     """Yield the replay of the dead letters that an operator's click has not reached yet."""
-    left = dead_letters.letters_of_cause(tx, cause, 1, upto=upto)
+    left = dead_letters.dead_letters_of_cause(tx, cause, 1, upto=upto)
     if left:
         first = f"{left[0]['kind']}:{left[0]['id']}:{left[0]['cycle']}"  # of those left: it changes with every batch
         request_id = f"{effects.ops_target(card.subject)}:replay:{upto}:{first}"

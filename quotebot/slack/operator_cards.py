@@ -97,7 +97,7 @@ class OperatorCards:
 
 
 def _details(tx: Tx, cause: str) -> Json:
-    letters = dead_letters.letters_of_cause(tx, cause, ops_cards.LETTERS_SHOWN_MAX)
+    letters = dead_letters.dead_letters_of_cause(tx, cause, ops_cards.LETTERS_SHOWN_MAX)
     return ops_cards.cause_details(cause, letters, dead_letters.waiting_of(tx, f"{dead_letters.CAUSE}{cause}").letters)
 
 

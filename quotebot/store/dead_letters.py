@@ -185,9 +185,9 @@ def waiting_of_causes(tx: Tx) -> Mapping[str, Backlog]:
     }
 
 
-def letters_of_cause(tx: Tx, cause: str, most: int, *, upto: int | None = None) -> list[Row]:
+def dead_letters_of_cause(tx: Tx, cause: str, most: int, *, upto: int | None = None) -> list[Row]:
     """Return open dead letters of a cause that failed up to then (ms): kind, id, cycle and what operators see; the oldest first."""
-    return tx.all("letters_of_cause", since=0, cause=cause, upto=upto, limit=most)
+    return tx.all("dead_letters_of_cause", since=0, cause=cause, upto=upto, limit=most)
 
 
 def newest_error(tx: Tx, cause: str) -> str | None:

@@ -478,7 +478,7 @@ FROM dead_letters
 WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
 GROUP BY 1;
 
--- name: letters_of_cause
+-- name: dead_letters_of_cause
 SELECT kind, id, class, aggregate_id, correlation_id, last_error, updated_at, cycle FROM dead_letters
 WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
   AND class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause

@@ -38,7 +38,7 @@ from quotebot.views.blocks import (
     section,
     value_text,
 )
-from quotebot.views.pending_buttons import command_buttons, effect_buttons
+from quotebot.views.pending_buttons import PendingCommand, PendingEffect, command_buttons, effect_buttons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.advice import Avoidance, EasierChange
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
-    from quotebot.effects import Label
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"
@@ -277,41 +276,6 @@ def summary_row(summary: str | None) -> tuple[PriceRow, ...]:
 
 def _amount(pricing: Pricing, amount: Decimal) -> str:
     return money.format_amount(amount, pricing.currency)
-
-
-@dataclass(frozen=True, slots=True)
-class PendingEffect:
-    """Pending, delivered or ended effect of this quote on an external service.
-
-    `detail` is the reason of a failure or a pause, or the external id after delivery. `link` is the URL of the delivered item, as
-    returned by the service. `since` (Unix ms) is the start of a pause. `offers` are the action_ids of the buttons shown; they act
-    on the effect `effect_id` in this `cycle`.
-    """
-
-    label: Label
-    state: Literal["pending", "retrying", "in doubt", "paused", "delivered", "failed", "cancelled"]
-    ref: str
-    detail: str | None = None
-    link: str | None = None
-    since: int | None = None
-    effect_id: int | None = None
-    cycle: int = 1
-    offers: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PendingCommand:
-    """Unfinished command about the quote. `retried_at` (Unix ms) is its next attempt after a failed one, None before any.
-
-    `offers` are the action_ids of the buttons shown; they act on the operation `operation_id` in this `cycle`.
-    """
-
-    name: str
-    ref: str
-    retried_at: int | None
-    operation_id: int
-    cycle: int
-    offers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

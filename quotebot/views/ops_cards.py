@@ -65,7 +65,7 @@ def ops_card(card: OpsCard, state: Backlog, newest_error: str | None) -> Card:
 
 def cause_details(cause: str, letters: Sequence[Row], count: int) -> Json:
     """Return the Details view of a cause: its letters that wait longest, without their payloads."""
-    lines = [_letter(row) for row in letters]
+    lines = [_dead_letter(row) for row in letters]
     left = f" The {len(lines)} that wait longest:" if count > len(lines) else ""
     head = f"*{_words(cause)}*\n{_code(cause)}\n{_count(count)}.{left}"
     parts = [lines[at : at + SECTION_LETTERS] for at in range(0, len(lines), SECTION_LETTERS)]
@@ -141,7 +141,7 @@ def _words(cause: str) -> str:
     return _WORDS.get(cause.split("/", 2)[1], "The reason is not known")
 
 
-def _letter(row: Row) -> str:
+def _dead_letter(row: Row) -> str:
     reference = f"{'op' if row['kind'] == 'operation' else ''}{row['id']}"
     about = "" if parse_quote_id(row["aggregate_id"]) is None else f" of {row['aggregate_id']}"
     return f"• `{reference}`{about}, {utc_text(row['updated_at'])}, ref {_code(row['correlation_id'])}"

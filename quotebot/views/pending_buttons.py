@@ -1,4 +1,4 @@
-"""Buttons under a quote's pending effects and commands: Retry, Check and Cancel, and their values.
+"""Pending effects and commands of a quote, and the buttons under them: Retry, Check and Cancel, with their values.
 
 A value names the row and the cycle that the user saw; a value of another build reads as None.
 """
@@ -12,7 +12,7 @@ from quotebot.views.blocks import Json, button, confirm, named_version, read, wr
 
 if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
-    from quotebot.views.card import PendingCommand, PendingEffect
+    from quotebot.effects import Label
 
 RETRY, CHECK, CANCEL = "owed.retry", "owed.check", "owed.cancel"  # action_ids, of an effect
 RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND = "command.retry", "command.check", "command.cancel"
@@ -35,6 +35,41 @@ _NOT_DONE: Final = {
 }
 
 Named = Literal["e", "o"]  # of an effect or of an operation
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEffect:
+    """Pending, delivered or ended effect of this quote on an external service.
+
+    `detail` is the reason of a failure or a pause, or the external id after delivery. `link` is the URL of the delivered item, as
+    returned by the service. `since` (Unix ms) is the start of a pause. `offers` are the action_ids of the buttons shown; they act
+    on the effect `effect_id` in this `cycle`.
+    """
+
+    label: Label
+    state: Literal["pending", "retrying", "in doubt", "paused", "delivered", "failed", "cancelled"]
+    ref: str
+    detail: str | None = None
+    link: str | None = None
+    since: int | None = None
+    effect_id: int | None = None
+    cycle: int = 1
+    offers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommand:
+    """Unfinished command about the quote. `retried_at` (Unix ms) is its next attempt after a failed one, None before any.
+
+    `offers` are the action_ids of the buttons shown; they act on the operation `operation_id` in this `cycle`.
+    """
+
+    name: str
+    ref: str
+    retried_at: int | None
+    operation_id: int
+    cycle: int
+    offers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

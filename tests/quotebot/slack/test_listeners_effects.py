@@ -20,13 +20,14 @@ from quotebot.dispatch.slack_card import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.operator_actions import REASON, standing
-from quotebot.views.card import APPROVE, MORE, SUBMIT, PendingEffect, status_card
+from quotebot.views.card import APPROVE, MORE, SUBMIT, status_card
 from quotebot.views.pending_buttons import (
     CANCEL,
     CHECK,
     CHECK_COMMAND,
     RETRY,
     RETRY_COMMAND,
+    PendingEffect,
     PendingEffectValue,
     parse_pending_effect_value,
     pending_effect_value,

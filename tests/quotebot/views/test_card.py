@@ -13,7 +13,8 @@ from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState
 from quotebot.views.blocks import ButtonValue, parse_button_value
-from quotebot.views.card import Card, PendingEffect, button_value, status_card
+from quotebot.views.card import Card, button_value, status_card
+from quotebot.views.pending_buttons import PendingEffect
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
