@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DAY_MS: Final = 86_400_000
 DELIVERIES_KEPT_MS: Final = 7 * DAY_MS
 SHOWN_UNFINISHED: Final = 250  # ordinal of the card that shows an unfinished command
+REDRAWN_AFTER_A_DECISION: Final = (800, 900)  # first ordinals of the cards after a replay and after a discard at the terminal
+REDRAWN_MAX: Final = 4  # cards of one dead command
 TOLD_AT_A_RETRY: Final = 500  # first ordinal of a retry's notifications
 ANSWERS_PER_BURIAL: Final = 1000  # SPEC: effects of a dead letter are numbered apart from those of an execution
 CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
@@ -178,6 +180,7 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
             names = [event["event_type"] for event in facts.events_of_operation.get(parent_key, ())]
             retries = names.count("operation.retry_scheduled")  # its quote's card shows each
             told = [SHOWN_UNFINISHED, *(TOLD_AT_A_RETRY + n for n in range(1, retries + 1))]
+            told += [first + n for first in REDRAWN_AFTER_A_DECISION for n in range(REDRAWN_MAX)]
             ordinals += [cycle * ANSWERS_PER_BURIAL + n for cycle in range(1, cycles + 1) for n in told]
             ordinals += range(place)  # after a replay that succeeded, the effects before it came from the dead letter
         if parent_key is None:

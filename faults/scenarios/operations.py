@@ -6,19 +6,31 @@ import asyncio
 import json
 import sqlite3
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from faults.checks import checker
 from faults.harness.rig import eventually
 from faults.scenarios.stage import Scenario
+from ledger import keys
+from ledger.clock import SystemClock
+from ledger.ledger import Ledger
+from ledger.records import QUOTEBOT, Request, Trouble
+from ledger.recovery import begin_epoch
+from quotebot import __version__
+from quotebot.app.installation import open_audit, open_database
+from quotebot.commands.payloads import ExpireApproval, ExpireQuote, NoteStaleDraft
+from quotebot.settings import Settings
+from quotebot.store.quotes import head_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from faults.harness.rig import Deal
     from faults.scenarios.stage import Stage
+    from ledger.clock import Clock
 
 BUDGET_SECONDS: Final = 1.0
 SOON_SECONDS: Final = 0.4
@@ -26,6 +38,18 @@ LOCK_WORDS: Final = ("lock", "busy", "sqlite", "database")
 ACKED: Final = 4  # quotes requested and acknowledged before the backup begins
 MEANWHILE: Final = 4  # and while it is being made
 OPS: Final = "C0OPS"
+TEAM: Final = "T0QUOTE"
+WITHOUT_A_CARD: Final = (
+    "dead_letters AS d WHERE d.status = 'pending' AND NOT EXISTS (SELECT 1 FROM ops_cards AS c"
+    " WHERE c.closed_at IS NULL AND c.subject = 'cause:' || d.class || '/' || d.category || '/' || d.code)"
+)
+EACH: Final = 100  # dead letters of one cause
+APART_MS: Final = 2_000  # between two of them, so that three hundred take ten minutes
+FAILED: Final[tuple[ExpireQuote | NoteStaleDraft | ExpireApproval, ...]] = (
+    ExpireQuote(0),
+    NoteStaleDraft(0),
+    ExpireApproval("A-2020-0001-v1-1", 1),
+)
 LATER: Final = 2  # and after it: these are lost
 
 
@@ -164,6 +188,90 @@ async def login_refused(stage: Stage) -> str:
     return "one alert, one card that follows the resume, everything delivered once"
 
 
+@dataclass(slots=True)
+class PastClock:
+    """Clock that a scenario sets."""
+
+    ms: int
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, as set."""
+        return self.ms
+
+    def monotonic(self) -> float:
+        """Seconds, as set."""
+        return self.ms / 1000
+
+
+@asynccontextmanager
+async def stopped_ledger(stage: Stage, clock: Clock) -> AsyncIterator[Ledger]:
+    """Yield the ledger of a stage whose bot is stopped, with an epoch of its own."""
+    settings = Settings(_env_file=None, data_dir=stage.ledger_path.parent)
+    audit = open_audit(settings)
+    database = await open_database(settings.ledger_path, audit, clock, bot=False)
+    try:
+        epoch = await begin_epoch(database, clock.now_ms(), role="bot", build=__version__, alone=False)
+        yield Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=head_version)
+    finally:
+        await database.close()
+
+
+async def give_up(ledger: Ledger, payload: ExpireQuote | NoteStaleDraft | ExpireApproval, number: int) -> None:
+    """Reserve a command of the scheduler about a quote that does not exist, and give it up as a bug."""
+    request_id = f"{payload.kind}:{number}"
+    await ledger.reserve(
+        Request(
+            source="scheduler",
+            source_request_id=request_id,
+            action_kind=payload.kind,
+            aggregate_id=f"Q-2020-{number:04}",
+            aggregate_version=None,
+            payload=payload.canonical(),
+            fingerprint=keys.digest(["quotebot/drill/1", request_id]),
+            actor=QUOTEBOT,
+            actor_type="system",
+            team_id=TEAM,
+            received_at=ledger.clock.now_ms(),
+        )
+    )
+    command = await ledger.claim_operation()
+    assert command is not None  # noqa: S101 -- it was just reserved
+    trouble = Trouble("internal", "The command could not be executed.", code="bug")
+    await ledger.fail_operation(command, trouble, {"code": "failed"}, ())
+
+
+async def three_hundred_letters(stage: Stage) -> str:
+    """D-7: three hundred commands fail within ten minutes, for three causes; an operator replays each cause."""
+    deal = await stage.start(QUOTEBOT_OPS_CHANNEL=OPS)
+    await deal.settled()
+    await stage.bot.stop()
+    clock = PastClock(SystemClock().now_ms() - len(FAILED) * EACH * APART_MS)
+    async with stopped_ledger(stage, clock) as ledger:
+        for number in range(EACH):
+            for offset, payload in enumerate(FAILED):
+                clock.ms += APART_MS
+                await give_up(ledger, payload, number * len(FAILED) + offset)
+    await stage.start(QUOTEBOT_OPS_CHANNEL=OPS)
+    causes = [f"{payload.kind}/internal/bug" for payload in FAILED]
+
+    async def cards(words: str) -> int:
+        return sum(words in message["text"] for message in (await deal.get("state"))["messages"] if message["channel"] == OPS)
+
+    await eventually(lambda: cards(f"{EACH} dead letters: "), "a card of each cause", holds=lambda count: count == len(FAILED))
+    stage.equal("every dead letter is on the card of its cause", await stage.count(WITHOUT_A_CARD), 0)
+    stage.equal("all of them wait", await stage.count("dead_letters WHERE status = 'pending'"), EACH * len(FAILED))
+    for cause in causes:
+        done = await stage.quotebot("replay", "--cause", cause, "--yes", "--json")
+        stage.equal(f"{cause} is replayed", done.status, 0)
+    await eventually(
+        lambda: cards("No dead letter waits any more"), "the cards to be closed", holds=lambda count: count == len(FAILED)
+    )
+    await deal.settled()
+    stage.equal("no dead letter is left", await stage.count("dead_letters WHERE status = 'pending'"), 0)
+    stage.equal("each command was executed once", await stage.count("operations WHERE cycle = 2 AND state = 'completed'"), 300)
+    return "one card per cause, every letter on one, each cause emptied by one replay"
+
+
 SCENARIOS: Final = (
     Scenario(
         "FI-019",
@@ -201,5 +309,14 @@ SCENARIOS: Final = (
         "The login is refused for an hour while a quote is approved; an operator mends it and resumes the class.",
         "One alert and one card in the operators' channel, nothing is given up, and after the resume everything is there once.",
         login_refused,
+    ),
+    Scenario(
+        "D-7",
+        "P1",
+        ("always_fail",),
+        "three hundred dead letters",
+        "Three hundred commands are given up within ten minutes, for three causes; an operator replays one cause after the other.",
+        "One card per cause with its count, no dead letter without a card, and three replays empty everything.",
+        three_hundred_letters,
     ),
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 P0 = {"FI-001", "FI-002", "FI-010", "FI-011", "FI-016", "FI-017", "FI-018", "FI-021", "FI-022"}
 P2 = {"FI-004"}
-NAMES = [f"FI-{number:03}" for number in range(1, 23)] + [f"D-{number}" for number in range(1, 6)]
+NAMES = [f"FI-{number:03}" for number in range(1, 23)] + [f"D-{number}" for number in range(1, 8)]
 PLAYED = [scenario for scenario in SCENARIOS if scenario.play is not None]
 
 

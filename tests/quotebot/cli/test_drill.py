@@ -42,7 +42,7 @@ def test_the_list_names_every_drill(quotebot: Run) -> None:
     done = quotebot("drill", "list")
     assert (done.returncode, done.stderr) == (0, "")
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    assert (names[0], names[1], names[-1], len(names)) == ("Name", "FI-001", "D-6", 29)
+    assert (names[0], names[1], names[-1], len(names)) == ("Name", "FI-001", "D-7", 30)
     drills = json.loads(quotebot("drill", "list", "--json").stdout)["drills"]
     assert [drill["id"] for drill in drills] == names[1:]
 
