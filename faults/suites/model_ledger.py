@@ -87,6 +87,7 @@ class Fx(ModelRow):
     expires: int | None
     not_before: int | None
     aged_from: int
+    created: int
     state: str = "pending"
     sent: bool = False  # an attempt may have reached the service
     unknown: bool = False  # given up because its outcome cannot be known
@@ -239,7 +240,9 @@ class Model:
             parent = None if deed.after is None else self.fxs[deed.after]
             starts = max(now, deed.not_before or 0)
             due = starts if parent is None or parent.state == "delivered" else None
-            self.fxs[self.last_fx] = Fx(id=self.last_fx, op=op_id, **deed._asdict(), aged_from=starts, due=due, touched=now)
+            self.fxs[self.last_fx] = Fx(
+                id=self.last_fx, op=op_id, **deed._asdict(), aged_from=starts, created=now, due=due, touched=now
+            )
             needless += [parent.id] if parent is not None and parent.state in NEEDLESS else []
             if cause is not None:
                 self._say("effect.owed", cause)
@@ -263,9 +266,14 @@ class Model:
 
     def _take(self, fx: Fx, now: int, max_age: int | None) -> bool:
         newer = self._newer(fx, "pending") if fx.state == "pending" else None
-        if fx.expires is not None and fx.expires <= now:
+        if SEMANTICS[fx.cls] == "append" and fx.expires is not None:  # it is given up, not dropped: people may wait for it
+            own = fx.expires - fx.created
+            max_age = own if max_age is None else min(own, max_age)
+        elif fx.expires is not None and fx.expires <= now:
             self._drop(fx, now)
-        elif newer is not None:
+            self.suspects.discard(fx.name)
+            return False
+        if newer is not None:
             newer.sent |= fx.sent
             self._drop(fx, now)
         elif fx.state == "pending" and max_age is not None and self._age(fx, now) > max_age:
