@@ -36,16 +36,16 @@ async def ack_before_the_commit(honest: Any, self: Ledger, request: Any, *, dead
 
 
 @patch(Reserver, "receive")
-async def request_id_of_the_envelope(honest: Any, self: Any, command: Any, *, envelope_id: str | None) -> Any:
+async def request_id_of_the_envelope(honest: Any, self: Any, command: Any, *, envelope_id: str | None, **more: Any) -> Any:
     """A request is identified by its envelope, which differs at every delivery."""
-    return await honest(self, replace(command, source_request_id=str(envelope_id)), envelope_id=envelope_id)
+    return await honest(self, replace(command, source_request_id=str(envelope_id)), envelope_id=envelope_id, **more)
 
 
 @patch(Reserver, "receive")
-async def request_id_of_the_moment(honest: Any, self: Any, command: Any, *, envelope_id: str | None) -> Any:
+async def request_id_of_the_moment(honest: Any, self: Any, command: Any, *, envelope_id: str | None, **more: Any) -> Any:
     """A request is identified by its time of arrival."""
     timed = replace(command, source_request_id=f"{command.source_request_id}:{command.received_at}")
-    return await honest(self, timed, envelope_id=envelope_id)
+    return await honest(self, timed, envelope_id=envelope_id, **more)
 
 
 known_by_its_payload = both(  # and so by the payload schema of the build that reads it
