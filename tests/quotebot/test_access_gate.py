@@ -21,7 +21,7 @@ from quotebot.slack import verbs
 
 MEMBERS_ONLY: Final = {
     *("approval.decide", "approval.delegate", "approval.remind", "approval.escalate", "approval.expire"),
-    *("letter.announce", "letter.retry", "letter.discard", "crm.sync", "crm.reconcile"),
+    *("letter.announce", "letter.retry", "letter.discard", "letter.replay_all", "ops.card", "crm.sync", "crm.reconcile"),
     *("quote.expire", "quote.note_stale", "message.answer"),
 }
 # The listeners that the matrix drives. A new one is added here and to the matrix.

@@ -42,6 +42,8 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("delegate", "@colleague until 2026-12-24", "Somebody approves instead of you"),
     ("audit", "Q-2026-0001", "Who did what to a quote"),
     ("ops", "", "What waits for operators"),
+    ("products", "[part of a name]", "Products on sale and their list prices"),
+    ("report", "discounts by product", "Numbers for the deal desk"),
     ("help", "", "What can be typed"),
 )
 MESSAGES_TAB = True  # whether people can write to the app next to its Home tab
