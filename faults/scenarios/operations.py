@@ -240,7 +240,7 @@ async def give_up(ledger: Ledger, payload: ExpireQuote | NoteStaleDraft | Expire
     await ledger.fail_operation(command, trouble, {"code": "failed"}, ())
 
 
-async def three_hundred_letters(stage: Stage) -> str:
+async def three_hundred_dead_letters(stage: Stage) -> str:
     """D-7: three hundred commands fail within ten minutes, for three causes; an operator replays each cause."""
     deal = await stage.start(QUOTEBOT_OPS_CHANNEL=OPS)
     await deal.settled()
@@ -317,6 +317,6 @@ SCENARIOS: Final = (
         "three hundred dead letters",
         "Three hundred commands are given up within ten minutes, for three causes; an operator replays one cause after the other.",
         "One card per cause with its count, no dead letter without a card, and three replays empty everything.",
-        three_hundred_letters,
+        three_hundred_dead_letters,
     ),
 )
