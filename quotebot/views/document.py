@@ -10,7 +10,8 @@ from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.charging import RECURRING
-from quotebot.domain.pricing.engine import MIXED, request_of
+from quotebot.domain.pricing.engine import MIXED, instalments, request_of
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.priced import ZERO
 from quotebot.views.card import tax_rows
 
@@ -54,6 +55,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
     percents = [pricing.granted_percent(line) for line in pricing.lines]
     discounted = pricing.discount_total > 0
     term = _months(pricing.term_months) if _is_recurring(pricing) else ""
+    invoicing = _invoicing(pricing)
     return QuoteDocument(
         title="Quote",
         quote_id=quote.quote_id,
@@ -73,7 +75,8 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         tax_rows=tax_rows(pricing),
         assumptions=(f"All amounts are in {currency}.", *([f"Subscription term: {term}."] if term else [])),
         terms=(
-            *(text for text in seller.terms if term or text != _RECURRING_TERM),
+            *(text for text in seller.terms if text != _RECURRING_TERM or (term and not invoicing)),
+            *invoicing,
             *(_special_term(name) for name in pricing.terms),
         ),
         seller_name=seller.name,
@@ -117,6 +120,17 @@ def _key_figures(pricing: Pricing) -> tuple[tuple[str, str], ...]:
         for name, amount in figures_by_name.items()
         if amount or name == "Total before tax"
     )
+
+
+def _invoicing(pricing: Pricing) -> tuple[str, ...]:
+    """Return the sentence on the instalments of a quote that is not billed upfront."""
+    frequency = request_of(pricing).billing_frequency
+    if frequency == BILLING_FREQUENCIES[0]:
+        return ()
+    first, *others = (money.format_amount(row.amount, pricing.currency) for row in instalments(pricing, frequency))
+    rest = f", each of the others {others[0]}" if others and len(set(others)) == 1 else ""
+    count = f"{len(others) + 1} instalments" if others else "one instalment"
+    return (f"The total is invoiced {frequency}, in {count}: the first is {first}{rest}, before tax.",)
 
 
 def _is_recurring(pricing: Pricing) -> bool:

@@ -151,3 +151,15 @@ def test_an_unclear_part_is_a_problem(part: str, said: str) -> None:
     found = grammar.read_request(f"10 pro; {part}", CATALOGUE)
     assert isinstance(found, tuple)
     assert (said in found[0], "<!channel>" in found[0]) == (True, False)
+
+
+def test_a_document_says_how_a_quote_is_invoiced_that_is_not_billed_upfront() -> None:
+    pricing = typed("10 pro, 1 onboarding; term 12m; billing quarterly")
+    document = quote_document(replace(quote_in(QuoteState.APPROVED), pricing=pricing), SELLER, "rep")
+    said = (
+        "The total is invoiced quarterly, in 4 instalments: the first is 5,300.00 USD, each of the others 300.00 USD, before tax."
+    )
+    assert said in document.terms
+    assert not [term for term in document.terms if "whole term" in term]
+    upfront = quote_document(replace(quote_in(QuoteState.APPROVED), pricing=typed("10 pro; term 12m")), SELLER, "rep")
+    assert not [term for term in upfront.terms if "instalment" in term]
