@@ -75,7 +75,15 @@ def test_names_that_look_like_spreadsheet_formulas_survive_the_round_trip(name: 
     assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))] == []
 
 
-@given(st.lists(st.text(max_size=8).filter(lambda text: is_text(text, 80)), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.text(st.characters(min_codepoint=0x20, max_codepoint=0x3000), min_size=1, max_size=8).filter(
+            lambda text: is_text(text, 80)
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
 @settings(max_examples=60, deadline=None)
 def test_any_texts_come_back_through_a_sheet(texts: list[str]) -> None:
     columns = ("one", "many")
