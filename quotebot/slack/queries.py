@@ -148,7 +148,7 @@ class Reads:
         if viewer.own_only or not (self.rules.roles_of(viewer.user) & REPORT_ROLES or viewer.user in self.rules.operators):
             return report_messages.NOT_FOR_YOU
         now, database = self.ledger.clock.now_ms(), self.ledger.database
-        period = reports.Period(now - REPORTED_DAYS * DAY_MS, now + 1)
+        period = reports.Period(now - REPORTED_DAYS * DAY_MS, now + 1, viewer.team_id)
         kind = "approvals" if isinstance(asked, ApprovalReportRequest) else asked.kind
         if isinstance(asked, ApprovalReportRequest):
             requests = [each async for each in reports.approvals(database, period, most=REPORTED_MAX + 1)]

@@ -832,7 +832,7 @@ SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.created_at, v.p
 FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
-WHERE q.quote_id > :after AND q.created_at >= :since AND q.created_at < :until
+WHERE q.quote_id > :after AND q.created_at >= :since AND q.created_at < :until AND (:team_id IS NULL OR q.team_id = :team_id)
 ORDER BY q.quote_id LIMIT :limit;
 
 -- name: approvals_for_report
@@ -840,6 +840,7 @@ ORDER BY q.quote_id LIMIT :limit;
 SELECT a.approval_id, a.state, a.required_roles, a.requested_at, a.decided_at, a.earlier, q.requester FROM approvals AS a
 JOIN quotes AS q ON q.quote_id = a.quote_id
 WHERE a.approval_id > :after AND a.requested_at >= :since AND a.requested_at < :until
+  AND (:team_id IS NULL OR q.team_id = :team_id)
 ORDER BY a.approval_id LIMIT :limit;
 
 -- name: approvals_waiting

@@ -21,10 +21,14 @@ EVERYTHING: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Period of the reported quotes, by the time of their creation: from `since` up to, but not including, `until` (Unix ms)."""
+    """Period of the reported quotes, by the time of their creation: from `since` up to, but not including, `until` (Unix ms).
+
+    `team_id` is the workspace of the quotes; None is every workspace.
+    """
 
     since: int
     until: int
+    team_id: str | None = None
 
 
 async def quotes(database: Database, period: Period, *, most: int = EVERYTHING) -> AsyncIterator[ReportedQuote]:
@@ -55,7 +59,9 @@ async def approvals(database: Database, period: Period, *, most: int = EVERYTHIN
 
 
 async def _page(database: Database, name: str, period: Period, after: str) -> list[Row]:
-    return await database.read(lambda tx: tx.all(name, since=period.since, until=period.until, after=after, limit=AT_ONCE))
+    return await database.read(
+        lambda tx: tx.all(name, since=period.since, until=period.until, team_id=period.team_id, after=after, limit=AT_ONCE)
+    )
 
 
 def _quote(row: Row) -> ReportedQuote:

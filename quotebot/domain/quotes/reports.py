@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
@@ -264,6 +264,6 @@ def _percent(part: Decimal, whole: Decimal) -> str:
     return f"{part * HUNDRED / whole:.2f}"
 
 
-def _p90(values: Sequence[float]) -> float:
-    ordered: Any = sorted(values)
-    return float(ordered[min(len(ordered) - 1, int(len(ordered) * 0.9))])
+def _p90(hours: Sequence[float]) -> float:
+    ordered = sorted(hours)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.9))]

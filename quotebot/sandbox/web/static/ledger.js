@@ -59,9 +59,9 @@ function Effect({ effect, skew }) {
 }
 
 function Effects({ effects, skew }) {
-  if (!effects.length) return html`<p class="note">It owes nothing.</p>`;
+  if (!effects.length) return html`<p class="note">It has no effects.</p>`;
   return html`<table class="effects">
-    <thead><tr><th scope="col">Owed</th><th scope="col">State</th><th scope="col" class="number">Tries</th><th scope="col" class="number">Next</th></tr></thead>
+    <thead><tr><th scope="col">Effect</th><th scope="col">State</th><th scope="col" class="number">Tries</th><th scope="col" class="number">Next</th></tr></thead>
     <tbody>${effects.map((effect) => html`<${Effect} key=${effect.id} effect=${effect} skew=${skew} />`)}</tbody>
   </table>`;
 }
@@ -86,7 +86,7 @@ function Operation({ operation, first, skew, users }) {
       </span>
       <span class="operation-line note">
         <span>${tries(operation.attempts)}${operation.next_attempt_at !== null && html`, next <${Due} at=${operation.next_attempt_at} skew=${skew} />`}</span>
-        <span>${operation.effects.length ? `${done} of ${operation.effects.length} owed done` : "owes nothing"}</span>
+        <span>${operation.effects.length ? `${done} of ${operation.effects.length} effects done` : "no effects"}</span>
       </span>
     </button>
     ${open && html`<${Effects} effects=${operation.effects} skew=${skew} />`}
@@ -119,7 +119,7 @@ function DeadLetter({ letter, person, told }) {
 }
 
 function Gate({ gate, person, skew, told }) {
-  const until = gate.until_at === null ? "until somebody resumes it" : html`looks again <${Due} at=${gate.until_at} skew=${skew} />`;
+  const until = gate.until_at === null ? "until it is resumed" : html`looks again <${Due} at=${gate.until_at} skew=${skew} />`;
   return html`<li class="letter gate" data-testid="gate" data-name=${gate.name}>
     <div class="operation-line"><b>${gate.name} is ${gate.state.replace("_", " ")}</b><span class="note">${gate.cause}</span></div>
     <p class="letter-why">${gate.reason}</p>
@@ -139,7 +139,7 @@ function totalsOf(seen) {
   if (left.length) return `${left.join(", ")}.`;
   const dead = seen.dead_letters.length;
   if (!dead) return "Nothing is under way.";
-  return `Nothing is under way. ${dead === 1 ? "One dead letter waits" : `${dead} dead letters wait`} for somebody.`;
+  return `Nothing is under way. ${dead === 1 ? "One dead letter waits" : `${dead} dead letters wait`} for a decision.`;
 }
 
 /** The ledger's newest picture, `seen`, as `quotebot ops watch` tells it. */
