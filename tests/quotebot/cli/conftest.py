@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ledger.clock import SystemClock
 from quotebot.app.bot import Ports
+from quotebot.app.installation import open_ledger
 from quotebot.cli import root, terminal
 from quotebot.sandbox.world import World
+from quotebot.settings import Settings
 from tests import forked
 from tests.quotebot.parts import copy_data
 from tests.rig import bot_in
@@ -32,6 +35,18 @@ def clean_environment(folder: Path, **variables: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
     ours = {"QUOTEBOT_DATA_DIR": str(folder / "bot"), "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()])}
     return {**kept, "HOME": str(folder), **ours, **variables}
+
+
+def begun_ledger(folder: Path) -> Path:
+    """Make a data folder with a ledger on which no bot has started yet; return the ledger's path."""
+
+    async def made() -> None:
+        async with open_ledger(Settings(data_dir=folder), SystemClock()):
+            pass
+
+    folder.mkdir()
+    asyncio.run(made())
+    return folder / "ledger.db"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ledger.clock import SystemClock
-from quotebot.app.installation import open_ledger
-from quotebot.settings import Settings
+from tests.quotebot.cli.conftest import begun_ledger
 from tests.rig import read_ledger
 
 if TYPE_CHECKING:
@@ -28,18 +25,12 @@ STATES = "SELECT version, state FROM rulesets ORDER BY version"
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     """Return a ledger whose first ruleset version is active, without a policy of its own; and the files of two policies."""
-
-    async def made() -> None:
-        async with open_ledger(Settings(data_dir=tmp_path / "bot"), SystemClock()):
-            pass
-
-    (tmp_path / "bot").mkdir()
-    asyncio.run(made())
+    path = begun_ledger(tmp_path / "bot")
     strict = PACKAGED.replace("percent = 10,", "percent = 5,").replace('version = "1"', 'version = "2"')
     (tmp_path / "strict.toml").write_text(strict)
     free = strict.replace('{ percent = 5, role = "sales_manager" },', "").replace('name = "sample"', 'name = "acme"')
     (tmp_path / "free.toml").write_text(free)
-    return tmp_path / "bot" / "ledger.db"
+    return path
 
 
 def told(command: Run, *arguments: str, status: int = 0) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
@@ -12,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ledger.clock import SystemClock
-from quotebot.app.installation import open_ledger
-from quotebot.settings import Settings
-from tests.quotebot.cli.conftest import SECONDS, clean_environment
+from tests.quotebot.cli.conftest import SECONDS, begun_ledger, clean_environment
 from tests.quotebot.parts import tampered
 from tests.rig import read_ledger
 
@@ -31,14 +27,7 @@ STATES = "SELECT version, state FROM rulesets ORDER BY version"
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     """Return a ledger on which no bot has started yet."""
-
-    async def made() -> None:
-        async with open_ledger(Settings(data_dir=tmp_path / "bot"), SystemClock()):
-            pass
-
-    (tmp_path / "bot").mkdir()
-    asyncio.run(made())
-    return tmp_path / "bot" / "ledger.db"
+    return begun_ledger(tmp_path / "bot")
 
 
 @pytest.fixture

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ledger.clock import SystemClock
-from quotebot.app.installation import open_ledger
-from quotebot.settings import Settings
+from tests.quotebot.cli.conftest import begun_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,14 +40,8 @@ CATALOGUES: Final[dict[str, tuple[str, str]]] = {
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> None:
-    """Return a ledger on which no bot has started yet."""
-
-    async def made() -> None:
-        async with open_ledger(Settings(data_dir=tmp_path / "bot"), SystemClock()):
-            pass
-
-    (tmp_path / "bot").mkdir()
-    asyncio.run(made())
+    """Make a ledger on which no bot has started yet."""
+    begun_ledger(tmp_path / "bot")
 
 
 @pytest.mark.usefixtures("ledger")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -10,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.clock import SystemClock
-from quotebot.app.installation import open_ledger
 from quotebot.cli import root, terminal
-from quotebot.settings import Settings
+from tests.quotebot.cli.conftest import begun_ledger
 from tests.quotebot.parts import copy_data, tampered
 
 if TYPE_CHECKING:
@@ -30,13 +27,7 @@ REPORTS = ("discounts", "cycle-time", "win-loss", "approvals", "pipeline")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data folder with four quotes: accepted, lost, waiting for approval, and one of another rep in another currency."""
     folder = tmp_path_factory.mktemp("made") / "bot"
-    folder.mkdir()
-
-    async def begun() -> None:
-        async with open_ledger(Settings(data_dir=folder), SystemClock()):
-            pass
-
-    asyncio.run(begun())
+    begun_ledger(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUOTEBOT_DATA_DIR", str(folder))
         patch.setenv("QUOTEBOT_CLI_OPERATORS", json.dumps([terminal.user()]))
