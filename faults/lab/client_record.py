@@ -44,6 +44,7 @@ _FILLED: Final = {
     "quote.send": "quote.mark_sent",
     "quote.lose": "quote.lose",
     "letter.discard": "letter.discard",
+    "letter.resubmit": "letter.resubmit",
 }
 
 

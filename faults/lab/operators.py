@@ -20,10 +20,11 @@ from quotebot import __version__
 from quotebot.app import backups as restoring
 from quotebot.app.backups import folder_of, make_backup
 from quotebot.app.installation import dead_letters, load_rules, open_ledger
-from quotebot.cli import ops, quote_work, resubmit
+from quotebot.cli import ops, quote_work
 from quotebot.cli.terminal import follow
 from quotebot.commands.payloads import CRM_AGGREGATE, CancelQuote, CreateQuote, ReconcileCrm
 from quotebot.commands.registry import parse_stored
+from quotebot.commands.resubmission import copy_of
 from quotebot.domain.catalogue.ruleset_sheets import edited, read_rows, to_sheets
 from quotebot.domain.catalogue.rulesets import parse_ruleset
 from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
@@ -143,7 +144,8 @@ async def _resubmit(at: Terminal) -> None:
     rows = await at.ledger.database.read(lambda tx: tx.all("operations_by_key", begin="0", upto="g", limit=100))
     for original in [Operation.of(row) for row in rows if row["ever_failed"]]:
         payload = {**original.payload, "account": "Bolt Ltd"}
-        request = resubmit.copy_of(original, parse_stored(original.action_kind, payload), "r1", at.clock.now_ms())
+        edited, request_id = parse_stored(original.action_kind, payload), f"{original.actor}:r1"
+        request = copy_of(original, edited, "cli", request_id, at.clock.now_ms(), {})
         _, reservation = await dead_letters(at.ledger).resubmit(f"op{original.id}", request, actor=ACTOR, reason=REASON)
         if reservation is not None and not quote_work.has_ended(reservation.operation):
             await quote_work.execute_alone(at.settings, reservation.operation.id, at.clock, engine(at.trap))

@@ -57,6 +57,10 @@ MODEL: Final = {
     "llm_model": "sandbox-rules-1",
 }
 LOOKUPS: Final = {"crm_account_lookup": True, "crm_opportunity_lookup": True}
+EDITED_CREATION: Final = (  # the command of Operates("give_up_command"), for another customer
+    '{"v":5,"account":"Bolt Ltd","channel":"C0DEALS","requested_discount_percent":"0","lines":[{"quantity":5,"sku":"pro"}],'
+    '"term_months":12}'
+)
 SLOW_RETRIES: Final = {"retry": {"default": RetryOverride(base_seconds=60, cap_seconds=3600, jitter="none")}}
 READS: Final = {"crm_sync_minutes": 15, "crm_mirror": ("accounts", "opportunities")}
 UNDER_A_DEAL: Final = {
@@ -315,6 +319,14 @@ STORIES: Final = (
         "discard in Slack",
         lambda: [Fills(OPERATOR, {"reason": "entered by hand"}), Settles()],
         lambda: [*_announced(), Clicks("letter.discard", OPERATOR, channel=OPS)],
+    ),
+    Story(
+        "edit and resubmit in Slack",
+        lambda: [Fills(OPERATOR, {"payload": EDITED_CREATION, "reason": "wrong customer"}), Settles(), Waits(5), Settles()],
+        lambda: [
+            *(Configures({"ops_channel": OPS, "operators": (OPERATOR,)}), Starts(), Stops(), Operates("give_up_command")),
+            *(Starts(), Waits(10), Settles(), Clicks("letter.edit", OPERATOR, channel=OPS)),
+        ],
     ),
     Story("cancel on the card", lambda: [Clicks("owed.cancel", REP), Settles()], _held_for_crm),
     Story(

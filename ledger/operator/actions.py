@@ -119,6 +119,8 @@ def resubmit(ledger: Ledger, tx: Tx, order: Order, request: KeyedRequest) -> tup
             return Ruling(order.reference, Verdict.REFUSED, "not_dead_command", row), None
         said = f"{order.reference} was replaced by op{newer['id']} ({newer['correlation_id']})."
         return Ruling(order.reference, Verdict.LOST, "objection", row, objection=said), None
+    if not repeated and order.came_late(row):
+        return Ruling(order.reference, Verdict.LOST, "changed", row), None
     reservation = ledger.reserve_in(tx, order.now, request)
     copy = reservation.operation
     if reservation.sighting is DedupeResult.NEW:

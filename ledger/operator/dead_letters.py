@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.ledger import FollowUpDecision, Ledger
     from ledger.operator.trace import Kind
-    from ledger.records import Effect, EffectIntent, Request, Reservation
+    from ledger.records import ActorType, Effect, EffectIntent, Request, Reservation
 
 __all__ = [
     "DeadLetter",
@@ -274,7 +274,7 @@ class DeadLetters:
             ),
         )
 
-    async def record_payload_shown(self, letter: DeadLetter, actor: str) -> None:
+    async def record_payload_shown(self, letter: DeadLetter, actor: str, actor_type: ActorType = "operator") -> None:
         """Record in the audit that an operator viewed a payload."""
         now = self._ledger.clock.now_ms()
         await self._ledger.database.write(
@@ -284,7 +284,7 @@ class DeadLetters:
                 now,
                 "dead_letter.payload_shown",
                 actor=actor,
-                actor_type="operator",
+                actor_type=actor_type,
                 operation_key=letter.operation_key,
                 effect_id=letter.id if letter.kind == "effect" else None,
                 correlation_id=letter.correlation_id,

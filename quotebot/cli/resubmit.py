@@ -1,35 +1,27 @@
-"""`quotebot ops resubmit`: an edited copy of a dead command, recorded as a new command that replaces it.
-
-A stored payload is never rewritten. The copy belongs to the author of the original and states the version that they saw, so a quote
-that has moved on since refuses it. Decisions about approvals cannot be edited: a decision is its author's own.
-"""
+"""`quotebot ops resubmit`: an edited copy of a dead command, recorded as a new command that replaces it."""
 
 from __future__ import annotations
 
 import copy
 import json
 from pathlib import Path  # noqa: TC003 -- cyclopts reads it
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ledger import keys
-from ledger.records import Operation, Request
+from ledger.records import Operation
 from quotebot.app.installation import dead_letters
 from quotebot.cli import exits, ops, tables, terminal, trace
 from quotebot.cli.quote_work import Options, checked_request_id, follow_to_end
-from quotebot.commands.payloads import DecideApproval, DelegateApprovals, NeedsNewerBuild
-from quotebot.commands.registry import PAYLOAD_BYTES_MAX, parse_stored
+from quotebot.commands.registry import PAYLOAD_BYTES_MAX
+from quotebot.commands.resubmission import DECISIONS, checked_edit, copy_of, stored_fields
 from quotebot.settings import load_settings
 from quotebot.store import quotes as store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from quotebot.commands.registry import Payload
-
-DECISIONS: Final = frozenset({DecideApproval.kind, DelegateApprovals.kind})
-UNREADABLE: Final = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, NeedsNewerBuild)
 
 
 async def resubmit(
@@ -83,31 +75,13 @@ async def resubmit(
         except ValueError as error:
             return exits.complain(f"{error}. Nothing was done.", exits.USAGE)
         name = await ledger.database.read(lambda tx: store.known_name(tx, original.actor, original.team_id))
-        request = copy_of(original, edited, request_id, ledger.clock.now_ms(), name)
+        now, transport = ledger.clock.now_ms(), {"actor_name": name, "terminal_user": terminal.user()}
+        request = copy_of(original, edited, "cli", f"{original.actor}:{request_id}", now, transport)
         ruling, reservation = await dead_letters(ledger).resubmit(f"op{original.id}", request, actor=who, reason=why)
         if reservation is None:
             return tables.report(ruling, json_output=json_output)
         asked = Options(original.actor, request_id, json_output)
         return await follow_to_end(ledger, reservation, asked)
-
-
-def copy_of(original: Operation, edited: Payload, request_id: str, now: int, name: str = "") -> Request:
-    """Return the request of an edited copy. `name` is that of the author; `now` is Unix milliseconds."""
-    return Request(
-        source="cli",
-        source_request_id=f"{original.actor}:{request_id}",
-        action_kind=original.action_kind,
-        aggregate_id=original.aggregate_id,
-        aggregate_version=original.pinned_version if original.aggregate_version is None else original.aggregate_version,
-        payload=edited.canonical(),
-        fingerprint=keys.sha256(f"resubmit {original.operation_key} {keys.dumps(edited.canonical())}".encode()),
-        actor=original.actor,
-        actor_type="operator",
-        team_id=original.team_id,
-        received_at=now,
-        transport={"actor_name": name, "terminal_user": terminal.user()},
-        replaces_id=original.id,
-    )
 
 
 def _require_right(original: Operation) -> None:
@@ -138,32 +112,11 @@ def _read(path: Path) -> Any:
 
 def _edited(original: Operation, assignments: Sequence[str], given: Any) -> Payload:
     """Return the edited payload. Raises ValueError if it is no payload of that kind, or the same as before."""
-    kind = original.action_kind
-    try:
-        stored = _canonical(parse_stored(kind, original.payload))
-    except UNREADABLE:  # the reason, perhaps, why it is dead
-        stored = original.payload
+    stored = stored_fields(original.action_kind, original.payload)
     wanted = copy.deepcopy(stored if given is None else given)
     for text in assignments:
         _assign(wanted, text)
-    try:
-        edited = parse_stored(kind, wanted)
-        canonical = _canonical(edited)
-    except UNREADABLE as error:
-        raise ValueError(f"That is no payload of {kind}: {error}") from error
-    unknown = sorted(set(_fields(wanted)) - set(_fields(canonical)))
-    if unknown:
-        raise ValueError(f"{kind} has no field {unknown[0]}")
-    if canonical == stored:
-        raise ValueError(f"That changes nothing. To run it again as it is: quotebot replay op{original.id}")
-    if len(keys.canonical_json(canonical)) > PAYLOAD_BYTES_MAX:
-        raise ValueError(f"The payload is longer than {PAYLOAD_BYTES_MAX:,} bytes")
-    return edited
-
-
-def _canonical(payload: Payload) -> Any:
-    """Return the stored form of a payload as plain JSON."""
-    return keys.loads(keys.dumps(payload.canonical()))
+    return checked_edit(original.action_kind, stored, wanted)
 
 
 def _assign(payload: Any, text: str) -> None:
@@ -189,14 +142,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _fields(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the path of every field at any depth."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield f"{path}{name}"
-            yield from _fields(inner, f"{path}{name}.")
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _fields(inner, f"{path}{index}.")

@@ -486,6 +486,17 @@ class DiscardDeadLetter(StoredPayload):
 
 
 @dataclass(frozen=True, slots=True)
+class ResubmitDeadCommand(StoredPayload):
+    """Edited copy of a dead command, valid only in the `cycle` that the operator saw. `edited` is its payload as canonical JSON."""
+
+    kind: ClassVar[str] = "letter.resubmit"
+    reference: str
+    cycle: int
+    edited: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShowOpsCard(StoredPayload):
     """New or redrawn card of a cause of dead letters, or of a refused login. The bot itself sends this command."""
 
@@ -503,7 +514,7 @@ class ReplayCause(StoredPayload):
     upto: int
 
 
-LetterPayload = AnnounceDeadLetter | RetryDeadLetter | DiscardDeadLetter | ShowOpsCard | ReplayCause
+LetterPayload = AnnounceDeadLetter | RetryDeadLetter | DiscardDeadLetter | ResubmitDeadCommand | ShowOpsCard | ReplayCause
 
 Deed = Literal["retry", "cancel"]
 

@@ -36,6 +36,7 @@ from quotebot.commands.payloads import (
     RefreshCard,
     RemindApprover,
     ReplayCause,
+    ResubmitDeadCommand,
     RetryDeadLetter,
     ReviseQuote,
     ShowHome,
@@ -71,7 +72,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
         *(RefreshCard, ShowHome, ActOnEffect, ActOnCommand),
-        *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter, ShowOpsCard, ReplayCause),
+        *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter, ResubmitDeadCommand, ShowOpsCard, ReplayCause),
         *(SyncCrm, ReconcileCrm),
     )
 }

@@ -40,6 +40,7 @@ from quotebot.commands.payloads import (
     RefreshCard,
     RemindApprover,
     ReplayCause,
+    ResubmitDeadCommand,
     RetryDeadLetter,
     ReviseQuote,
     ShowHome,
@@ -59,6 +60,7 @@ from quotebot.execution.operator_actions import (
     announce_dead_letter,
     discard_dead_letter,
     replay_cause,
+    resubmit_dead_command,
     retry_dead_letter,
     show_ops_card,
 )
@@ -409,6 +411,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(AnnounceDeadLetter, load_nothing, lambda run, it, _: announce_dead_letter(run, it), save_nothing),
         Kind(RetryDeadLetter, load_nothing, lambda run, it, _: retry_dead_letter(run, it), save_nothing),
         Kind(DiscardDeadLetter, load_nothing, lambda run, it, _: discard_dead_letter(run, it), save_nothing),
+        Kind(ResubmitDeadCommand, load_nothing, lambda run, it, _: resubmit_dead_command(run, it), save_nothing),
         Kind(ShowOpsCard, load_nothing, lambda run, it, _: show_ops_card(run, it), save_nothing),
         Kind(ReplayCause, load_nothing, lambda run, it, _: replay_cause(run, it), save_nothing),
     )

@@ -5,8 +5,10 @@ The ledger performs the action and records the acting user.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger.intake import KeyedRequest
 from ledger.operator import actions, replay
 from ledger.operator.actions import Verdict, cancel_effect, cancel_operation, retry_effect_now, retry_operation_now
 from ledger.operator.dead_letters import parse_reference
@@ -15,6 +17,8 @@ from ledger.operator.replay import Order, Replay
 from ledger.operator.trace import row_of
 from ledger.records import QUOTEBOT, Effect, Operation
 from quotebot import __version__, effects
+from quotebot.commands.registry import parse_stored
+from quotebot.commands.resubmission import UNREADABLE, copy_of, is_editable
 from quotebot.domain.access import Sight, may_see
 from quotebot.handlers import operator_actions
 from quotebot.handlers.decision import Decision, foreign
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
         AnnounceDeadLetter,
         DiscardDeadLetter,
         ReplayCause,
+        ResubmitDeadCommand,
         RetryDeadLetter,
         ShowOpsCard,
     )
@@ -130,7 +135,33 @@ def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
     return operator_actions.done(payload.reference, card, "discarded")
 
 
-def _order(run: Run, payload: RetryDeadLetter | DiscardDeadLetter, reason: str | None) -> Order:
+def resubmit_dead_command(run: Run, payload: ResubmitDeadCommand) -> Decision:
+    """Reserve an edited copy of a dead command for an operator, or say why not. The copy is executed as its author's command."""
+    card = _operated(run, payload.reference)
+    if isinstance(card, Decision):
+        return card
+    order = _order(run, payload, payload.reason)
+    row = row_of(run.tx, order.kind, order.row_id)
+    original = None if row is None or order.kind == "effect" else Operation.of(row)
+    if original is None or not is_editable(original.action_kind, original.source):
+        return operator_actions.not_editable(run.asked, payload.reference, card)
+    try:
+        edited = parse_stored(original.action_kind, json.loads(payload.edited))
+    except UNREADABLE:
+        return operator_actions.not_editable(run.asked, payload.reference, card)
+    name = store.known_name(run.tx, original.actor, original.team_id)
+    request_id = f"{run.operation.source_request_id}:copy"
+    request = copy_of(original, edited, "slack_interactive", request_id, run.now, {"actor_name": name})
+    ruling, reservation = actions.resubmit(run.ledger, run.tx, order, KeyedRequest.of(request))
+    if reservation is None:
+        return operator_actions.came_late(run.asked, payload.reference, ruling.objection or "no dead command any more", card)
+    reference, correlation_id = f"op{reservation.operation.id}", reservation.operation.correlation_id
+    reason = operator_messages.replaced_by(reference, correlation_id, payload.reason)
+    dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, reason)
+    return operator_actions.resubmitted(card, operator_messages.resubmitted(payload.reference, correlation_id))
+
+
+def _order(run: Run, payload: RetryDeadLetter | DiscardDeadLetter | ResubmitDeadCommand, reason: str | None) -> Order:
     """Return the order of the person who clicked."""
     kind, row_id = parse_reference(payload.reference)
     seen = {"cycle_seen": payload.cycle, **_who(run)}

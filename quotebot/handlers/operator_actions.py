@@ -96,6 +96,16 @@ def done(reference: str, card: DeadLetterCard, deed: Literal["retried", "discard
     return Decision("applied", _response(deed, text), None, (_drawn(card),))
 
 
+def resubmitted(card: DeadLetterCard, text: str) -> Decision:
+    """Reply with the command that replaces a dead one; the card shows who edited it."""
+    return Decision("applied", _response("resubmitted", text), None, (_drawn(card),))
+
+
+def not_editable(asked: Asked, reference: str, card: DeadLetterCard) -> Decision:
+    """Refuse to edit an effect, a decision, a command of the bot itself, or a payload that cannot be read."""
+    return _dead_letter_refused(asked, reference, "not_editable", operator_messages.not_editable(reference), card)
+
+
 def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard | None) -> Decision:
     """Reply to the later of two operators with the first one's decision, and redraw the card."""
     earlier = None

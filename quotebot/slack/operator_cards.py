@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ledger import keys
 from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__
-from quotebot.commands.payloads import DiscardDeadLetter, ReplayCause, RetryDeadLetter
+from quotebot.commands.payloads import DiscardDeadLetter, ReplayCause, ResubmitDeadCommand, RetryDeadLetter
+from quotebot.commands.resubmission import checked_edit, is_editable, stored_fields
 from quotebot.effects import dead_letter_target, ops_target
 from quotebot.slack import payloads
 from quotebot.slack.gate import viewer_of
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
     from ledger.database import Tx
+    from ledger.operator.dead_letters import DeadLetter
     from quotebot.domain.access import Viewer
     from quotebot.slack.surface import Surface
     from quotebot.views.blocks import Json
@@ -34,7 +38,7 @@ class OperatorCards:
     surface: Surface
 
     async def on_dead_letter(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle Retry, Discard or Details on the card of a dead letter. Viewing and opening a form record nothing."""
+        """Handle a button on the card of a dead letter. Details and the form of a discard record nothing."""
         action = body["actions"][0]
         if action["action_id"] in (ops_cards.REPLAY_ALL, ops_cards.CAUSE_DETAILS):
             await self._on_cause(ack, body, context)
@@ -42,7 +46,7 @@ class OperatorCards:
         seen = dead_letter_card.parse_dead_letter_value(action.get("value") or "")
         if seen is None:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
-        elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS):
+        elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS, dead_letter_card.EDIT):
             await self._open_dead_letter(body, action["action_id"], seen[0], await viewer_of(context))
             await ack()
         else:
@@ -51,20 +55,63 @@ class OperatorCards:
             await self.surface.click(ack, context, payloads.clicked(body, payload, target, payload.cycle, now))
 
     async def _open_dead_letter(self, body: Body, action_id: str, reference: str, viewer: Viewer) -> None:
-        letter, discards = (
-            await DeadLetters(self.surface.ledger, build=__version__).show(reference),
-            action_id == dead_letter_card.DISCARD,
-        )
-        if viewer.own_only or viewer.user not in self.surface.rules.operators:
+        letters = DeadLetters(self.surface.ledger, build=__version__)
+        letter = await letters.show(reference)
+        if not self._is_operator(viewer):
             await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
         elif letter is None:
             await self.surface.reply_privately(body, operator_messages.unknown(reference))
-        elif discards and letter.status != "pending":
+        elif action_id != dead_letter_card.DETAILS and letter.status != "pending":
             await self.surface.reply_privately(body, operator_messages.too_late(reference, letter.status, None))
+        elif action_id == dead_letter_card.EDIT:
+            await self._open_edit(body, letters, letter, viewer)
         else:
+            discards = action_id == dead_letter_card.DISCARD
             form = dead_letter_card.discard_form(letter) if discards else dead_letter_card.details_view(letter)
             if not await self.surface.open_form(body, form):
                 await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+
+    def _is_operator(self, viewer: Viewer) -> bool:
+        return not viewer.own_only and viewer.user in self.surface.rules.operators
+
+    async def _open_edit(self, body: Body, letters: DeadLetters, letter: DeadLetter, viewer: Viewer) -> None:
+        """Show an operator the content of a dead command; that they saw it is recorded."""
+        if letter.kind == "effect" or not is_editable(letter.effect_class, letter.source):
+            await self.surface.reply_privately(body, operator_messages.not_editable(letter.reference))
+            return
+        form = dead_letter_card.edit_form(letter, stored_fields(letter.effect_class, letter.payload))
+        if form is None:
+            await self.surface.reply_privately(body, operator_messages.too_long_to_edit(letter.reference))
+            return
+        await letters.record_payload_shown(letter, viewer.user, "user")
+        if not await self.surface.open_form(body, form):
+            await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+
+    async def on_edit(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted form of an edited copy; errors are shown at their field."""
+        if not self._is_operator(await viewer_of(context)):
+            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: operator_messages.NOT_OPERATOR})
+            return
+        values = body["view"]["state"]["values"]
+        seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
+        letter = None if seen is None else await DeadLetters(self.surface.ledger, build=__version__).show(seen[0])
+        reason, text = parse_rejection(values), dead_letter_card.parse_edited(values)
+        if seen is None or letter is None:
+            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: messages.UNREADABLE_FORM})
+            return
+        if reason is None:
+            await ack(response_action="errors", errors={dead_letter_card.REASON: operator_messages.REASON_NEEDED})
+            return
+        try:
+            stored = stored_fields(letter.effect_class, letter.payload)
+            edited = checked_edit(letter.effect_class, stored, json.loads(text))
+        except (ValueError, RecursionError) as error:
+            said = operator_messages.not_resubmitted(error)
+            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: said})
+            return
+        payload, now = ResubmitDeadCommand(*seen, keys.dumps(edited.canonical()), reason), self.surface.ledger.clock.now_ms()
+        command = payloads.submitted(body, payload, dead_letter_target(payload.reference), payload.cycle, now)
+        await self.surface.submitted(ack, context, command, dead_letter_card.REASON)
 
     async def on_discard(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a discard; errors are shown in the form."""
@@ -85,8 +132,7 @@ class OperatorCards:
         if cause is None:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         elif action["action_id"] == ops_cards.CAUSE_DETAILS:
-            viewer = await viewer_of(context)
-            if viewer.own_only or viewer.user not in self.surface.rules.operators:
+            if not self._is_operator(await viewer_of(context)):
                 await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
             elif not await self.surface.open_form(body, await ledger.database.read(lambda tx: _details(tx, cause))):
                 await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
@@ -106,3 +152,4 @@ def register_operator_cards(app: AsyncApp, surface: Surface) -> None:
     cards = OperatorCards(surface)
     app.action(re.compile(r"^letter\."))(cards.on_dead_letter)
     app.view(dead_letter_card.DISCARD_FORM)(cards.on_discard)
+    app.view(dead_letter_card.EDIT_FORM)(cards.on_edit)

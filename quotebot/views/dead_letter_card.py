@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.commands.resubmission import is_editable
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import parse_quote_id, utc_text
 from quotebot.views import messages, operator_messages
@@ -14,9 +16,11 @@ if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
     from quotebot.store.dead_letters import DeadLetterCard
 
-RETRY, DISCARD, DETAILS = "letter.retry", "letter.discard", "letter.details"  # action_ids
-DISCARD_FORM = "letter.discard"  # callback_id
+RETRY, DISCARD, DETAILS, EDIT = "letter.retry", "letter.discard", "letter.details", "letter.edit"  # action_ids
+DISCARD_FORM, EDIT_FORM = "letter.discard", "letter.resubmit"  # callback_ids
 REASON: Final = "reason"
+PAYLOAD: Final = "payload"
+PAYLOAD_CHARACTERS_MAX: Final = 3000  # of a text input
 REASON_CHARACTERS_MAX: Final = 500
 ERROR_CHARACTERS_MAX: Final = 500
 HISTORY_SHOWN_MAX: Final = 10
@@ -95,12 +99,40 @@ def discard_form(letter: DeadLetter) -> Json:
     return modal(DISCARD_FORM, "Discard dead letter", "Discard", dead_letter_value(letter), [section(text), field])
 
 
+def edit_form(letter: DeadLetter, fields: Any) -> Json | None:
+    """Return the form of an edited copy of a dead command, with its stored `fields`, or None if they are too long for it."""
+    texts = (json.dumps(fields, ensure_ascii=False, indent=indent) for indent in (1, None))
+    text = next((text for text in texts if len(text) <= PAYLOAD_CHARACTERS_MAX), None)
+    if text is None:
+        return None
+    said = f"*{letter.reference}*: {_what(letter)}. It runs as a new command of the same person, and this one is discarded."
+    blocks = [
+        section(said),
+        text_input(PAYLOAD, "Content (JSON)", length_max=PAYLOAD_CHARACTERS_MAX, initial=text, multiline=True),
+        text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True),
+    ]
+    return modal(EDIT_FORM, "Edit and resubmit", "Resubmit", dead_letter_value(letter), blocks)
+
+
+def parse_edited(view_state_values: Any) -> str:
+    """Return the edited content from a submitted view's `state.values`; empty if there is none."""
+    found = view_state_values
+    for key in (PAYLOAD, PAYLOAD, "value"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
 def _buttons(letter: DeadLetter) -> list[Json]:
     value = dead_letter_value(letter)
     details = button(DETAILS, "Details", value)
     if letter.status != "pending":
         return [details]
-    return [button(RETRY, "Retry", value, style="primary"), button(DISCARD, "Discard", value, style="danger"), details]
+    edit = (
+        [button(EDIT, "Edit and resubmit", value)]
+        if letter.kind == "operation" and is_editable(letter.effect_class, letter.source)
+        else []
+    )
+    return [button(RETRY, "Retry", value, style="primary"), *edit, button(DISCARD, "Discard", value, style="danger"), details]
 
 
 def _standing(letter: DeadLetter) -> dict[str, str]:

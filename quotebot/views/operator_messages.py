@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,26 @@ def discarded(reference: str) -> str:
     return f"Dead letter {reference} is discarded. It will not be done."
 
 
+def resubmitted(reference: str, correlation_id: str) -> str:
+    """Reply to an edited copy that was recorded."""
+    return f"Dead letter {reference} is replaced by an edited copy, ref {correlation_id}."
+
+
+def replaced_by(reference: str, correlation_id: str, reason: str) -> str:
+    """Return the reason of a discard in favor of an edited copy."""
+    return f"Replaced by {reference} ({correlation_id}): {reason}"
+
+
+def not_editable(reference: str) -> str:
+    """Reply if a dead letter is no command of a person, or is a decision."""
+    return f"Dead letter {reference} can't be edited: only a person's command can, and no decision. Retry or discard it."
+
+
+def too_long_to_edit(reference: str) -> str:
+    """Reply if the content of a dead command does not fit a form."""
+    return f"Dead letter {reference} is too long for a form. At a terminal: `quotebot ops resubmit {reference} --payload FILE`"
+
+
 def too_late(reference: str, standing: str, earlier: str | None) -> str:
     """Reply to the later of two operators: `earlier` is the first one's action and time, `standing` the current state."""
     who = f"it was {earlier}" if earlier else f"it is {standing}"
@@ -45,6 +66,12 @@ def unknown(reference: str) -> str:
 
 # Error under the reason field of the discard form.
 REASON_NEEDED = "Say in one sentence why, for the audit (at most 500 characters)."
+
+
+def not_resubmitted(error: Exception) -> str:
+    """Error under the content of an edited command."""
+    readable = "That is no JSON" if isinstance(error, (json.JSONDecodeError, RecursionError)) else str(error)
+    return f"{clipped(messages.one_line(readable), 140)}."
 
 
 # Result of the bot's own command about a card; it is stored with the command and never posted.

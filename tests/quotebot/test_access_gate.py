@@ -21,14 +21,23 @@ from quotebot.slack import verbs
 
 MEMBERS_ONLY: Final = {
     *("approval.decide", "approval.delegate", "approval.remind", "approval.escalate", "approval.expire"),
-    *("letter.announce", "letter.retry", "letter.discard", "letter.replay_all", "ops.card", "crm.sync", "crm.reconcile"),
+    *(
+        "letter.announce",
+        "letter.retry",
+        "letter.discard",
+        "letter.resubmit",
+        "letter.replay_all",
+        "ops.card",
+        "crm.sync",
+        "crm.reconcile",
+    ),
     *("quote.expire", "quote.note_stale", "message.answer"),
 }
 # The listeners that the matrix drives. A new one is added here and to the matrix.
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "home.new", "quote.apply_change"),
-    *("^letter\\.", "letter.discard", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
+    *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
     *("approval.reject", "approval.request_changes", "approval.approve"),
 }

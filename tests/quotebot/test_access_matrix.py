@@ -280,11 +280,12 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     for action_id in (pending_buttons.RETRY_COMMAND, pending_buttons.CHECK_COMMAND, pending_buttons.CANCEL_COMMAND):
         carried = pending_buttons.pending_command_value(pending_buttons.PendingCommandValue(quote, 1, 1, 1))
         yield "buttons under a pending command", partial(hand.pressed, action_id, carried)
-    for action_id in (dead_letter_card.RETRY, dead_letter_card.DISCARD, dead_letter_card.DETAILS):
+    for action_id in (dead_letter_card.RETRY, dead_letter_card.EDIT, dead_letter_card.DISCARD, dead_letter_card.DETAILS):
         letter = written({"l": "1", "c": 1})
         row = "buttons and form of a dead letter (operators)"
         yield row, partial(hand.pressed, action_id, letter)
     yield row, partial(hand.submitted, dead_letter_card.DISCARD_FORM, letter, dead_letter_card.REASON, "no")
+    yield row, partial(hand.submitted, dead_letter_card.EDIT_FORM, letter, dead_letter_card.REASON, "no")
     new, account = written({"c": CHANNEL}), forms.block_of(CUSTOMER)
     yield MENUS, partial(hand.sought, forms.FOUND, forms.CREATE_FORM, new)
     yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER}), "")

@@ -271,7 +271,7 @@ def test_a_whole_payload_is_read_from_a_file(command: Run, dead: Path, given_up:
         (("--set", "customer=Bolt"), "quote.create has no field customer"),
         (("--set", "lines.9.quantity=5"), "There is no field lines.9.quantity"),
         (("--set", "lines.0.quantity=many"), "That is no payload of quote.create"),
-        (("--set", "account=Acme"), "That changes nothing. To run it again as it is: quotebot replay op"),
+        (("--set", "account=Acme"), "That changes nothing. A replay runs it again as it is"),
         (("--payload", "nowhere.json"), "nowhere.json cannot be read"),
     ],
 )

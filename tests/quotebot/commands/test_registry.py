@@ -41,6 +41,7 @@ from quotebot.commands.payloads import (
     RefreshCard,
     RemindApprover,
     ReplayCause,
+    ResubmitDeadCommand,
     RetryDeadLetter,
     ReviseQuote,
     ShowHome,
@@ -240,6 +241,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "4ee0914cab67b6f4e995c68934204e10de5752be70e4ad1642b2d1fec48585d3",
         "1bc1bfa4ada777140a682d91c4ee3e735fdf64e0332547f8cc32db47d91dbd0c",
     ),
+    ("letter.resubmit", 1): (
+        '{"cycle":2,"edited":"{\\"v\\":1}","reason":"wrong customer","reference":"op12","v":1}',
+        "c044075148129bd3a6a9618fbc9919d1978c606a56dbcc7829dddfd2eec35926",
+        "a5675c76d500abdf85221017f9ac9b301e7dafab33a1494a929c16c3623be9ec",
+    ),
     ("letter.replay_all", 1): (
         '{"cause":"crm.create/mapping/INVALID_FIELD","upto":1795257060000,"v":1}',
         "2a24f5d3aedc1335be2f8bf2ead590f473aed0f27921f8f9e28d9bb5bfb5ff78",
@@ -301,6 +307,7 @@ CURRENT: dict[str, Payload] = {
     "letter.announce": AnnounceDeadLetter("118", "C0OPS"),
     "letter.retry": RetryDeadLetter("118", 2),
     "letter.discard": DiscardDeadLetter("118", 2, "not wanted"),
+    "letter.resubmit": ResubmitDeadCommand("op12", 2, '{"v":1}', "wrong customer"),
     "letter.replay_all": ReplayCause("crm.create/mapping/INVALID_FIELD", 1_795_257_060_000),
     "ops.card": ShowOpsCard("pause:crm", "C0OPS"),
     "effect.steer": ActOnEffect("retry", 118, 1),

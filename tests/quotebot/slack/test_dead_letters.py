@@ -12,8 +12,10 @@ from structlog.testing import capture_logs
 
 from adapters.failures import AdapterError, Failure
 from adapters.policies import RetryOverride
+from ledger import recovery
 from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
+from ledger.records import Trouble
 from quotebot.app.installation import dead_letters, open_ledger
 from quotebot.app.workers import Ports, _jobs
 from quotebot.execution.executor import Executor
@@ -27,16 +29,18 @@ from quotebot.views.card import APPROVE
 from quotebot.views.dead_letter_card import (
     DETAILS,
     DISCARD,
+    EDIT,
     RETRY,
     dead_letter_card,
     dead_letter_value,
     details_view,
     discard_form,
+    edit_form,
     parse_dead_letter_value,
 )
 from quotebot.views.ops_cards import CAUSE_DETAILS, REPLAY_ALL, cause_details, cause_value, ops_card, parse_cause_value
 from tests.quotebot.deeds import DONE, Round
-from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at
+from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at, create_command, request_for
 from tests.quotebot.views.block_kit import message_problems, view_problems
 from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
@@ -203,6 +207,106 @@ async def test_dead_letter_is_discarded_with_a_reason_by_operators_only(outage: 
     await outage.settled()
     assert "it was discarded by <@U0OPERATOR> on " in await told(outage, "U0DEALDESK")
     assert await outage.crm() == []
+
+
+@pytest.fixture
+async def dead_creation(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
+    """Yield a bot whose ledger has a dead creation of a quote for Acme, with its card in the operators' channel."""
+    (tmp_path / "bot").mkdir(mode=0o700)
+    async with bench_at(tmp_path / "bot" / "ledger.db") as bench:
+        await bench.ledger.reserve(request_for(replace(create_command(), channel="C0DEALS"), "dead", team_id="T0QUOTE"))
+        (claimed,) = await bench.ledger.claim_operations(10)
+        await bench.ledger.fail_operation(claimed, Trouble("internal", "A bug of ours."), {"code": "failed"}, ())
+        await recovery.give_back(bench.ledger)
+    async with bot_in(world, tmp_path / "bot", ops_channel="C0OPS", operators=("U0OPERATOR", "U0DEALDESK")) as deal:
+        await posted(deal)
+        yield deal
+
+
+async def submit_edit(deal: Deal, payload: str, reason: str) -> Any:
+    """Submit the newest form of an edited copy, and return the answer."""
+    view = (await deal.get("state"))["views"][-1]["view"]
+    values = {"payload": {"payload": payload}, "reason": {"reason": reason}}
+    return (await deal.post("submit", user="U0OPERATOR", view_id=view["id"], values=values))["ack"]
+
+
+async def test_operator_edits_a_dead_command_which_runs_once_as_its_authors(dead_creation: Deal) -> None:
+    deal = dead_creation
+    await press(deal, "U0MANAGER", EDIT)
+    await deal.settled()
+    assert await told(deal, "U0MANAGER") == operator_messages.NOT_OPERATOR
+    await press(deal, "U0OPERATOR", EDIT)
+    (form,) = [each["view"] for each in (await deal.get("state"))["views"]]
+    assert view_problems(form) == []
+    content = json.loads(form["blocks"][1]["element"]["initial_value"])
+    assert content == create_command().canonical() | {"channel": "C0DEALS"}
+    (shown_to,) = await deal.rows("SELECT actor FROM audit_events WHERE event_type = 'dead_letter.payload_shown'")
+    assert shown_to["actor"] == "U0OPERATOR"
+
+    for text, error in (
+        ("{", "That is no JSON."),
+        (json.dumps(content), "That changes nothing. A replay runs it again as it is."),
+        (json.dumps({**content, "customer": "Bolt"}), "quote.create has no field customer."),
+    ):
+        assert (await submit_edit(deal, text, "wrong customer"))["errors"] == {"payload": error}
+    edited = json.dumps({**content, "account": "Bolt Ltd"})
+    assert (await submit_edit(deal, edited, " "))["errors"] == {"reason": operator_messages.REASON_NEEDED}
+    await submit_edit(deal, edited, "wrong customer")
+    await deal.settled()
+    await eventually(lambda: deal.rows("SELECT 1 FROM quotes"), "the quote")
+    await deal.settled()
+
+    (quote,) = await deal.rows("SELECT account, requester FROM quotes")
+    assert (quote["account"], quote["requester"]) == ("Bolt Ltd", "U0REP")
+    original, copy = await deal.rows("SELECT * FROM operations WHERE action_kind = 'quote.create' ORDER BY id")
+    assert (original["state"], copy["state"], copy["replaces_id"]) == ("discarded", "completed", original["id"])
+    (event,) = await deal.rows("SELECT actor, actor_type FROM audit_events WHERE event_type = 'operation.resubmitted'")
+    assert (event["actor"], event["actor_type"]) == ("U0OPERATOR", "user")
+    card = await posted(deal)
+    assert f"Replaced by op{copy['id']} ({copy['correlation_id']}): wrong customer" in str(card["blocks"])
+    assert EDIT not in str(card["blocks"])
+    await press(deal, "U0OPERATOR", EDIT, stale=True)
+    await deal.settled()
+    assert "Your click changed nothing" in await told(deal, "U0OPERATOR")
+
+
+async def test_second_operator_who_edits_a_replaced_command_is_told_who_was_first(dead_creation: Deal) -> None:
+    deal = dead_creation
+    operators = ("U0OPERATOR", "U0DEALDESK")
+    for user in operators:
+        await press(deal, user, EDIT)
+    views = [each["view"] for each in (await deal.get("state"))["views"]]
+    content = create_command().canonical() | {"channel": "C0DEALS"}
+    for user, view, account in zip(operators, views, ("Bolt Ltd", "Globex"), strict=True):
+        values = {"payload": {"payload": json.dumps({**content, "account": account})}, "reason": {"reason": "wrong"}}
+        await deal.post("submit", user=user, view_id=view["id"], values=values)
+        await deal.settled()
+    await eventually(lambda: deal.rows("SELECT 1 FROM quotes"), "the quote")
+    assert [row["account"] for row in await deal.rows("SELECT account FROM quotes")] == ["Bolt Ltd"]
+    assert "it was discarded by <@U0OPERATOR> on " in await told(deal, "U0DEALDESK")
+
+
+@pytest.mark.parametrize(
+    ("changes", "editable"),
+    [
+        ({"kind": "operation", "effect_class": "quote.create"}, True),
+        ({"kind": "operation", "effect_class": "approval.decide"}, False),
+        ({"kind": "operation", "effect_class": "letter.announce", "source": "scheduler"}, False),
+        ({}, False),
+    ],
+)
+def test_only_a_persons_command_that_is_no_decision_is_edited(changes: dict[str, Any], editable: bool) -> None:  # noqa: FBT001 -- a case
+    card = dead_letter_card(replace(LETTER, **changes), None)
+    assert (EDIT in str(card.blocks)) == editable
+    assert message_problems(card.text, card.blocks) == []
+
+
+def test_a_command_too_long_for_the_form_is_left_to_the_terminal() -> None:
+    letter = replace(LETTER, kind="operation", effect_class="quote.create")
+    assert edit_form(letter, {"text": "x" * 3000}) is None
+    form = edit_form(letter, {"lines": ["x"] * 580})
+    assert form is not None
+    assert view_problems(form) == []
 
 
 @pytest.mark.parametrize(("channel", "runs"), [(None, False), ("C0OPS", True)])
