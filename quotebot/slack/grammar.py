@@ -1,13 +1,14 @@
 """Grammar of typed requests for quotes, and of changes of one. It never raises and never guesses.
 
-    for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [-<percent>%], ... [; term <months>] [; discount <percent>]
-        [; currency <code>] [; tax <region>|off] [; region <region>] [; terms <name>, ...|none] [; segment <name>]
-        [; billing <frequency>]
+    for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [-<percent>% | @<price> because <reason>], ...
+        [; term <months>] [; discount <percent>] [; currency <code>] [; tax <region>|off] [; region <region>]
+        [; terms <name>, ...|none] [; segment <name>] [; billing <frequency>]
 
 verbs.py is the entry point and parses the verbs.
 
 Keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside the leading
-number of an item separates thousands, one inside its parentheses attributes; every other comma separates items.
+number of an item separates thousands, one inside its parentheses attributes, one inside a quoted reason belongs to the reason;
+every other comma separates items.
 Work is linear in the text's length, which is limited.
 """
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.texts import composed
 from quotebot.views import messages
@@ -48,6 +49,10 @@ _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?"
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
 _CLAUSE = re.compile(rf"({'|'.join(sorted(KEYWORDS, reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
 _OWN_DISCOUNT = re.compile(r" ?- ?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%$")
+_OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ ]+)(?: +because +(.+))?$", re.IGNORECASE)
+_PRICE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,6})?")
+_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}\.[0-9]{3}")  # "1.500" is 1500 to some people
+_QUOTED_REASON = re.compile(r"because +[\"\u201c][^\"\u201c\u201d]*[\"\u201d]", re.IGNORECASE)
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_ -]{0,39}")
 _CURRENCY = re.compile(r"[A-Za-z]{3}")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
@@ -192,7 +197,8 @@ def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange |
         return None
     own = _resolved(line, catalogue)
     discount = line.discount_percent if _has_discount(plain) else None
-    return LineChange("add" if adds else "set", sku, line.quantity, discount, own.attributes or None)
+    kind: Final = "add" if adds else "set"
+    return LineChange(kind, sku, line.quantity, discount, own.attributes or None, line.agreed_price, line.price_reason)
 
 
 def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
@@ -264,7 +270,7 @@ def _items(clause: str, lead: re.Pattern[str] = _QUANTITY) -> Iterator[str]:
             start += 1
             continue
         quantity = lead.match(clause, start)
-        comma = clause.find(",", _after_options(clause, quantity.end() if quantity else start))
+        comma = _after_reason(clause, start, clause.find(",", _after_options(clause, quantity.end() if quantity else start)))
         end = len(clause) if comma < 0 else comma
         yield clause[start:end].strip()
         start = end
@@ -275,6 +281,14 @@ def _after_options(clause: str, start: int) -> int:
     comma, opened = clause.find(",", start), clause.find("(", start)
     closed = clause.find(")", opened, opened + OPTIONS_CHARACTERS_MAX) if 0 <= opened < comma else -1
     return closed if closed >= 0 and "=" in clause[opened:closed] else start
+
+
+def _after_reason(clause: str, start: int, comma: int) -> int:
+    """Return the comma that ends an item, where `comma` may be inside the item's quoted reason."""
+    if comma < 0 or "because" not in clause[start:comma].casefold():
+        return comma
+    reason = _QUOTED_REASON.search(clause, start)
+    return clause.find(",", reason.end()) if reason is not None and reason.start() < comma < reason.end() else comma
 
 
 def _has_discount(item: str) -> bool:
@@ -294,7 +308,7 @@ def _read_item(item: str, draft: _Draft) -> None:
             hint = f"write the quantity first, e.g. `10 {messages.escape(clipped(first))}`"
         draft.problems.append(f"{shown(item)} has no quantity: {hint}")
         return
-    name = item[quantity.end() :].strip()
+    name, agreed, reason = _read_price(item[quantity.end() :].strip(), draft)
     own = _OWN_DISCOUNT.search(name)
     name = name if own is None else name[: own.start()].strip()
     attributes: tuple[tuple[str, str], ...] = ()
@@ -310,7 +324,19 @@ def _read_item(item: str, draft: _Draft) -> None:
         draft.problems.append(f"{shown(item)} has no whole quantity: write it like 1500 or 1,500")
         return
     count = int(quantity[0].replace(",", ""))
-    draft.lines.append(LineRequest(name, count, Decimal(0) if own is None else Decimal(own[1]), attributes=attributes))
+    discount = Decimal(0) if own is None else Decimal(own[1])
+    draft.lines.append(LineRequest(name, count, discount, attributes=attributes, agreed_price=agreed, price_reason=reason))
+
+
+def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
+    """Split "pro @5.40 because volume deal" into the name, the agreed price, and its reason."""
+    own = _OWN_PRICE.search(name)
+    if own is None or ("@" not in own[0].partition(own[1])[0] and not own[1][0].isdigit()):
+        return name, None, ""
+    if not _PRICE.fullmatch(own[1]) or _THOUSANDS.fullmatch(own[1]):
+        draft.problems.append(f"the price {shown(own[1])} is not readable: write it like 5.40 or 1500, without a currency")
+        return name[: own.start()].strip(), None, ""
+    return name[: own.start()].strip(), Decimal(own[1]), reason_text((own[2] or "").strip('"\u201c\u201d '))
 
 
 def _read_term(value: str, draft: _Draft) -> None:

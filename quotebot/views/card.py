@@ -375,7 +375,7 @@ def _row(line: PricedLine, currency: str) -> str:
     unit_price = money.format_unit_price(line.unit_price, currency)
     before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
     part = "" if line.bundle is None else f" (of {messages.short(line.bundle_title, NAME_CHARACTERS_MAX)})"
-    name = f"*{name}*{messages.line_options(line) if line.attributes or line.requested_percent else ''}{part}"
+    name = f"*{name}*{messages.line_options(line)}{part}"
     net = f"{before}*{money.format_amount(line.net_amount, currency)}*"
     return f"• {line.quantity:,} × {name} · {unit_price} {months}: {net}"  # noqa: RUF001 -- a product
 

@@ -163,6 +163,7 @@ def _line(line: PricedLine, currency: str, percent: str, section: str, *, with_t
         f"Part of {line.bundle_title}" if line.bundle is not None else "",
         ", ".join(f"{name}: {choice}" for name, choice in line.attributes),
         _tier(line, currency),
+        "" if line.agreed_price is None else f"Agreed price {money.format_rounded_price(line.agreed_price, currency)}",
         "per month" if recurring else "billed once",
     )
     return DocumentLine(

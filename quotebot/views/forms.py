@@ -22,6 +22,7 @@ from quotebot.views.card import button_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     from adapters.salesforce.records import OpenOpportunity
     from quotebot.domain.catalogue.rulesets import Ruleset
@@ -160,6 +161,7 @@ ROW = "row"  # prefix; the row's number follows
 TERMS_CHARACTERS_MAX: Final = 2_000
 LINES_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
+THOUSANDS_DIGITS: Final = 3
 ROWS_MAX: Final = 20
 ROWS_CHARACTERS_MAX: Final = 2_400  # of the rows in private_metadata
 CURRENCIES_MAX: Final = 100
@@ -255,10 +257,20 @@ def terms_text(request: PriceRequest) -> str:
 
 
 def line_text(line: LineRequest) -> str:
-    """Return a line as typed text: "10 storage (gb=100, region=eu) -5%"."""
+    """Return a line as typed text: "10 storage (gb=100, region=eu) -5%", "150 pro @5.4 because volume deal"."""
     options = ", ".join(f"{name}={choice}" for name, choice in line.attributes)
     own = f" -{money.trimmed(line.discount_percent)}%" if line.discount_percent else ""
+    if line.agreed_price is not None:
+        own += f" @{_price_text(line.agreed_price)}"
+        reason = line.price_reason
+        own += f' because "{reason}"' if any(sign in reason for sign in ",()=") else f" because {reason}" if reason else ""
     return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{own}"
+
+
+def _price_text(price: Decimal) -> str:
+    """Return a price as it is typed. Three decimals would look like thousands, so they get a fourth one."""
+    text = money.trimmed(price)
+    return f"{text}0" if len(text.partition(".")[2]) == THOUSANDS_DIGITS else text
 
 
 def revise_form(quote: Quote) -> Json:

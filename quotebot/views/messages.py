@@ -216,9 +216,11 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
 
 
 def line_options(line: PricedLine) -> str:
-    """Return a line's chosen attributes and its own discount: " (gb 100, region eu, 10 % off)"; empty without them."""
+    """Return a line's chosen attributes and its own discount or price: " (gb 100, region eu, 10 % off)"; empty without them."""
     parts = [f"{name} {choice}" for name, choice in line.attributes]
-    if line.requested_percent:
+    if line.agreed_price is not None:
+        parts.append(f"agreed price {money.trimmed(line.agreed_price)}")
+    elif line.requested_percent:
         parts.append(f"{money.format_percent(line.requested_percent)} off")
     return f" ({short(', '.join(parts), 200)})" if parts else ""
 

@@ -53,7 +53,7 @@ EVERYTHING: Final = PriceRequest(
     lines=(
         LineRequest("a", 10, Decimal("7.5")),
         LineRequest("storage", 1_000, Decimal(5), attributes=CONFIGURED),
-        LineRequest("b", 1),
+        LineRequest("b", 1, agreed_price=Decimal("14.1"), price_reason="two years, paid upfront"),
     ),
     term_months=24,
     discount_percent=Decimal("12.5"),
@@ -87,22 +87,37 @@ def test_everything_that_can_be_asked_for_is_in_the_example() -> None:
     usual = PriceRequest((LineRequest("a", 1),), 12, Decimal(0))
     unset = {each.name for each in fields(PriceRequest) if getattr(EVERYTHING, each.name) == getattr(usual, each.name)}
     assert unset == set(NOT_TYPED)
-    line, plain = EVERYTHING.lines[1], LineRequest("a", 1)
-    assert {each.name for each in fields(LineRequest) if getattr(line, each.name) == getattr(plain, each.name)} == {
-        "discount_limit_percent"
+    plain = LineRequest("a", 1)
+    usual_in_all = {
+        each.name
+        for each in fields(LineRequest)
+        if all(getattr(line, each.name) == getattr(plain, each.name) for line in EVERYTHING.lines)
     }
+    assert usual_in_all == {"discount_limit_percent"}
 
 
 def test_typed_text_a_form_and_a_slash_command_ask_for_the_same() -> None:
     assert isinstance(price(dated(EVERYTHING, NOW), RULESET), Pricing)
     text = as_text(EVERYTHING)
     assert text == (
-        "10 a -7.5%, 1000 storage (gb=100, region=eu central) -5%, 1 b; term 24m; discount 12.5%; currency EUR; tax DE; "
+        "10 a -7.5%, 1000 storage (gb=100, region=eu central) -5%, "
+        '1 b @14.1 because "two years, paid upfront"; '
+        "term 24m; discount 12.5%; currency EUR; tax DE; "
         "terms liability_cap, net_60; segment partner; billing quarterly"
     )
     assert read_request(text, RULESET.catalogue) == EVERYTHING
     assert creation(f"for Acme: {text}", "C0DEALS", RULESET.catalogue) == CreateQuote("Acme", EVERYTHING, "C0DEALS")
     assert by_form(EVERYTHING) == EVERYTHING
+
+
+@pytest.mark.parametrize("price", ["0", "5.4", "0.125", "1.125", "1500"])
+@pytest.mark.parametrize("reason", ["volume deal", "two years, paid upfront", "because of (gb=10, x) at 5", "- 5%", "we agreed @9"])
+def test_no_agreed_price_is_lost_between_quote_and_text(price: str, reason: str) -> None:
+    lines = (
+        LineRequest("storage", 9, attributes=CONFIGURED, agreed_price=Decimal(price), price_reason=reason),
+        LineRequest("a", 1),
+    )
+    assert read_request(as_text(PriceRequest(lines, 12, Decimal(0))), RULESET.catalogue) == PriceRequest(lines, 12, Decimal(0))
 
 
 @given(
@@ -194,6 +209,17 @@ def test_an_input_that_cannot_be_read_is_named_with_its_remedy(text: str, said: 
     problems = read_request(text, RULESET.catalogue)
     assert isinstance(problems, tuple)
     assert said in "".join(problems)
+
+
+async def test_a_quote_is_sold_at_an_agreed_price(deal: Deal) -> None:
+    await deal.slash("new for Acme: 100 pro @5.70 because volume deal, 10 sso; term 12m")
+    await deal.settled()
+    assert "agreed price 5.7" in await deal.card_text()
+    await deal.slash("revise Q-2026-0001: 100 pro @4.50 because they asked again")
+    await deal.settled()
+    card = await deal.card_text()
+    assert "agreed price 4.5" in card
+    assert "margin is under the floor" in card
 
 
 async def test_a_card_shows_a_lines_own_discount_and_the_billing(deal: Deal) -> None:

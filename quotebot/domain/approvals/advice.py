@@ -5,11 +5,11 @@ need for approval is not monotone in the discount: a deeper one leaves less marg
 reduces the total. Each rule alone is monotone, except for the rounding of each line's share of the discount. So bisection finds
 both ends of the range without approval, and near the upper end every discount is tried at which a cent could matter.
 
-Avoidances are the smallest changes that avoid an approval: of the discount, the term, one line's quantity, or special terms. Prices
-jump at tiers, so the effect of a change is not monotone, and the search does not assume that it is: each reported change was priced
-and avoids the approval, and the same change less one step (0.01 %, a month, a unit) was priced and does not. The search extends to
-a discount at a limit of the policy, one month or one unit; if that does not suffice, it reports no change of the kind. The number
-of priced lines is bounded.
+Avoidances are the smallest changes that avoid an approval: of the discount, an agreed price, the term, one line's quantity, or
+terms. Prices jump at tiers, so the effect of a change is not monotone, and the search does not assume that it is: each reported
+change was priced and avoids the approval, and the same change less one step (0.01 %, a cent, a month, a unit) was priced and does
+not. The search extends to a discount at a limit of the policy, one month or one unit; if that does not suffice, it reports no
+change of the kind. The number of priced lines is bounded.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ PREVIEWED_LINES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Avoidance:
-    """A change that avoids an approval. `before` and `after` are per cent, months, units, or the number of terms that need legal.
+    """A change that avoids an approval. `before` and `after` are per cent, months, units, prices, or numbers of terms.
 
     `roles` are the roles still needed after the change, usually none.
     """
 
-    what: Literal["discount", "term", "quantity", "terms"]
+    what: Literal["discount", "price", "term", "quantity", "terms"]
     before: Decimal
     after: Decimal
     roles: tuple[str, ...]
     request: PriceRequest  # with the change made
-    name: str = ""  # the product of a quantity
+    name: str = ""  # the product of a quantity or a price
     by_margin: bool = False  # a margin decides this step, so the figure reveals product costs
 
     @property
@@ -67,6 +67,7 @@ class Avoidance:
         before, after = money.trimmed(self.before), money.trimmed(self.after)
         return {
             "discount": f"{after} % discount instead of {before} %",
+            "price": f"{self.name} at {after} instead of {before}",
             "term": f"{after} instead of {before} months",
             "quantity": f"{after} instead of {before} {self.name}",
             "terms": "no special term that needs legal",
@@ -171,7 +172,7 @@ def _sufficient_alone(pricing: Pricing, policy: ApprovalPolicy) -> tuple[_Kind, 
     terms = bool(set(pricing.terms) - policy.other_terms)
     if discount and terms:
         return ()
-    return (_discount,) if discount else (_terms,) if terms else (_discount, _term, _quantity)
+    return (_discount, _price) if discount else (_terms,) if terms else (_discount, _price, _term, _quantity)
 
 
 def eases(before: PolicyDecision, after: PolicyDecision) -> bool:
@@ -217,6 +218,26 @@ def _discount(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffice
         return None
     change = _avoidance(search, "discount", edit(step), request.discount_percent, money.multiply(step, HUNDREDTH))
     return replace(change, by_margin=_decided_by_margin(search, edit, step, now))
+
+
+def _price(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
+    """Try higher agreed prices, up to the list price, line by line; return the first that suffices."""
+    del policy
+    request, unit = request_of(pricing), money.quantum(pricing.currency)
+    listed = {line.sku: line.unit_price for line in pricing.lines if line.bundle is None}
+    agreed = [(at, line.sku, line.agreed_price) for at, line in enumerate(request.lines) if line.agreed_price is not None]
+    for at, sku, before in agreed[:LINES_TRIED_MAX]:
+
+        def edit(step: int, at: int = at) -> PriceRequest:
+            raised = replace(request.lines[at], agreed_price=money.product(unit, step))
+            return replace(request, lines=(*request.lines[:at], raised, *request.lines[at + 1 :]))
+
+        now, end = (int(money.EXACT.divide_int(price, unit)) for price in (before, listed[sku]))
+        step = search.nearest(edit, suffices, now, (end,))
+        if step is not None:
+            change = _avoidance(search, "price", edit(step), before, money.product(unit, step), sku)
+            return replace(change, by_margin=_decided_by_margin(search, edit, step, now))
+    return None
 
 
 def _term(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: Suffices) -> Avoidance | None:
@@ -267,7 +288,7 @@ def _terms(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: 
     return _avoidance(search, "terms", edited, Decimal(len(request.terms) - len(kept)), Decimal(0))
 
 
-KINDS = (_discount, _term, _quantity, _terms)
+KINDS = (_discount, _price, _term, _quantity, _terms)
 
 
 def _decided_by_margin(search: _Search, edit: Edit, step: int, now: int) -> bool:
@@ -278,7 +299,7 @@ def _decided_by_margin(search: _Search, edit: Edit, step: int, now: int) -> bool
 
 def _avoidance(
     search: _Search,
-    what: Literal["discount", "term", "quantity", "terms"],
+    what: Literal["discount", "price", "term", "quantity", "terms"],
     request: PriceRequest,
     before: Decimal,
     after: Decimal,

@@ -16,17 +16,19 @@ from quotebot.domain.pricing.conversion import Converted, converted, factor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from quotebot.domain.pricing.priced import Pricing
+    from quotebot.domain.pricing.priced import PricedLine, Pricing
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
 ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
 ROLES = (*LADDER, *ORTHOGONAL)
 NOBODY: Final = "nobody"  # in place of a role: no approval is needed
+BLOCKED: Final = "blocked"  # in place of a role: nobody can approve
 UNNAMED_SEGMENT_ROLE: Final = "deal_desk"  # approves the prices of a segment that the policy does not name
 ANY_FAMILY: Final = "*"  # margin floor of the families without one of their own
 HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
 UNDER_THE_FLOOR = "margin is under the floor"
+UNDER_PRICE_FLOOR: Final = "is priced under its floor"
 _WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* % )?is under [0-9][0-9.,]* %")
 
 
@@ -74,6 +76,7 @@ class ApprovalPolicy:
     months_over: tuple[Threshold, ...] = ()  # ascending, by the term in months
     quantity_over: Mapping[str, Threshold] = field(default_factory=dict)  # by SKU, over the sum of its lines
     segment_roles: Mapping[str, str] = field(default_factory=dict)  # by segment of the price books: a role, or NOBODY
+    under_price_floor: str = LADDER[-1]  # for a price under its floor in the price book: a role, or BLOCKED
 
     @property
     def label(self) -> str:
@@ -112,7 +115,7 @@ class PolicyDecision:
     blocked: bool
     needs: tuple[Need, ...] = ()
     converted: Converted | None = None  # the total in the policy's currency, when the quote has another one
-    by_margin: bool = False  # a margin is under its floor
+    by_margin: bool = False  # a margin or a price is under its floor
 
     @property
     def automatic(self) -> bool:
@@ -151,6 +154,7 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
                 *_discount_hits(pricing, policy),
                 *_total_hits(pricing, policy, worth),
                 *_margin_hits(pricing, policy),
+                *_price_hits(pricing, policy),
                 *_month_hits(pricing, policy),
                 *_quantity_hits(pricing, policy),
                 *_segment_hits(pricing, policy),
@@ -267,6 +271,24 @@ def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
             yield _Hit(floor, f"{given_away} {UNDER_THE_FLOOR}", by_margin=True)
 
 
+def _price_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
+    for line in _under_price_floor(pricing):
+        words = f"{line.name} {UNDER_PRICE_FLOOR}"
+        if policy.under_price_floor == BLOCKED:
+            yield _Hit(_TOP, f"{words}, which nobody can approve", blocks=True, by_margin=True)
+        else:
+            yield _Hit(Threshold(Decimal(0), policy.under_price_floor), words, by_margin=True)
+
+
+def _under_price_floor(pricing: Pricing) -> Iterator[PricedLine]:
+    """Yield the lines with a net before the header discount under their floor, by an agreed price or a discount of their own."""
+    for line in pricing.lines:
+        if line.floor_price is not None:
+            least = money.round_money(money.product(line.floor_price, line.quantity, line.months), pricing.currency)
+            if line.before_header < least:
+                yield line
+
+
 def _month_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     passed = [row for row in policy.months_over if pricing.term_months > row.limit]
     if passed:
@@ -291,7 +313,7 @@ def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
 
 
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
-    """Return each family's margin under its floor, with both figures. For approvers only: the figures reveal unit costs."""
+    """Return each margin of a family and each price under its floor, with the figures. For approvers only."""
     found: list[str] = []
     for family, (net, cost) in family_totals(pricing).items():
         floor = policy.floor(family)
@@ -299,6 +321,9 @@ def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
             scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
             margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
             found.append(f"{family} margin {margin} is under {money.format_percent(floor.limit)}")
+    for line in _under_price_floor(pricing):
+        least = money.format_unit_price(line.floor_price or Decimal(0), pricing.currency)
+        found.append(f"{line.name} {UNDER_PRICE_FLOOR} of {least}")
     return tuple(found)
 
 

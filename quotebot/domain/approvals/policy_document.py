@@ -6,7 +6,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import ANY_FAMILY, HOUR_MS, HUNDRED, LADDER, NOBODY, ROLES, ApprovalPolicy, Threshold, Timing
+from quotebot.domain.approvals.policy import (
+    ANY_FAMILY,
+    BLOCKED,
+    HOUR_MS,
+    HUNDRED,
+    LADDER,
+    NOBODY,
+    ROLES,
+    ApprovalPolicy,
+    Threshold,
+    Timing,
+)
 from quotebot.domain.catalogue.reader import DocumentError, read_toml
 from quotebot.domain.pricing.price_requests import TERM_NAME
 
@@ -15,7 +26,20 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 HOURS_MAX: Final = 24 * 365
-KEYS: Final = ("name", "version", "currency", "discount", "total", "margin", "term", "quantity", "segment", "terms", "routing")
+KEYS: Final = (
+    "name",
+    "version",
+    "currency",
+    "discount",
+    "total",
+    "margin",
+    "term",
+    "quantity",
+    "segment",
+    "price",
+    "terms",
+    "routing",
+)
 
 
 class PolicyError(ValueError):
@@ -62,6 +86,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         months_over=_ascending(_table(data, "term"), "term", "months") if "term" in data else (),
         quantity_over={sku: _threshold(row, f"quantity.{sku}", "over") for sku, row in quantities.items()},
         segment_roles={name.casefold(): _segment_role(role, f"segment.{name}") for name, role in segments.items()},
+        under_price_floor=_under_price_floor(_table(data, "price")) if "price" in data else LADDER[-1],
         **_routing(data.get("routing", {})),
     )
 
@@ -88,6 +113,8 @@ def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
         document["quantity"] = {sku: _row("over", rule) for sku, rule in sorted(policy.quantity_over.items())}
     if policy.segment_roles:
         document["segment"] = dict(sorted(policy.segment_roles.items()))
+    if policy.under_price_floor != LADDER[-1]:
+        document["price"] = {"under_floor": policy.under_price_floor}
     document["terms"] = {"legal": sorted(policy.legal_terms), "other": sorted(policy.other_terms)}
     timing = (policy.timing.remind_ms, policy.timing.escalate_ms, policy.timing.expire_ms)
     hours = {name: milliseconds // HOUR_MS for name, milliseconds in zip(_TIMES, timing, strict=True)}
@@ -132,6 +159,7 @@ def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> I
     named = {role for rule in (*rules, *policy.quantity_over.values()) for role in (rule.role, *rule.more)}
     named |= {"legal"} if policy.legal_terms else set()
     named |= set(policy.segment_roles.values()) - {NOBODY}
+    named |= {policy.under_price_floor} - {BLOCKED, LADDER[-1]}  # the default names nobody in particular
     for role in ROLES:
         above = LADDER[LADDER.index(role) + 1 :] if role in LADDER else ()
         if role in named and not holders.get(role):
@@ -151,6 +179,13 @@ def _floor(row: Any, place: str) -> Threshold:
 def _segment_role(role: Any, place: str) -> str:
     if role not in (*ROLES, NOBODY):
         raise PolicyError(f"{place}: {role!r} must be one of {', '.join((*ROLES, NOBODY))}")
+    return str(role)
+
+
+def _under_price_floor(table: dict[str, Any]) -> str:
+    role = table.get("under_floor")
+    if set(table) != {"under_floor"} or role not in (*ROLES, BLOCKED):
+        raise PolicyError(f"price: must have under_floor, which is one of {', '.join((*ROLES, BLOCKED))}")
     return str(role)
 
 

@@ -37,9 +37,9 @@ class EarlierApproval:
 def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
     """Return, in words, each dimension in which `after` is worse than the approved `before`; empty if none is.
 
-    Worse means another currency, a deeper discount, a larger total, a new special term, a smaller margin of a family or a new
-    family; and a smaller commitment: a shorter term, a removed line, another price tier, or a line or total that keeps less
-    than `tolerance_percent` of its value.
+    Worse means another currency, a deeper discount, another agreed price, a larger total, a new special term, a smaller margin of
+    a family or a new family; and a smaller commitment: a shorter term, a removed line, another price tier, or a line or total that
+    keeps less than `tolerance_percent` of its value.
     """
     return tuple(_worse(before, after, tolerance_percent))
 
@@ -155,6 +155,7 @@ def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) ->
         dimensions = {
             "price tier": {line.tier for line in lines} != {line.tier for line in lines_then},
             "discount": max(line.requested_percent for line in lines) > max(line.requested_percent for line in lines_then),
+            "agreed price": {line.price_reason for line in lines} != {line.price_reason for line in lines_then},
             "value": _keeps_too_little(_net(lines_then, before), _net(lines, after), tolerance_percent),
         }
         yield from (f"{dimension} of {name}" for dimension, is_worse in dimensions.items() if is_worse)

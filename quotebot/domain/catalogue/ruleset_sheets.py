@@ -28,7 +28,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("attributes", "components", "bundle_discount_percent"),
     ),
     "books": ("name", "currency", "segment", "region", "valid_from", "valid_until", "priority", "converts_to"),
-    "prices": ("book", "sku", "kind", "from", "price", "formula", "inputs", "percent", "of", "basis", "surcharges"),
+    "prices": ("book", "sku", "kind", "from", "price", "formula", "inputs", "percent", "of", "basis", "surcharges", "floor"),
     "costs": ("sku", "cost"),
     "constraints": ("kind", "sku", "other", "quantity", "attribute", "choice", "then_attribute", "then_choices", "message"),
     "taxes": ("region", "category", "percent", "estimated", "valid_from", "valid_until"),
@@ -53,7 +53,7 @@ ONCE: Final[Mapping[str, tuple[str, ...]]] = {  # the columns that must be uniqu
     "rates": ("base", "currency", "on"),
 }
 EXPORTED: Final = ("products", "books", "prices", "constraints", "taxes", "rates")  # together they hold everything but the head
-NUMBERS: Final = frozenset({"cost", "price", "percent", "rate", "quantity", "from", "priority", "bundle_discount_percent"})
+NUMBERS: Final = frozenset({"cost", "price", "percent", "rate", "quantity", "from", "priority", "bundle_discount_percent", "floor"})
 FLAGS: Final = frozenset({"active", "estimated"})
 LISTS: Final = frozenset({"aliases", "converts_to", "then_choices", "of"})
 JSON: Final = frozenset({"attributes", "surcharges"})
@@ -271,7 +271,7 @@ def _price(done: Edited, group: list[SheetRow], path: Path) -> Entry:
     )
     for number, (_, row) in enumerate(tiers):
         done.places[(*path, "tiers", number)] = (row, None)
-        for name in ("kind", "surcharges"):
+        for name in ("kind", "surcharges", "floor"):
             if row.cells.get(name, first.cells.get(name)) != first.cells.get(name):
                 done.problems.append(row.problem(name, f"it differs from line {first.line}", "say it once, on the first tier"))
     prices = [{"price": _value(row, "price", done.problems)} if "price" in row.cells else {} for _, row in tiers]

@@ -6,7 +6,7 @@ The items come from the request: bundles are unpacked into components, configura
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 RECURRING = "recurring"
 PERCENT = Decimal("0.01")
+HUNDRED = Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,10 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
     given = dict(line.attributes)
     if len(given) != len(line.attributes):
         yield PricingProblem("attribute", f"{line.sku} has an attribute twice", "choose each once")
+    if line.agreed_price is not None and product.kind == "bundle":
+        yield PricingProblem(
+            "agreed_price", f"{line.sku} is a bundle, which has no price of its own", "agree on the prices of its products instead"
+        )
     for name, choice in given.items():
         if name not in known:
             hint = f"known are {', '.join(known)}" if known else "leave it out"
@@ -169,7 +174,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """Item with its price. Amounts are rounded, in the quote's currency; `before_header` is the list less both discounts."""
+    """Item with its price. Amounts are rounded, in the quote's currency; `before_header` is the list less both discounts.
+
+    `floor` is the unit price under which the policy decides, in the quote's currency; None without one.
+    """
 
     item: SelectedItem
     book: str
@@ -179,10 +187,12 @@ class Charged:
     list_amount: Decimal
     bundle_discount: Decimal
     line_discount: Decimal
+    requested_percent: Decimal
     authorised_percent: Decimal
     before_header: Decimal
     cost_amount: Decimal
     steps: tuple[Step, ...]
+    floor: Decimal | None
 
 
 def terms_of(request: PriceRequest, ruleset: Ruleset) -> Terms | PricingProblem:
@@ -228,7 +238,11 @@ def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] |
                     f"write 1 {item.product.sku}",
                 )
             )
-        found[item.name] = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
+        charged = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
+        if isinstance(charged, PricingProblem):
+            problems.append(charged)
+        else:
+            found[item.name] = charged
     return tuple(problems) if problems else tuple(found[item.name] for item in items)
 
 
@@ -249,7 +263,10 @@ def _charged(item: SelectedItem, book: PriceBook, entry: PriceEntry, terms: Term
         )
         unit_price = money.product(unit_price, factor).quantize(UNIT_PRICE, context=money.EXACT)
     amount = terms.rounded(charge.amount, terms.months(item), factor)
-    return _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
+    priced = _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
+    if entry.floor is None or isinstance(priced, PricingProblem):
+        return priced
+    return replace(priced, floor=money.product(entry.floor, factor).quantize(UNIT_PRICE, context=money.EXACT))
 
 
 def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge | PricingProblem:
@@ -297,7 +314,7 @@ class _Base:
         return total
 
 
-def _shared(item: SelectedItem, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged:
+def _shared(item: SelectedItem, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged | PricingProblem:
     whole = base.total(share.of)
     amount = terms.rounded(whole, share.percent, PERCENT)
     what = ", ".join(share.of) if share.of else "all other lines"
@@ -306,13 +323,22 @@ def _shared(item: SelectedItem, book: PriceBook, share: Share, base: _Base, term
     return _discounted(item, book.name, share.kind, amount, Charge(amount, unit_price, None, (step,)), terms)
 
 
-def _discounted(item: SelectedItem, book: str, kind: str, amount: Decimal, charge: Charge, terms: Terms) -> Charged:
-    """Deduct the bundle's discount from the list, then the authorised part of the line's own discount from the rest."""
+def _discounted(
+    item: SelectedItem, book: str, kind: str, amount: Decimal, charge: Charge, terms: Terms
+) -> Charged | PricingProblem:
+    """Deduct the bundle's discount from the list, then the authorised part of the line's own from the rest, or agree on a price."""
     bundle = ZERO if item.bundle is None else item.bundle.bundle_discount_percent
-    granted = authorised(item.line.discount_percent, item.line.discount_limit_percent)
+    requested = item.line.discount_percent
+    granted = authorised(requested, item.line.discount_limit_percent)
     bundle_discount = terms.rounded(amount, bundle, PERCENT)
     rest = money.EXACT.subtract(amount, bundle_discount)
     line_discount = terms.rounded(rest, granted, PERCENT)
+    if item.line.agreed_price is not None:
+        agreed = terms.rounded(item.line.agreed_price, item.quantity, terms.months(item))
+        if agreed > rest:
+            return _above_list(item, charge.unit_price, terms)
+        line_discount = money.EXACT.subtract(rest, agreed)
+        requested = granted = _percent_of(line_discount, rest)
     cost_factor = Decimal(1) if terms.cost_rate is None else terms.cost_rate.rate
     return Charged(
         item=item,
@@ -323,10 +349,28 @@ def _discounted(item: SelectedItem, book: str, kind: str, amount: Decimal, charg
         list_amount=amount,
         bundle_discount=bundle_discount,
         line_discount=line_discount,
+        requested_percent=requested,
         authorised_percent=granted,
         before_header=money.EXACT.subtract(rest, line_discount),
         cost_amount=terms.rounded(item.product.cost, item.quantity, terms.months(item), cost_factor),
         steps=charge.steps,
+        floor=None,
+    )
+
+
+def _percent_of(part: Decimal, whole: Decimal) -> Decimal:
+    """Return the percentage, rounded up to 2 decimals, so that no limit of a policy is passed unseen."""
+    if not whole:
+        return ZERO
+    return money.EXACT.divide(money.product(part, HUNDRED), whole).quantize(PERCENT, rounding=ROUND_CEILING, context=money.EXACT)
+
+
+def _above_list(item: SelectedItem, unit_price: Decimal, terms: Terms) -> PricingProblem:
+    asked, listed = (money.format_unit_price(price, terms.currency) for price in (item.line.agreed_price or ZERO, unit_price))
+    return PricingProblem(
+        "agreed_price",
+        f"the price {asked} of {item.product.sku} is above its list price {listed}",
+        "agree on a lower one, or on none",
     )
 
 

@@ -155,7 +155,13 @@ def _steps(line: PricedLine, pricing: Pricing) -> Iterator[str]:
     yield f"list: {money.format_amount(line.list_amount, currency)}"
     if line.bundle_discount_amount:
         yield f"discount of the bundle {line.bundle_title}: {money.format_amount(line.bundle_discount_amount, currency)}"
-    if line.requested_percent:
+    if line.agreed_price is not None:
+        yield (
+            f"agreed price: {money.format_unit_price(line.agreed_price, currency)} instead of "
+            f"{money.format_unit_price(line.unit_price, currency)} ({line.price_reason}), "
+            f"{money.format_amount(line.line_discount_amount, currency)}, {money.format_percent(line.requested_percent)}"
+        )
+    elif line.requested_percent:
         requested, granted = money.format_percent(line.requested_percent), money.format_percent(line.authorised_percent)
         amount = money.format_amount(line.line_discount_amount, currency)
         yield f"discount on this line: {requested} requested, {granted} authorised, {amount}"
@@ -307,7 +313,7 @@ def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | 
         attributes=tuple(sorted(item.attributes.items())),
         kind=charged.kind,
         book=charged.book,
-        requested_percent=item.line.discount_percent,
+        requested_percent=charged.requested_percent,
         authorised_percent=charged.authorised_percent,
         bundle_discount_amount=charged.bundle_discount,
         line_discount_amount=charged.line_discount,
@@ -316,6 +322,9 @@ def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | 
         tax_amount=terms.rounded(net, ZERO if tax is None else tax.percent, PERCENT),
         tax_estimated=tax is not None and tax.estimated,
         trace=charged.steps,
+        agreed_price=item.line.agreed_price,
+        price_reason=item.line.price_reason,
+        floor_price=charged.floor,
     )
 
 

@@ -256,16 +256,18 @@ class Surcharge:
 
 @dataclass(frozen=True, slots=True)
 class PriceEntry:
-    """Price of one product in one book."""
+    """Price of one product in one book, in the book's currency."""
 
     sku: str
     kind: PriceKind
     surcharges: tuple[Surcharge, ...] = ()
+    floor: Decimal | None = None  # unit net price before the header discount, under which the policy decides
 
     def document(self) -> dict[str, object]:
         """Return the entry in the form of a ruleset document."""
         surcharges = [row.document() for row in self.surcharges]
-        return {"sku": self.sku, **self.kind.document(), **({"surcharges": surcharges} if surcharges else {})}
+        floor = {} if self.floor is None else {"floor": money.trimmed(self.floor)}
+        return {"sku": self.sku, **self.kind.document(), **({"surcharges": surcharges} if surcharges else {}), **floor}
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +369,7 @@ def _converts_to(row: Table) -> tuple[str, ...]:
 def _prices(book: Table, products: Mapping[str, Product]) -> dict[str, PriceEntry]:
     found: dict[str, PriceEntry] = {}
     for row in book.tables("prices", most=PRICES_MAX, needed=True):
-        row.only("sku", "surcharges", *KIND_KEYS)
+        row.only("sku", "surcharges", "floor", *KIND_KEYS)
         sku = row.text("sku")
         product = products.get(sku)
         if product is None or product.kind == "bundle":
@@ -376,7 +378,11 @@ def _prices(book: Table, products: Mapping[str, Product]) -> dict[str, PriceEntr
             continue
         if sku in found:
             row.report(f"{sku!r} is in this book twice", "keep one price", "sku")
-        found[sku] = PriceEntry(sku, read_kind(row, product, products), _surcharges(row, product))
+        kind = read_kind(row, product, products)
+        floor = row.amount("floor") if "floor" in row.entries else None
+        if floor is not None and isinstance(kind, Share):
+            row.report("a percentage of other lines has no floor", "remove it", "floor")
+        found[sku] = PriceEntry(sku, kind, _surcharges(row, product), floor)
     return found
 
 

@@ -22,6 +22,9 @@ ATTRIBUTES_MAX = 20
 HUNDRED = Decimal(100)
 ZERO = Decimal(0)
 DISCOUNT_STEP = Decimal("0.01")
+AGREED_PRICE_MAX = Decimal("1e9")
+AGREED_PRICE_STEP = Decimal("0.000001")
+REASON_CHARACTERS_MAX = 200  # of an agreed price
 TERMS_MAX = 20
 TERM_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")  # a special term of the contract, by its name in policies
 BILLING_FREQUENCIES = ("upfront", "monthly", "quarterly", "annual")
@@ -32,7 +35,8 @@ class LineRequest:
     """Requested line: a catalogue sku (lower case), a whole quantity >= 1, and the line's own options.
 
     `discount_percent` is the requested discount; `discount_limit_percent` is the authorised maximum, None without a limit.
-    `attributes` are (name, choice) pairs.
+    `attributes` are (name, choice) pairs. `agreed_price` is the unit net price before the header discount, in the
+    quote's currency, in place of the list price less a discount; `price_reason` is its reason.
     """
 
     sku: str
@@ -40,6 +44,8 @@ class LineRequest:
     discount_percent: Decimal = ZERO
     discount_limit_percent: Decimal | None = None
     attributes: tuple[tuple[str, str], ...] = ()
+    agreed_price: Decimal | None = None
+    price_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
         found.append(
             PricingProblem("term", f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}", "e.g. term 12m")
         )
-    found += _discount_problems(request)
+    found += [*_discount_problems(request), *_agreed_price_problems(lines[:LINES_MAX])]
     if request.currency is not None and not _is_currency(request.currency):
         found.append(
             PricingProblem("currency", f'"{clipped(request.currency)}" is no currency', "write its ISO 4217 code, e.g. USD")
@@ -136,7 +142,7 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
             stored["discount_limit_percent"] = money.trimmed(line.discount_limit_percent)
         if line.attributes:
             stored["attributes"] = [list(pair) for pair in sorted(line.attributes)]
-        lines.append(stored)
+        lines.append({**stored, **_canonical_price(line.agreed_price, line.price_reason)})
     named: dict[str, object | None] = {
         "currency": request.currency,
         "segment": request.segment,
@@ -186,7 +192,26 @@ def _line(stored: Mapping[str, Any]) -> LineRequest:
         discount_percent=Decimal(str(stored.get("requested_discount_percent", 0))),
         discount_limit_percent=None if limit is None else Decimal(str(limit)),
         attributes=tuple((str(name), str(choice)) for name, choice in stored.get("attributes", ())),
+        **_stored_price(stored),
     )
+
+
+def _canonical_price(agreed: Decimal | None, reason: str) -> dict[str, object]:
+    """Return the stored form of an agreed price; empty without one."""
+    return {} if agreed is None else {"agreed_price": money.trimmed(agreed), "price_reason": reason}
+
+
+def _stored_price(stored: Mapping[str, Any]) -> dict[str, Any]:
+    agreed = stored.get("agreed_price")
+    return {} if agreed is None else {"agreed_price": Decimal(str(agreed)), "price_reason": str(stored["price_reason"])}
+
+
+def reason_text(text: str) -> str:
+    """Return the reason of an agreed price on one line, without the signs that separate parts of typed text."""
+    return " ".join(text.translate(_REASON_SIGNS).split())
+
+
+_REASON_SIGNS = str.maketrans({";": ",", '"': "'", "\u201c": "'", "\u201d": "'"})
 
 
 def _is_currency(code: str) -> bool:
@@ -219,6 +244,31 @@ def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
     for term in terms[:TERMS_MAX]:
         if not TERM_NAME.fullmatch(term):
             yield PricingProblem("terms", f'"{clipped(term)}" is no name of a term', "e.g. terms liability_cap, exclusivity")
+
+
+def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingProblem]:
+    for line in lines:
+        if line.agreed_price is None:
+            continue
+        sku = clipped(line.sku)
+        if not _is_agreed_price(line.agreed_price):
+            message = f"the price of {sku} is 0 or more with at most 6 decimals, not {clipped(str(line.agreed_price))}"
+            yield PricingProblem("agreed_price", message, f"e.g. 10 {sku} @5.40 because volume deal")
+        elif line.discount_percent:
+            yield PricingProblem("agreed_price", f"{sku} has both a price and a discount of its own", "keep one of them")
+        if not line.price_reason or len(line.price_reason) > REASON_CHARACTERS_MAX:
+            message = f"the reason for the price of {sku} is longer than {REASON_CHARACTERS_MAX} characters"
+            message = message if line.price_reason else f"the price of {sku} needs a reason"
+            price = clipped(f"{line.agreed_price:f}")
+            yield PricingProblem("agreed_price", message, f"e.g. {line.quantity} {sku} @{price} because volume deal")
+
+
+def _is_agreed_price(price: Decimal) -> bool:
+    try:
+        value = money.exact(price)
+    except ValueError:
+        return False
+    return 0 <= value <= AGREED_PRICE_MAX and value == value.quantize(AGREED_PRICE_STEP, context=money.EXACT)
 
 
 def _is_discount(percent: Decimal) -> bool:
@@ -270,7 +320,8 @@ CHANGES_MAX = 400  # as many as a quote has lines
 class LineChange:
     """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, or `remove` the line.
 
-    None leaves the line's own discount or attributes unchanged.
+    None leaves the line's own discount, attributes or agreed price unchanged. A line has either a discount of its own or an agreed
+    price, so setting one removes the other.
     """
 
     deed: Literal["set", "add", "remove"]
@@ -278,6 +329,8 @@ class LineChange:
     quantity: int = 0  # >= 1 for set and add; 0 for remove
     discount_percent: Decimal | None = None
     attributes: tuple[tuple[str, str], ...] | None = None
+    agreed_price: Decimal | None = None
+    price_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +370,7 @@ def _canonical_change(line: LineChange) -> dict[str, object]:
         stored["discount_percent"] = money.trimmed(line.discount_percent)
     if line.attributes is not None:
         stored["attributes"] = [list(pair) for pair in line.attributes]
-    return stored
+    return {**stored, **_canonical_price(line.agreed_price, line.price_reason)}
 
 
 def _parse_change(stored: Mapping[str, Any]) -> LineChange:
@@ -328,6 +381,7 @@ def _parse_change(stored: Mapping[str, Any]) -> LineChange:
         int(stored["quantity"]),
         None if discount is None else Decimal(str(discount)),
         None if attributes is None else tuple((str(name), str(choice)) for name, choice in attributes),
+        **_stored_price(stored),
     )
 
 
@@ -345,6 +399,16 @@ def parse_changes(stored: Mapping[str, Any]) -> Changes:
         segment=stored.get("segment"),
         billing_frequency=stored.get("billing_frequency"),
     )
+
+
+def _repriced(line: LineRequest, change: LineChange) -> LineRequest:
+    """Return the line with the discount or the agreed price of the change."""
+    if change.agreed_price is not None:
+        discount = change.discount_percent or ZERO
+        return replace(line, discount_percent=discount, agreed_price=change.agreed_price, price_reason=change.price_reason)
+    if change.discount_percent is not None:
+        return replace(line, discount_percent=change.discount_percent, agreed_price=None, price_reason="")
+    return line
 
 
 def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[PricingProblem, ...]:
@@ -384,9 +448,8 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
             line = LineRequest(change.sku, 0) if before is None else before
             already = line.quantity if change.deed == "add" else 0
             lines[change.sku] = replace(
-                line,
+                _repriced(line, change),
                 quantity=already + change.quantity,
-                discount_percent=line.discount_percent if change.discount_percent is None else change.discount_percent,
                 attributes=line.attributes if change.attributes is None else change.attributes,
             )
     if problems:

@@ -74,7 +74,11 @@ class PricedLine:
     tax_amount: Decimal = ZERO
     tax_estimated: bool = False
     trace: tuple[Step, ...] = ()
-    bundle_name: str = ""  # of the bundle; empty, and not stored, without one and in snapshots of older builds
+    # Not stored where they have these defaults, as in the snapshots of older builds.
+    bundle_name: str = ""
+    agreed_price: Decimal | None = None  # unit net price before the header discount, in place of the list price
+    price_reason: str = ""
+    floor_price: Decimal | None = None  # of the price book, per unit and before the header discount. Never shown to customers
 
     @property
     def slabs(self) -> tuple[tuple[int, Decimal], ...]:
@@ -89,6 +93,11 @@ class PricedLine:
     def bundle_title(self) -> str:
         """Name of the bundle, or its sku in a snapshot of an older build; empty without one."""
         return self.bundle_name or self.bundle or ""
+
+    @property
+    def before_header(self) -> Decimal:
+        """Net amount before the header discount."""
+        return money.EXACT.add(self.net_amount, self.header_discount_amount)
 
     @property
     def full_name(self) -> str:
@@ -174,7 +183,8 @@ class Pricing:
 
 
 REMEMBERED: Final = 32  # prices in use at a time; a large one takes a few hundred kilobytes
-_LATER: Final = ("bundle_name",)  # fields of a line that schema 2 got later: left out of the snapshot where empty
+# Fields of a line that schema 2 got later, with their defaults: left out of the snapshot where equal to them.
+_LATER: Final[Mapping[str, object]] = {"bundle_name": "", "agreed_price": None, "price_reason": "", "floor_price": None}
 # Schema 1 has only these fields of a pricing and of a line.
 _FIRST_PRICING = (
     *("ruleset", "currency", "term_months", "discount_percent"),
@@ -256,7 +266,7 @@ def _plain(value: Any) -> Any:
         return [_plain(row) for row in value]
     if isinstance(value, PricedLine | Step):
         names = _LINE_TYPES if isinstance(value, PricedLine) else _STEP_NAMES
-        return {name: _plain(getattr(value, name)) for name in names if name not in _LATER or getattr(value, name)}
+        return {name: _plain(getattr(value, name)) for name in names if name not in _LATER or getattr(value, name) != _LATER[name]}
     if isinstance(value, Rate):
         return value.document()
     return canonical_request(value)

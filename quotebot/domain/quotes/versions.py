@@ -119,7 +119,10 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     return tuple(said)
 
 
-_COMPARED = ("quantity", "months", "unit_price", "list_amount", "net_amount", "attributes", "requested_percent")
+_COMPARED = (
+    *("quantity", "months", "unit_price", "list_amount", "net_amount", "attributes", "requested_percent"),
+    *("agreed_price", "price_reason"),
+)
 
 
 def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> str:
@@ -128,7 +131,9 @@ def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> st
         parts.append(f"{before.quantity:,} \u2192 {after.quantity:,}")
     if before.attributes != after.attributes:
         parts.append(" \u2192 ".join(_choices(line) for line in (before, after)))
-    if before.requested_percent != after.requested_percent:
+    if before.agreed_price != after.agreed_price or before.price_reason != after.price_reason:
+        parts.append(" \u2192 ".join(_agreed(line, currency) for line, currency in ((before, old), (after, new))))
+    elif before.requested_percent != after.requested_percent:
         was, is_now = (money.format_percent(line.requested_percent) for line in (before, after))
         parts.append(f"own discount {was} \u2192 {is_now}")
     if before.unit_price != after.unit_price or old != new:
@@ -137,6 +142,12 @@ def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> st
     was, is_now = money.format_amount(before.net_amount, old), money.format_amount(after.net_amount, new)
     parts.append(f"{was} \u2192 {is_now}")
     return f"{after.full_name}: {', '.join(parts)}"
+
+
+def _agreed(line: PricedLine, currency: str) -> str:
+    if line.agreed_price is None:
+        return "list price" if not line.requested_percent else f"list price less {money.format_percent(line.requested_percent)}"
+    return f"agreed price {money.format_unit_price(line.agreed_price, currency)} ({line.price_reason})"
 
 
 def _choices(line: PricedLine) -> str:
