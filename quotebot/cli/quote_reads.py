@@ -18,6 +18,7 @@ from quotebot.commands.queries import OPEN
 from quotebot.domain import money
 from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.pricing.commercial_terms import canonical_terms
 from quotebot.domain.pricing.engine import explain as line_trace
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.engine import trace as price_trace
@@ -371,6 +372,7 @@ def priced(pricing: Pricing) -> dict[str, Any]:
         "tax_estimated": pricing.tax_estimated,
         "gross_total": str(pricing.gross_total),
         "terms": list(pricing.terms),
+        "commercial_terms": canonical_terms(request_of(pricing).commercial),
         "lines": [_line(line) for line in pricing.lines],
     }
 

@@ -22,6 +22,7 @@ from quotebot.commands.payloads import (
     NoteStaleDraft,
 )
 from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.commercial_terms import ends_at, renewed_terms
 from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
 from quotebot.domain.pricing.price_requests import Changes, PricingProblem, as_of, changed
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
@@ -29,7 +30,6 @@ from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, S
 from quotebot.domain.quotes.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused
-from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         approval=None,
         frozen=None,
         sent=None,
-        valid_until=asked.received_at + rules.valid_days * DAY_MS,
+        valid_until=ends_at(request_of(priced).commercial, asked.received_at, rules.valid_days),
         revised_by=asked.actor,
         earlier_makers=()
         if quote.approved_by_people
@@ -79,6 +79,8 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     if original is None or original.team_id != asked.team_id:  # a user of another workspace must not learn that it exists
         return refused(asked, "new", command.channel, "unknown_quote", lifecycle_messages.nothing_to_clone(command.quote_id))
     request = renewed(original.pricing, asked.received_at)
+    same_customer = command.account in (None, original.account)
+    request = replace(request, commercial=renewed_terms(request.commercial, asked.received_at, same_customer=same_customer))
     priced = unknown_terms(request.terms, rules.policy) or price(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
@@ -93,7 +95,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
         team_id=asked.team_id,
         channel=command.channel,
         created_at=asked.received_at,
-        valid_until=asked.received_at + rules.valid_days * DAY_MS,
+        valid_until=ends_at(request.commercial, asked.received_at, rules.valid_days),
         pricing=priced,
         earlier_makers=tuple(sorted(original.makers)),
     )

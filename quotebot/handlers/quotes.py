@@ -8,6 +8,7 @@ from ledger.keys import effect_key
 from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.commercial_terms import ends_at
 from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.handlers.decision import Asked, Decision, Twin, facts, refused
@@ -121,7 +122,7 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
         team_id=asked.team_id,
         channel=command.channel,
         created_at=asked.received_at,
-        valid_until=asked.received_at + rules.valid_days * DAY_MS,
+        valid_until=ends_at(request.commercial, asked.received_at, rules.valid_days),
         pricing=priced,
         opportunity=command.opportunity,
     )

@@ -6,7 +6,7 @@ The parser returns a command, or an error for each invalid block.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from quotebot.commands.payloads import (
 )
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, changed, dated
+from quotebot.domain.pricing.term_clauses import clauses
 from quotebot.domain.texts import composed
 from quotebot.slack import grammar
 from quotebot.views import forms, lifecycle_messages, messages
@@ -58,6 +59,7 @@ _BLOCK_OF: Final = {
     "stale_rate": forms.CURRENCY,
     "terms": forms.TERMS,
     "no_tax": forms.TERMS,
+    **dict.fromkeys(("start", "payment", "po", "bill_to", "valid", "language", "template", "note"), forms.TERMS),
 }
 
 Errors = dict[str, str]  # block_id -> error, as plain text
@@ -251,10 +253,15 @@ def _revision(form: Form) -> Filled | Errors:
     typed = _typed_changes(form, errors)
     if errors:
         return errors
-    changes = Changes(
-        (*lines, *typed.lines),
-        typed.term_months or (None if term == about["t"] else term),
-        typed.discount_percent if typed.discount_percent is not None else None if discount == Decimal(about["d"]) else discount,
+    changes = replace(
+        typed,
+        lines=(*lines, *typed.lines),
+        term_months=typed.term_months or (None if term == about["t"] else term),
+        discount_percent=typed.discount_percent
+        if typed.discount_percent is not None
+        else None
+        if discount == Decimal(about["d"])
+        else discount,
     )
     if changes == Changes():
         return {forms.DISCOUNT: "Nothing is different yet. Change something, or close the form."}
@@ -274,7 +281,7 @@ def _row_changes(form: Form, rows: list[Any], errors: Errors) -> Iterator[LineCh
 
 
 def _typed_changes(form: Form, errors: Errors) -> Changes:
-    typed = ", ".join(form.lines(forms.CHANGES))
+    typed = "; ".join(form.lines(forms.CHANGES))
     found = grammar.read_changes(typed, form.ruleset.catalogue) if typed else Changes()
     if isinstance(found, Changes):
         return found
@@ -331,7 +338,7 @@ def draft_of(typed: str) -> Draft:
     found = {"term": Draft().term, "discount": Draft().discount, "currency": ""}
     items: list[str] = []
     terms: list[str] = []
-    for clause in filter(None, map(str.strip, body.split(";"))):
+    for clause in filter(None, clauses(body)):
         keyword, value = grammar.keyword_of(clause)
         if keyword in found and value:
             found[keyword] = value
@@ -358,5 +365,5 @@ def draft_of_message(text: str) -> Draft:
     command = _ADDRESSED.sub("", plain_text, count=1)
     if command.casefold().startswith("for ") and ":" in command:
         return draft_of(command)
-    items = [clause.strip() for clause in command.split(";") if clause.strip()]
+    items = list(filter(None, clauses(command)))
     return Draft(lines="\n".join(items))

@@ -3,6 +3,7 @@
     for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [-<percent>% | @<price> because <reason>], ...
         [; term <months>] [; discount <percent>] [; currency <code>] [; tax <region>|off] [; region <region>]
         [; terms <name>, ...|none] [; segment <name>] [; billing <frequency>]
+        [; <commercial term>, as in term_clauses.py]
 
 verbs.py is the entry point and parses the verbs.
 
@@ -18,11 +19,13 @@ import difflib
 import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateQuote
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
+from quotebot.domain.pricing.term_clauses import ALIASES, FIELDS, clauses, read_clause
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.texts import composed
 from quotebot.views import messages
@@ -38,7 +41,8 @@ ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
 CHANGING = ("add", "set", "remove", "without")  # first words that an item of a revision may have
-KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment", "billing")
+KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment", "billing", *FIELDS)
+_MISSPELT = tuple(word for word in KEYWORDS if word not in ("po", "vat"))  # a misspelling of a short one is another word
 OPTIONS_CHARACTERS_MAX = 400  # of the attributes of one item
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic, and longer words match nothing
 
@@ -47,7 +51,7 @@ _CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_QUANTITY.pattern}", re.IGN
 _WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
-_CLAUSE = re.compile(rf"({'|'.join(sorted(KEYWORDS, reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
+_CLAUSE = re.compile(rf"({'|'.join(sorted((*KEYWORDS, *ALIASES), reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
 _OWN_DISCOUNT = re.compile(r" ?- ?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%$")
 _OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ ]+)(?: +because +(.+))?$", re.IGNORECASE)
 _PRICE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,6})?")
@@ -78,6 +82,7 @@ class _Draft:
     terms: tuple[str, ...] | None = None
     segment: str | None = None
     billing_frequency: str | None = None
+    commercial: dict[str, Any] = field(default_factory=dict)  # field -> value; None: removed
     seen: set[str] = field(default_factory=set)
     items_seen: bool = False
     problems: list[str] = field(default_factory=list)
@@ -127,11 +132,11 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
     """Read "200 pro, add 10 sso, remove support; term 24m; discount 12%"; return the changes, or all problems as mrkdwn."""
     draft = _Draft()
     changes: list[LineChange] = []
-    for clause in body.split(";"):
-        if _CLAUSE.fullmatch(clause.strip()):
-            _read_clause(clause.strip(), draft)
+    for clause in clauses(body):
+        if _CLAUSE.fullmatch(clause):
+            _read_clause(clause, draft)
             continue
-        for item in _items(clause.strip(), _CHANGED_QUANTITY):
+        for item in _items(clause, _CHANGED_QUANTITY):
             change = _read_change(item, draft, catalogue)
             if change is not None:
                 changes.append(change)
@@ -149,6 +154,8 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
         terms=draft.terms,
         segment=draft.segment,
         billing_frequency=draft.billing_frequency,
+        commercial=CommercialTerms(**draft.commercial),
+        cleared=_cleared(draft.commercial),
     )
 
 
@@ -169,7 +176,7 @@ def read_discount(text: str) -> Decimal | str:
 def keyword_of(clause: str) -> tuple[str | None, str]:
     """Return the keyword that a clause begins with, or None, and the text after it."""
     match = _CLAUSE.fullmatch(clause)
-    return (None, clause) if match is None else (match[1].casefold(), match[2].strip())
+    return (None, clause) if match is None else (_keyword(match), match[2].strip())
 
 
 def whole(text: str) -> int | None:
@@ -211,8 +218,8 @@ def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
 
 
 def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
-    for clause in body.split(";"):
-        _read_clause(clause.strip(), draft)
+    for clause in clauses(body):
+        _read_clause(clause, draft)
     term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
     discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
     lines = tuple(_resolved(line, catalogue) for line in draft.lines)
@@ -226,6 +233,7 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
         terms=draft.terms or (),
         segment=draft.segment,
         billing_frequency=draft.billing_frequency or BILLING_FREQUENCIES[0],
+        commercial=CommercialTerms(**draft.commercial),
     )
     for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
@@ -255,11 +263,30 @@ def _read_clause(clause: str, draft: _Draft) -> None:
         for item in _items(clause):
             _read_item(item, draft)
         return
-    name, value = keyword[1].casefold(), keyword[2].strip()
+    name, value = _keyword(keyword), keyword[2].strip()
     if name in draft.seen:
         draft.problems.append(f"{name} is there twice: keep one")
     draft.seen.add(name)
-    _CLAUSE_READERS[name](value, draft)
+    if name not in FIELDS:
+        _CLAUSE_READERS[name](value, draft)
+        return
+    found = read_clause(name, value)
+    if isinstance(found, str):
+        draft.problems.append(f"the {name} {shown(value)} {found}")
+    else:
+        draft.commercial.update(found)
+
+
+def _keyword(clause: re.Match[str]) -> str:
+    name = clause[1].casefold()
+    return ALIASES.get(name, name)
+
+
+def _cleared(commercial: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the commercial fields to remove: a validity in days replaces one with a date, and the other way round."""
+    removed = [name for name, value in commercial.items() if value is None]
+    set_valid = any(commercial.get(name) is not None for name in ("valid_days", "valid_until"))
+    return tuple(name for name in removed if not (set_valid and name.startswith("valid_")))
 
 
 def _items(clause: str, lead: re.Pattern[str] = _QUANTITY) -> Iterator[str]:
@@ -302,7 +329,7 @@ def _read_item(item: str, draft: _Draft) -> None:
     if quantity is None:
         if first in KEYWORDS:
             hint = f"put a semicolon before it: `; {messages.escape(clipped(item))}`"
-        elif difflib.get_close_matches(first[:VERB_CHARACTERS_MAX], KEYWORDS, n=1, cutoff=0.7):
+        elif difflib.get_close_matches(first[:VERB_CHARACTERS_MAX], _MISSPELT, n=1, cutoff=0.7):
             hint = "parts are written `term 12m` and `discount 15%`"
         else:
             hint = f"write the quantity first, e.g. `10 {messages.escape(clipped(first))}`"

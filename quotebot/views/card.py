@@ -18,6 +18,7 @@ from quotebot.domain import money
 from quotebot.domain.approvals.decisions import decided_words, slot_words
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.conversion import converted
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
@@ -221,11 +222,11 @@ def terms_row(pricing: Pricing) -> tuple[PriceRow, ...]:
 
 
 def sale_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
-    """Return the segment and the billing frequency; no row where they are the usual ones."""
+    """Return the segment, the billing frequency and the commercial terms; no row where they are the usual ones."""
     request = request_of(pricing)
     billing = request.billing_frequency
     rows = (("Segment", request.segment), ("Billing", None if billing == BILLING_FREQUENCIES[0] else billing))
-    return tuple((name, value) for name, value in rows if value is not None)
+    return (*((name, value) for name, value in rows if value is not None), *term_rows(request.commercial))
 
 
 def price_rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[PriceRow, ...]:
@@ -366,7 +367,13 @@ def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
 
 def _figures(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str, Any]]:
     rows = [f"{sign}{messages.escape(name)}: *{messages.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
-    return [section("\n".join(rows))] if rows else []
+    paragraphs: list[str] = []
+    for row in rows:
+        if paragraphs and len(paragraphs[-1]) + len(row) < SECTION_CHARACTERS_MAX:
+            paragraphs[-1] += f"\n{row}"
+        else:
+            paragraphs.append(row)
+    return [section(paragraph) for paragraph in paragraphs]
 
 
 def _row(line: PricedLine, currency: str) -> str:

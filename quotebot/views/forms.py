@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.domain import money
+from quotebot.domain.pricing import term_clauses
 from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import RECORD_ID, Approval, ChosenOpportunity, Quote, title
@@ -158,8 +159,8 @@ CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
 TERMS = "terms"  # block_id: everything else that a typed request may say, written like there
 ROW = "row"  # prefix; the row's number follows
 
-TERMS_CHARACTERS_MAX: Final = 2_000
-LINES_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
+TERMS_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
+LINES_CHARACTERS_MAX: Final = 2_900
 SHORT_CHARACTERS_MAX: Final = 20
 THOUSANDS_DIGITS: Final = 3
 ROWS_MAX: Final = 20
@@ -246,12 +247,13 @@ def create_form(
 
 
 def terms_text(request: PriceRequest) -> str:
-    """Return everything but lines, term, discount and currency as typed text: "tax DE; terms liability_cap, net_60"."""
+    """Return everything but lines, term, discount and currency as typed text: "tax DE; terms net_60; payment net 45"."""
     named = (
         ("" if request.region is None else f"{'tax' if request.with_tax else 'region'} {request.region}"),
         (f"terms {', '.join(request.terms)}" if request.terms else ""),
         ("" if request.segment is None else f"segment {request.segment}"),
         ("" if request.billing_frequency == BILLING_FREQUENCIES[0] else f"billing {request.billing_frequency}"),
+        *term_clauses.written(request.commercial),
     )
     return "; ".join(filter(None, named))
 

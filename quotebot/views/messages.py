@@ -14,6 +14,7 @@ from quotebot.domain import money
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.engine import PricedLine, Pricing, PricingProblem, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
@@ -181,6 +182,8 @@ HELP_TEXT = "\n".join(
         "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
         "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms).",
         "Also `; billing quarterly` (upfront, monthly, quarterly or annual) and `; segment partner` (its price books).",
+        "Also `; start 2027-02-01`, `; payment net 45`, `; po 4711`, `; valid 45d`, `; note ...` for the approver.",
+        "For the bill `; bill-to ...`, `; email ...`, `; address ...`, `; vat ...`. Also `; language de`, `; customer-note ...`.",
         "A product may have a discount of its own, `150 pro -10%`, and attributes, `20 storage (gb=100)`.",
         "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
         "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
@@ -245,6 +248,7 @@ def proposal(account: str, pricing: Pricing) -> str:
         lines.append(f"• Billing: {request.billing_frequency}")
     if request.terms:
         lines.append(f"• Special terms: {', '.join(escape(term_words(term)) for term in request.terms)}")
+    lines += [f"• {name}: {short(value, 100)}" for name, value in term_rows(request.commercial)]
     head = f"I understood a quote for *{short(account, 100)}*, {pricing.term_months} months"
     percent = money.format_percent(pricing.discount_percent)
     net = money.format_amount(pricing.net_total, pricing.currency)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
@@ -10,17 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.commands.payloads import CreateByForm, CreateQuote
+from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.policy_document import policy_document, read_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.pricing.commercial_terms import NAMES, CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, canonical_changes, changed, dated, parse_changes
+from quotebot.domain.pricing.price_requests import (
+    BILLING_FREQUENCIES,
+    Changes,
+    LineChange,
+    canonical_changes,
+    changed,
+    dated,
+    parse_changes,
+)
 from quotebot.slack.form_input import Filled, Form, draft_of_creation, read_form
 from quotebot.slack.grammar import creation, read_changes, read_request
-from quotebot.views.forms import create_form, line_text, terms_text
+from quotebot.views.forms import create_form, line_text, revise_form, terms_text
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY
+from tests.quotebot.views.quote_examples import RULESET as EXAMPLE_RULESET
+from tests.quotebot.views.quote_examples import example_quote
 from tests.quotebot.views.test_forms import typed
 
 if TYPE_CHECKING:
@@ -48,6 +60,7 @@ NOT_TYPED: Final = {
     "priced_on": "the day of the request",
     "discount_limit_percent": "the authorised maximum, which the price computes",
 }
+NOTES: Final = st.text('ab "“”;:=<>,`\u00e9', min_size=1, max_size=12).filter(lambda text: text == " ".join(text.split()))
 CONFIGURED: Final = (("gb", "100"), ("region", "eu central"))
 EVERYTHING: Final = PriceRequest(
     lines=(
@@ -63,6 +76,20 @@ EVERYTHING: Final = PriceRequest(
     billing_frequency="quarterly",
     with_tax=True,
     terms=("liability_cap", "net_60"),
+    commercial=CommercialTerms(
+        start_date=date(2027, 1, 31),
+        payment_days=60,
+        po_number="4711/a",
+        bill_to="Jo Doe",
+        bill_to_email="jo@acme.example",
+        bill_to_address="1 Main St, Springfield",
+        vat_id="DE123456789",
+        valid_days=45,
+        language="de",
+        template="standard",
+        approver_note='They say "too much"; their budget ends in June.',
+        customer_note="See you soon",
+    ),
 )
 
 
@@ -87,6 +114,8 @@ def test_everything_that_can_be_asked_for_is_in_the_example() -> None:
     usual = PriceRequest((LineRequest("a", 1),), 12, Decimal(0))
     unset = {each.name for each in fields(PriceRequest) if getattr(EVERYTHING, each.name) == getattr(usual, each.name)}
     assert unset == set(NOT_TYPED)
+    # a validity is in days or until a date
+    assert {name for name in NAMES if getattr(EVERYTHING.commercial, name) is None} == {"valid_until"}
     plain = LineRequest("a", 1)
     usual_in_all = {
         each.name
@@ -103,7 +132,10 @@ def test_typed_text_a_form_and_a_slash_command_ask_for_the_same() -> None:
         "10 a -7.5%, 1000 storage (gb=100, region=eu central) -5%, "
         '1 b @14.1 because "two years, paid upfront"; '
         "term 24m; discount 12.5%; currency EUR; tax DE; "
-        "terms liability_cap, net_60; segment partner; billing quarterly"
+        "terms liability_cap, net_60; segment partner; billing quarterly; "
+        "start 2027-01-31; payment net 60; po 4711/a; bill-to Jo Doe; email jo@acme.example; address 1 Main St, Springfield; "
+        "vat DE123456789; valid 45d; language de; template standard; "
+        'note "They say ""too much""; their budget ends in June."; customer-note See you soon'
     )
     assert read_request(text, RULESET.catalogue) == EVERYTHING
     assert creation(f"for Acme: {text}", "C0DEALS", RULESET.catalogue) == CreateQuote("Acme", EVERYTHING, "C0DEALS")
@@ -138,6 +170,15 @@ def test_no_agreed_price_is_lost_between_quote_and_text(price: str, reason: str)
     billing=st.sampled_from(BILLING_FREQUENCIES),
     tax=st.booleans(),
     terms=st.sampled_from(((), ("net_60",), ("exclusivity", "net_60"))),
+    commercial=st.builds(
+        CommercialTerms,
+        start_date=st.none() | st.dates(date(2000, 1, 1), date(2099, 12, 31)),
+        payment_days=st.sampled_from((None, 60)),
+        vat_id=st.sampled_from((None, "ATU 123")),
+        valid_until=st.none() | st.dates(date(2026, 9, 21), date(2027, 9, 21)),
+        approver_note=st.none() | NOTES,
+        customer_note=st.none() | NOTES,
+    ),
 )
 def test_no_request_is_lost_between_quote_text_and_form(
     lines: list[LineRequest],
@@ -147,13 +188,17 @@ def test_no_request_is_lost_between_quote_text_and_form(
     billing: str,
     tax: bool,  # noqa: FBT001 -- hypothesis passes it by name
     terms: tuple[str, ...],
+    commercial: CommercialTerms,
 ) -> None:
     given_lines = tuple(
         LineRequest(line.sku, line.quantity, line.discount_percent, attributes=CONFIGURED if line.sku == "storage" else ())
         for line in lines
     )
     request = PriceRequest(
-        given_lines, term, discount, "USD", segment, "DE" if tax else None, None, billing, with_tax=tax, terms=terms
+        *(given_lines, term, discount, "USD", segment, "DE" if tax else None, None, billing),
+        with_tax=tax,
+        terms=terms,
+        commercial=commercial,
     )
     assert read_request(as_text(request), RULESET.catalogue) == request
     assert by_form(request) == request
@@ -240,3 +285,32 @@ async def test_a_segment_needs_an_approval_until_the_policy_says_otherwise() -> 
     for role, hits in (("vp_sales", ["prices of the segment partner need vp_sales"]), ("nobody", [])):
         found = evaluate(priced, read_policy({**policy_document(POLICY), "segment": {"Partner": role}}))
         assert [hit for hit in found.hits if "segment" in hit] == hits
+
+
+def test_the_form_of_a_revision_changes_every_other_input_too() -> None:
+    quote = example_quote()
+    typed_text = "add 1 sso; currency EUR; billing annual\npayment net 45; valid until 2026-12-31; po none"
+    form = Form(typed(revise_form(quote), changes=typed_text), EXAMPLE_RULESET, NOW)
+    filled = read_form(form)
+    assert isinstance(filled, Filled), filled
+    assert isinstance(filled.payload, ReviseQuote)
+    agreed = CommercialTerms(payment_days=45, valid_until=date(2026, 12, 31))
+    changes = Changes((LineChange("add", "sso", 1),), currency="EUR", billing_frequency="annual", commercial=agreed)
+    assert filled.payload.changes == replace(changes, cleared=("po_number",))
+
+
+async def test_a_quote_carries_its_commercial_terms_to_its_card_and_revision(deal: Deal) -> None:
+    await deal.slash('new for Acme: 10 pro; term 12m; payment net 45; valid 10d; po 4711; note "big; really"')
+    await deal.settled()
+    card = await deal.card_text()
+    for said in ("Payment: *net 45*", "Purchase order: *4711*", "Note to the approver: *big; really*"):
+        assert said in card
+    (row,) = await deal.rows("SELECT created_at, valid_until FROM quotes")
+    assert row["valid_until"] == row["created_at"] + 10 * 86_400_000
+    await deal.slash("revise Q-2026-0001: valid 20d; po none")
+    await deal.settled()
+    card = await deal.card_text()
+    assert "Payment: *net 45*" in card
+    assert "4711" not in card
+    (row,) = await deal.rows("SELECT valid_until - created_at AS days FROM quotes")
+    assert row["days"] > 19 * 86_400_000

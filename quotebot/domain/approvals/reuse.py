@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.people import roles_of, sufficient_role
 from quotebot.domain.approvals.policy import HUNDRED, Need, PolicyDecision, family_totals, sufficient_roles
+from quotebot.domain.pricing.commercial_terms import worse_terms
+from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, Slot, SlotState
 
@@ -37,9 +39,9 @@ class EarlierApproval:
 def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
     """Return, in words, each dimension in which `after` is worse than the approved `before`; empty if none is.
 
-    Worse means another currency, a deeper discount, another agreed price, a larger total, a new special term, a smaller margin of
-    a family or a new family; and a smaller commitment: a shorter term, a removed line, another price tier, or a line or total that
-    keeps less than `tolerance_percent` of its value.
+    Worse means another currency, a deeper discount, another agreed price, a larger total, a new special term, a commercial
+    term that commits to more (see `worse_terms`), a smaller margin of a family or a new family; and a smaller commitment: a shorter
+    term, a removed line, another price tier, or a line or total that keeps less than `tolerance_percent` of its value.
     """
     return tuple(_worse(before, after, tolerance_percent))
 
@@ -127,6 +129,8 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
         "billing": _sale(after)[1] != _sale(before)[1],
     }
     yield from (name for name, is_worse in dimensions.items() if is_worse)
+    then_asked, asked = request_of(before), request_of(after)
+    yield from worse_terms(then_asked.commercial, asked.commercial, (then_asked.priced_on, asked.priced_on))
     yield from _worse_lines(before, after, tolerance_percent)
     then = family_totals(before)
     for family, (net, cost) in family_totals(after).items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.pricing.charging import PERCENT, RECURRING, Charged, SelectedItem, Terms, charge, choose, terms_of
+from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.price_requests import (
     BILLING_FREQUENCIES,
     LINES_MAX,
@@ -133,6 +134,8 @@ def _totals(pricing: Pricing) -> Iterator[str]:
     if frequency != BILLING_FREQUENCIES[0]:
         due = instalments(pricing, frequency)
         yield f"Billed {frequency}: {len(due)} instalments, the first {money.format_amount(due[0].amount, currency)}."
+    if pricing.request is not None and (agreed := term_rows(pricing.request.commercial)):
+        yield f"Agreed: {'; '.join(f'{name.lower()} {value}' for name, value in agreed)}."
     if pricing.request is not None and pricing.request.with_tax:
         tax, gross = (money.format_amount(row, currency) for row in (pricing.tax_total, pricing.gross_total))
         yield f"Tax{' (estimated)' if pricing.tax_estimated else ''}: {tax}, {gross} with it."

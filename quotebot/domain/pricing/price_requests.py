@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
+from quotebot.domain.pricing import commercial_terms
+from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms, canonical_terms, parse_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,6 +69,7 @@ class PriceRequest:
     discount_limit_percent: Decimal | None = None
     with_tax: bool = False
     terms: tuple[str, ...] = ()  # names of the contract's special terms, in order
+    commercial: CommercialTerms = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,8 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
                 f"one of {', '.join(BILLING_FREQUENCIES)}",
             )
         )
-    return (*found, *_term_problems(request.terms))
+    agreed = commercial_terms.find_term_problems(request.commercial, request.terms, request.priced_on)
+    return (*found, *_term_problems(request.terms), *(PricingProblem(*problem) for problem in agreed))
 
 
 def canonical_request(request: PriceRequest) -> dict[str, object]:
@@ -152,6 +156,7 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
         "discount_limit_percent": None if request.discount_limit_percent is None else money.trimmed(request.discount_limit_percent),
         "with_tax": request.with_tax or None,
         "terms": sorted(set(request.terms)) or None,
+        "commercial": canonical_terms(request.commercial) or None,
     }
     return {
         "lines": lines,
@@ -176,6 +181,7 @@ def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
         discount_limit_percent=None if limit is None else Decimal(str(limit)),
         with_tax=bool(stored.get("with_tax", False)),
         terms=tuple(str(term) for term in stored.get("terms", ())),
+        commercial=parse_terms(stored.get("commercial", {})),
     )
 
 
@@ -346,12 +352,19 @@ class Changes:
     terms: tuple[str, ...] | None = None  # replaces all terms; () removes them
     segment: str | None = None
     billing_frequency: str | None = None
+    commercial: CommercialTerms = USUAL  # the fields to set
+    cleared: tuple[str, ...] = ()  # the commercial fields to remove
 
 
 def canonical_changes(changes: Changes) -> dict[str, object]:
     """Return the JSON-ready form. What builds before 0.2.0 did not know is left out where it is unchanged."""
     discount = changes.discount_percent
-    later = {"segment": changes.segment, "billing_frequency": changes.billing_frequency}
+    later = {
+        "segment": changes.segment,
+        "billing_frequency": changes.billing_frequency,
+        "commercial": canonical_terms(changes.commercial) or None,
+        "cleared": list(changes.cleared) or None,
+    }
     return {
         "lines": [_canonical_change(line) for line in changes.lines],
         "term_months": changes.term_months,
@@ -398,6 +411,8 @@ def parse_changes(stored: Mapping[str, Any]) -> Changes:
         terms=None if terms is None else tuple(str(term) for term in terms),
         segment=stored.get("segment"),
         billing_frequency=stored.get("billing_frequency"),
+        commercial=parse_terms(stored.get("commercial", {})),
+        cleared=tuple(str(name) for name in stored.get("cleared", ()) if name in commercial_terms.NAMES),
     )
 
 
@@ -465,4 +480,5 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         terms=request.terms if changes.terms is None else changes.terms,
         segment=request.segment if changes.segment is None else changes.segment,
         billing_frequency=request.billing_frequency if changes.billing_frequency is None else changes.billing_frequency,
+        commercial=commercial_terms.edited(request.commercial, changes.commercial, changes.cleared),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
 from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.commercial_terms import term_differences
 from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, price, request_of
 from quotebot.domain.pricing.price_requests import as_of
 
@@ -76,7 +77,10 @@ def difference(before: Pricing, after: Pricing) -> Difference:
         net_total=_differing(before.net_total, after.net_total),
         tax_total=_differing(before.tax_total, after.tax_total),
         terms=None if before.terms == after.terms else (before.terms, after.terms),
-        asked=tuple(row for row in zip(_ASKED, _asked(before), _asked(after), strict=True) if row[1] != row[2]),
+        asked=(
+            *(row for row in zip(_ASKED, _asked(before), _asked(after), strict=True) if row[1] != row[2]),
+            *term_differences(request_of(before).commercial, request_of(after).commercial),
+        ),
     )
 
 

@@ -50,6 +50,7 @@ from quotebot.commands.payloads import (
     SyncCrm,
 )
 from quotebot.commands.registry import REGISTRY, Payload, parse_stored
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import ChosenOpportunity
@@ -418,7 +419,12 @@ def test_a_revision_with_a_whole_request_comes_back_as_it_was_asked() -> None:
 def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
     line = LineRequest("pro", 2, Decimal("5.5"), Decimal(3), (("region", "eu"),))
     asked = ((line,), 36, Decimal(10), "JPY", "smb", "JP", date(2026, 11, 21), "monthly", Decimal("7.25"))
-    request = PriceRequest(*asked, with_tax=True, terms=("net_60",))
+    agreed = CommercialTerms(
+        *(date(2027, 1, 31), 60, "4711", "Jo", "jo@acme.example", "1 Main St", "DE123", 45, date(2027, 2, 1)),
+        *("de", "standard", 'a "note"', "thanks"),
+    )
+    request = PriceRequest(*asked, with_tax=True, terms=("net_60",), commercial=agreed)
+    assert all(getattr(agreed, field.name) is not None for field in fields(CommercialTerms))
     command = CreateQuote("Acme", request, "C0SALES")
     defaults = PriceRequest((LineRequest("pro", 2),), 36, Decimal(10))
     assert [field.name for field in fields(PriceRequest) if getattr(request, field.name) == getattr(defaults, field.name)] == [
@@ -431,7 +437,13 @@ def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
 def test_everything_that_may_be_changed_is_stored() -> None:
     line = LineChange("add", "pro", 1, Decimal(5), (("gb", "10"),))
     changes = Changes(
-        (line,), 24, Decimal(10), "EUR", "DE", with_tax=True, terms=("net_60",), segment="partner", billing_frequency="annual"
+        *((line,), 24, Decimal(10), "EUR", "DE"),
+        with_tax=True,
+        terms=("net_60",),
+        segment="partner",
+        billing_frequency="annual",
+        commercial=CommercialTerms(payment_days=0, start_date=date(2027, 1, 31)),
+        cleared=("po_number",),
     )
     assert [field.name for field in fields(Changes) if getattr(changes, field.name) == getattr(Changes(), field.name)] == []
     for payload in (ReviseQuote(changes), ReviseQuote(replace(changes, with_tax=False, terms=()))):

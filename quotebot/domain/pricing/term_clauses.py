@@ -1,0 +1,170 @@
+"""Clauses of typed requests about commercial terms: how they are written and read.
+
+    start 2027-01-31; payment net 45; po 4711; valid 45d; bill-to Jo Doe; email jo@acme.example; address 1 Main St, Springfield;
+    vat DE123456789; language de; template standard; note Their budget ends in June.; customer-note "Thank you; see you soon."
+
+A text with a semicolon is put in quotation marks, inside which two of them stand for one. `none` removes a term. A date that can
+be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.domain.pricing.commercial_terms import LANGUAGES, NAMES, TEXTS_MAX, CommercialTerms, payment_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+QUOTED_CHARACTERS_MAX: Final = 1_000
+# Keyword -> field. `valid` writes two fields.
+FIELDS: Final = {
+    "start": "start_date",
+    "payment": "payment_days",
+    "po": "po_number",
+    "bill-to": "bill_to",
+    "email": "bill_to_email",
+    "address": "bill_to_address",
+    "vat": "vat_id",
+    "valid": "valid_days",
+    "language": "language",
+    "template": "template",
+    "note": "approver_note",
+    "customer-note": "customer_note",
+}
+ALIASES: Final = {"bill to": "bill-to", "e-mail": "email", "customer note": "customer-note"}
+CLEARED: Final = ("none", "off")
+_QUOTED: Final = re.compile(
+    r" *(?:po|bill[- ]to|e-?mail|address|vat|note|customer[- ]note)\b[ :=]*"
+    rf'(?:"(?:[^"]|""){{0,{QUOTED_CHARACTERS_MAX}}}"|[“„][^“”]{{0,{QUOTED_CHARACTERS_MAX}}}[“”]) *(?=;|$)',
+    re.IGNORECASE,
+)
+_MARKS: Final = ('"', "“", "„")
+_LINK: Final = re.compile(r"<(?:mailto:|(?=https?://))([^<>|\s]+)(?:\|([^<>]*))?>")  # as Slack sends addresses
+_ISO: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_NAMED_DAY: Final = re.compile(r"([0-9]{1,2})\.? ([A-Za-z]{3,9})\.? ([0-9]{4})")
+_FIGURES: Final = re.compile(r"[0-9]{1,4}[./ -][0-9]{1,2}[./ -][0-9]{1,4}")
+_MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_PAYMENT: Final = re.compile(r"(?:net ?)?([0-9]{1,4})(?: ?d| days?)?")
+_VALID: Final = re.compile(r"(?:for )?([0-9]{1,4}) ?(?:d|days?)?")
+
+Found = dict[str, Any]  # field -> its new value; None removes it
+
+
+def clauses(body: str) -> Iterator[str]:
+    """Yield the clauses of a typed body; a semicolon inside a quoted text separates none."""
+    start = 0
+    while start <= len(body):
+        quoted = _QUOTED.match(body, start)
+        end = body.find(";", start) if quoted is None else quoted.end()
+        end = len(body) if end < 0 else end
+        yield body[start:end].strip()
+        start = end + 1
+
+
+def read_clause(keyword: str, value: str) -> Found | str:
+    """Read the value of one of FIELDS; return the fields that it sets, or the problem without the value, as mrkdwn."""
+    if value.casefold() in CLEARED:
+        return {"valid_days": None, "valid_until": None} if keyword == "valid" else {FIELDS[keyword]: None}
+    reader = _READERS.get(keyword, _text)
+    found = reader(value)
+    if isinstance(found, str):
+        return found.replace("KEYWORD", keyword)
+    return {name or FIELDS[keyword]: each for name, each in found.items()}
+
+
+def written(terms: CommercialTerms) -> tuple[str, ...]:
+    """Return the clauses of the terms that are set; `read_clause` reads them back."""
+    keywords = {name: keyword for keyword, name in FIELDS.items()}
+    said = []
+    for name in NAMES:
+        value = getattr(terms, name)
+        if value is None:
+            continue
+        if name == "valid_until":
+            said.append(f"valid until {value.isoformat()}")
+        elif name in TEXTS_MAX:
+            said.append(f"{keywords[name]} {quoted(value)}")
+        else:
+            shown = {"payment_days": payment_words, "valid_days": lambda days: f"{days}d", "start_date": date.isoformat}
+            said.append(f"{keywords[name]} {shown.get(name, str)(value)}")
+    return tuple(said)
+
+
+def quoted(text: str) -> str:
+    """Return a text as it is typed after its keyword: in quotation marks if it would be read otherwise."""
+    plain = ";" not in text and text[:1] not in (*_MARKS, *":= ") and text.casefold() not in CLEARED
+    return text if plain else '"{}"'.format(text.replace('"', '""'))
+
+
+def _text(value: str) -> Found | str:
+    if value[:1] in _MARKS:
+        ends = ("”", "“") if value[0] in _MARKS[1:] else ('"',)
+        inner = value[1:-1]
+        whole = len(value) > 1 and value[-1] in ends
+        if not whole or (value[0] == '"' and '"' in inner.replace('""', "")):
+            return 'has no closing quotation mark at its end: write `KEYWORD "text"`, and two marks for one inside'
+        value = inner.replace('""', '"') if value[0] == '"' else inner
+    text = _LINK.sub(lambda link: link[2] or link[1], value).strip()
+    return {"": text} if text else "is empty: write it after the word, or `KEYWORD none`"
+
+
+def _vat(value: str) -> Found | str:
+    found = _text(value)
+    return found if isinstance(found, str) else {"": found[""].upper()}
+
+
+def _payment(value: str) -> Found | str:
+    if value.casefold() in ("on receipt", "due on receipt"):
+        return {"": 0}
+    match = _PAYMENT.fullmatch(value.casefold())
+    return {"": int(match[1])} if match else "is not readable: write e.g. `payment net 45` or `payment on receipt`"
+
+
+def _valid(value: str) -> Found | str:
+    match = _VALID.fullmatch(value.casefold())
+    if match:
+        return {"valid_days": int(match[1]), "valid_until": None}
+    day = _day(value[6:].strip() if value.casefold().startswith("until ") else value)
+    if isinstance(day, str):
+        return day if "two ways" in day else "is not readable: write e.g. `valid 45d` or `valid until 2027-01-31`"
+    return {"valid_until": day[""], "valid_days": None}
+
+
+def _day(value: str) -> Found | str:
+    iso, named = _ISO.fullmatch(value), _NAMED_DAY.fullmatch(value)
+    try:
+        if iso:
+            return {"": date(int(iso[1]), int(iso[2]), int(iso[3]))}
+        if named:
+            month = next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(named[2].casefold()))
+            return {"": date(int(named[3]), month, int(named[1]))}
+    except (ValueError, StopIteration):
+        return "is no day of the calendar: write e.g. `KEYWORD 2027-01-31`"
+    if _FIGURES.fullmatch(value):
+        return "can be read in two ways: write year, month and day, e.g. `KEYWORD 2027-01-31`"
+    return "is not readable: write e.g. `KEYWORD 2027-01-31`"
+
+
+def _language(value: str) -> Found | str:
+    code = {"english": "en", "german": "de", "deutsch": "de"}.get(value.casefold(), value.casefold())
+    return {"": code} if code in LANGUAGES else f"is none of a document: it is one of {', '.join(LANGUAGES)}"
+
+
+def _template(value: str) -> Found | str:
+    return {"": value.casefold()} if value else "is empty: write e.g. `template standard`"
+
+
+_READERS: Final[Mapping[str, Callable[[str], Found | str]]] = {
+    "start": _day,
+    "payment": _payment,
+    "valid": _valid,
+    "vat": _vat,
+    "language": _language,
+    "template": _template,
+}
