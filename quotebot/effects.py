@@ -73,10 +73,13 @@ def card_withdrawn(quote_id: str, channel: str, ts: str) -> EffectIntent:
     return _intent(CARD, quote_id, quote_id, content)
 
 
-def home(user: str, team_id: str, not_before: int | None = None) -> EffectIntent:
-    """Publish one user's App Home in its state at that time. A newer one supersedes this one. `not_before` is Unix milliseconds."""
+def home(user: str, team_id: str, not_before: int | None = None, *, always: bool = False) -> EffectIntent:
+    """Publish one user's App Home in its state at that time. A newer one supersedes this one. `not_before` is Unix milliseconds.
+
+    It is sent only if it differs from what the tab shows, or `always`.
+    """
     target = f"home:{user}"
-    content = {"what": "home", "user": user, "team_id": team_id}
+    content: dict[str, Any] = {"what": "home", "user": user, "team_id": team_id} | ({"always": True} if always else {})
     return _intent(CARD, target, target, content, supersede_key=target, not_before=not_before)
 
 

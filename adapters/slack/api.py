@@ -36,6 +36,7 @@ METADATA_EVENT_TYPE = "quotebot_delivery"
 FILES_ORIGIN = URL("https://files.slack.com")  # upload host of Slack, besides its API host
 FIND_PAGES_MAX = 5
 NAME_CHARACTERS_MAX = 100
+ZONE_CHARACTERS_MAX = 64
 FIND_PAGE_MESSAGES = 200
 MEMBER_PAGES_MAX = 10
 MEMBER_PAGE_USERS = 999
@@ -115,6 +116,7 @@ class SlackMember:
     guest: bool
     enterprise_ids: frozenset[str] = frozenset()
     name: str = ""  # as the person writes it in their profile; empty if Slack returned none
+    zone: str = ""  # IANA name of their time zone; empty if Slack returned none
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ class SlackApi:
             guest=bool(who.get("is_restricted") or who.get("is_ultra_restricted")),
             enterprise_ids=frozenset(_texts(enterprise_ids)),
             name=_name_of(who),
+            zone=next(iter(_texts([who.get("tz")])), "")[:ZONE_CHARACTERS_MAX],
         )
 
     async def channel(self, *, channel: str) -> ChannelFacts:

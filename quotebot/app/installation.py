@@ -95,6 +95,7 @@ def load_rules(settings: Settings) -> Rules:
         guest_reps=settings.guest_reps,
         reuse_tolerance_percent=settings.reuse_tolerance,
         terminal_users=settings.cli_users,
+        time_zone=settings.time_zone,
         readings_per_day=0 if settings.llm_base_url is None else settings.llm_readings_per_day,
         summaries_per_day=0 if settings.llm_base_url is None else settings.llm_summaries_per_day,
         keep_closed_ms=settings.closed_keep_days * DAY_MS,

@@ -443,13 +443,27 @@ class ReconcileCrm(StoredPayload):
 CrmPayload = SyncCrm | ReconcileCrm
 
 
+def _with_section(stored: Stored) -> Stored:
+    """Upgrade to schema 2, which may name the section and the page to show."""
+    return {**stored, "v": 2, "section": None, "page": 1, "always": False}
+
+
 @dataclass(frozen=True, slots=True)
 class ShowHome(StoredPayload):
-    """Update of `user`'s App Home after `after_ms` milliseconds, so that a click on it is executed before the tab is drawn."""
+    """Update of `user`'s App Home after `after_ms` milliseconds, so that a click on it is executed before the tab is drawn.
+
+    It shows the chosen `section`, one of quotebot.commands.queries, or without one what it showed before. It is sent even
+    unchanged if `always`: Slack shows another view than the last one that the ledger knows.
+    """
 
     kind: ClassVar[str] = "home.show"
+    schema: ClassVar[int] = 2
+    upcasters: ClassVar = {1: _with_section}
     user: str
     after_ms: int = 0
+    section: str | None = None
+    page: int = 1
+    always: bool = False
 
     @property
     def aggregate_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from quotebot.domain.quotes.lifecycle import is_final
@@ -21,3 +22,15 @@ class ListRequest:
     states: frozenset[QuoteState] = frozenset()
     account: str | None = None
     page: int = 1
+
+
+class Section(StrEnum):
+    """Section of a Home tab, as its menu offers it; ALL shows the beginning of each."""
+
+    ALL = "all"
+    NEEDS_YOU = "needs_you"
+    WAITING = "waiting"
+    READY = "ready"
+    EXPIRING = "expiring"
+    OPEN = "open"
+    CLOSED = "closed"

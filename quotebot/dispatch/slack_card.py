@@ -28,9 +28,10 @@ from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
+from quotebot.domain.schedule.schedules import local_hour
 from quotebot.execution import membership
 from quotebot.execution.executor import PENDING_MS
-from quotebot.store import approvals, quotes
+from quotebot.store import approvals, homes, quotes
 from quotebot.views import messages
 from quotebot.views.blocks import section
 from quotebot.views.card import (
@@ -42,7 +43,7 @@ from quotebot.views.card import (
     status_card,
     summary_row,
 )
-from quotebot.views.home import home_view, load_home, refused_view
+from quotebot.views.home import home_view, refused_view
 from quotebot.views.pending_buttons import (
     CANCEL,
     CANCEL_COMMAND,
@@ -54,6 +55,7 @@ from quotebot.views.pending_buttons import (
     PendingEffect,
 )
 from quotebot.views.seals import Seals
+from quotebot.views.work_queue import Reader, load_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -401,18 +403,25 @@ class CardHandler(EffectHandler):
         if (later := self.services.pacer.put_off("views.publish", effect.supersede_key or effect.id)) is not None:
             return later
         user, team_id = effect.payload["user"], effect.payload["team_id"]
-        view = await self.services.ledger.database.read(lambda tx: self._home(tx, user, team_id))
+        view, shown = await self.services.ledger.database.read(lambda tx: self._home(tx, effect.aggregate_id, user, team_id))
+        result = {"rendered": keys.digest(view)}
+        if shown == result["rendered"] and not must_be_sent(effect):
+            return Delivered(None, result, already_there=True)
         view = {**view, "blocks": Seals(self.services.ledger.audit.keyring).blocks(user, view["blocks"])}
         await self.services.adapters.slack.publish_home(user=user, view=view, correlation_id=effect.correlation_id)
-        return Delivered(None, {})
+        return Delivered(None, result)
 
-    def _home(self, tx: Tx, user: str, team_id: str) -> Json:
-        """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since."""
+    def _home(self, tx: Tx, aggregate_id: str, user: str, team_id: str) -> tuple[Json, str | None]:
+        """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since, and what it shows."""
         rules, found = self.services.rules_now(tx), membership.known_person(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, rules.guest_reps)
+        shown = homes.last_drawn(tx, aggregate_id)
         if isinstance(admitted, Refusal):
-            return refused_view(messages.turned_away(admitted.code))
-        return home_view(load_home(tx, admitted, rules, self.services.ledger.clock.now_ms()))
+            return refused_view(messages.turned_away(admitted.code)), shown
+        now = self.services.ledger.clock.now_ms()
+        name, zone = ("", "") if found is None else (found.name, found.zone)
+        reader = Reader(admitted, name, local_hour(now, zone or rules.time_zone))
+        return home_view(load_home(tx, reader, rules, now)), shown
 
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:

@@ -37,6 +37,7 @@ class Rules:
     readings_per_day: int = 0  # model extractions per person and day; 0: no model
     summaries_per_day: int = 0  # model summaries of approval requests per person and day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
+    time_zone: str = "UTC"  # IANA name, for people whose own zone Slack does not give
     keep_closed_ms: int = KEEP_CLOSED_MS
     keep_refused_ms: int = KEEP_REFUSED_MS
 

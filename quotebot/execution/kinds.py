@@ -48,10 +48,12 @@ from quotebot.commands.payloads import (
     SubmitQuote,
     SyncCrm,
 )
+from quotebot.commands.queries import Section
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.quotes.lifecycle import is_final
+from quotebot.domain.quotes.quote import ApprovalState
 from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
 from quotebot.execution.operator_actions import (
@@ -70,7 +72,7 @@ from quotebot.handlers import quotes as handlers
 from quotebot.handlers.decision import Decision, Twin, access_refused, refused
 from quotebot.store import approvals as approval_store
 from quotebot.store import crm as crm_store
-from quotebot.store import crm_mirror, generations, schedule
+from quotebot.store import crm_mirror, generations, homes, schedule
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
 from quotebot.views import messages
@@ -78,6 +80,7 @@ from quotebot.views import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ledger.records import EffectIntent
     from quotebot.commands.registry import Creation, Payload
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.crm_fields import Conflict
@@ -85,6 +88,8 @@ if TYPE_CHECKING:
 
 # Response codes after which the card that the user saw is redrawn.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+
+HOMES_AFTER_MS: Final = 2_000  # changes within this time share one drawing of a Home tab
 
 P = TypeVar("P")
 L = TypeVar("L")
@@ -146,7 +151,8 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
         store.save(tx, quote, decision.quote, run.asked.received_at)
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
-        decision = replace(decision, effects=(*decision.effects, *status_pending(tx, quote, decision.quote)))
+        more = (*status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote))
+        decision = replace(decision, effects=(*decision.effects, *more))
     elif decision.response["code"] in _CARD_WAS_STALE:
         card = effects.card(quote.quote_id, head.root, always=decision.response["code"] == "stale")
         decision = replace(decision, effects=(*decision.effects, card))
@@ -157,6 +163,26 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     if outcome.kind == "applied":
         close_aggregate(tx, quote.quote_id, until)
     return replace(outcome, retain_until=until)
+
+
+def _homes(run: Run, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
+    """Redraw the opened Home tabs of everyone for whom a request for approval opens, changes hands or closes."""
+    if _asking(before) == _asking(after):
+        return ()
+    away = _delegations(run, after)
+    asked = [
+        user
+        for quote in (before, after)
+        if quote.approval is not None and quote.approval.state is ApprovalState.PENDING
+        for user in run.rules.who_may_decide(quote.approval, quote.makers, away)
+    ]
+    people = approval_store.homes_to_redraw(run.tx, after.team_id, (*asked, *after.makers))
+    return tuple(effects.home(user, after.team_id, run.now + HOMES_AFTER_MS) for user in people)
+
+
+def _asking(quote: Quote) -> tuple[object, ...]:
+    slots = () if quote.approval is None else tuple((slot.state, slot.asked, slot.assignee) for slot in quote.approval.slots)
+    return quote.state, quote.version, slots
 
 
 def save_advice(run: Run, quote: Quote) -> None:
@@ -354,8 +380,18 @@ def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decisi
 def show_home(run: Run, payload: ShowHome, loaded: None) -> Decision:
     """Enqueue the App Home of the user."""
     del loaded
-    home = effects.home(payload.user, run.operation.team_id, run.now + payload.after_ms if payload.after_ms else None)
+    not_before = run.now + payload.after_ms if payload.after_ms else None
+    home = effects.home(payload.user, run.operation.team_id, not_before, always=payload.always)
     return Decision("applied", {"code": "home", "text": messages.HOME_FOLLOWS}, None, (home,))
+
+
+def save_home(run: Run, payload: ShowHome, loaded: None, decision: Decision) -> Outcome:
+    """Store the section that the user chose."""
+    del loaded
+    section = next((each for each in Section if each == payload.section), None)
+    choice = None if section is None else homes.HomeChoice(section, max(payload.page, 1))
+    homes.keep(run.tx, run.operation.team_id, payload.user, choice, run.now)
+    return run.kept(decision)
 
 
 def save_mirrors(run: Run, payload: SyncCrm, loaded: None, decision: Decision) -> Outcome:
@@ -405,7 +441,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(ProposeQuote, load_nothing, lambda run, it, _: handlers.propose(run.asked, it, run.rules), save_nothing),
         Kind(ReadMessage, load_nothing, lambda run, it, _: ask_model(run, it), save_nothing),
         Kind(AnswerMessage, load_nothing, lambda run, it, _: answer_message(run, it), save_nothing),
-        Kind(ShowHome, load_nothing, show_home, save_nothing),
+        Kind(ShowHome, load_nothing, show_home, save_home),
         Kind(SyncCrm, load_nothing, lambda _, it, __: crm.sync(it), save_mirrors),
         Kind(ReconcileCrm, load_conflict, lambda run, it, conflict: crm.reconcile(run.asked, it, conflict), save_reconciled),
         Kind(AnnounceDeadLetter, load_nothing, lambda run, it, _: announce_dead_letter(run, it), save_nothing),

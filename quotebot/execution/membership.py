@@ -61,6 +61,7 @@ class Known:
     kind: str
     fetched_at: int
     name: str = ""  # in the person's profile
+    zone: str = ""  # likewise: the IANA name of their time zone
 
     def counts_at(self, now: int) -> bool:
         """Return true if the answer is recent enough; setting the clock back does not make an old one valid."""
@@ -70,12 +71,13 @@ class Known:
 def known_person(tx: Tx, team_id: str, user: str) -> Known | None:
     """Return the stored answer on a person in a workspace, or None if Slack was never asked."""
     row = tx.one("known_person", team_id=team_id, user_id=user)
-    return None if row is None else Known(row["kind"], row["fetched_at"], row["name"])
+    return None if row is None else Known(row["kind"], row["fetched_at"], row["name"], row["zone"])
 
 
 def keep_person(tx: Tx, team_id: str, user: str, found: Known) -> None:
     """Store Slack's answer unless a newer one is stored."""
-    tx.one("keep_person", team_id=team_id, user_id=user, kind=found.kind, fetched_at=found.fetched_at, name=found.name)
+    facts = {"kind": found.kind, "fetched_at": found.fetched_at, "name": found.name, "zone": found.zone}
+    tx.one("keep_person", team_id=team_id, user_id=user, **facts)
 
 
 class Directory:
@@ -183,7 +185,7 @@ class Directory:
             return None
         # A command that an earlier version recorded carries the workspace of its payload.
         kind = kind_of(member, identity, self._enterprise_id) if team_id == identity.team_id else "stranger"
-        return Known(kind, self._ledger.clock.now_ms(), member.name)
+        return Known(kind, self._ledger.clock.now_ms(), member.name, member.zone)
 
     async def _own_identity(self) -> Identity:
         if self._identity is None:

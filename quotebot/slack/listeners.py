@@ -34,6 +34,7 @@ from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.crm_menus import register_crm_menus
 from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_creation, draft_of_message, last_block, read_form
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
+from quotebot.slack.home_listeners import register_home
 from quotebot.slack.operator_cards import register_operator_cards
 from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface, transport_of
 from quotebot.store import approvals as approval_store
@@ -44,7 +45,6 @@ from quotebot.views.blocks import parse_button_value
 from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
-from quotebot.views.home import NEW_QUOTE
 from quotebot.views.list_card import parse_question
 from quotebot.views.pending_buttons import (
     CANCEL,
@@ -271,16 +271,6 @@ class QuoteListeners:
             command = payloads.home_again_command(body, command.received_at)
         await self.surface.click(ack, context, command)
 
-    async def on_home(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the opening of the bot's Home tab."""
-        if body["event"].get("tab") == "home":
-            await self.surface.recorded(context, payloads.home_command(body, self.surface.ledger.clock.now_ms()))
-        await ack()
-
-    async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "New quote" on a Home tab: open the form, which also asks for the channel."""
-        await self.surface.offer_creation(ack, body, None, forms.Draft(), await viewer_of(context))
-
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create a quote" on a message: open the form with a draft from the message. Records nothing."""
         viewer = await viewer_of(context)
@@ -430,7 +420,7 @@ async def ignore_event(body: Body) -> None:
 def register(app: AsyncApp, surface: Surface) -> None:
     """Register all listeners except the one for typed commands (see PromptApp)."""
     quotes = QuoteListeners(surface)
-    app.event("app_home_opened")(quotes.on_home)
+    register_home(app, surface)
     register_mentions(app, surface)
     app.event(re.compile(""))(ignore_event)
     app.shortcut(forms.FROM_MESSAGE)(quotes.on_message_shortcut)
@@ -439,7 +429,6 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^list\."))(quotes.on_list)
     app.action(FILL_IN)(quotes.on_fill_in)
     app.action(MORE)(quotes.on_menu)
-    app.action(NEW_QUOTE)(quotes.on_new_quote)
     register_operator_cards(app, surface)
     app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)
     app.action(re.compile(r"^command\."))(quotes.on_pending_command)

@@ -13,11 +13,13 @@ from quotebot.views.blocks import ButtonValue, parse_button_value, parse_menu_va
 from quotebot.views.card import ACCEPT, APPROVE, CANCEL_QUOTE, FINALIZE, SUBMIT
 from quotebot.views.confirmations import parse_token
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
+from quotebot.views.home import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quotebot.commands.registry import Payload
+    from quotebot.store.homes import HomeChoice
 
 
 _AS_TEXT: Final = json.JSONEncoder(sort_keys=True)
@@ -139,7 +141,10 @@ def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
 
 def home_command(body: Mapping[str, Any], received_at: int) -> Command:
     """Build the command for the opening of a Home tab."""
-    payload = ShowHome(body["event"]["user"])
+    event = body["event"]
+    shown = event.get("view") or {}
+    lost = not shown or shown.get("private_metadata") == REFUSED
+    payload = ShowHome(event["user"], always=lost)
     return raised(body, payload, payload.aggregate_id, ("type", "user", "tab"), received_at)
 
 
@@ -147,6 +152,12 @@ def home_again_command(body: Mapping[str, Any], received_at: int) -> Command:
     """Build the command that redraws a Home tab after a click on it."""
     payload = ShowHome(body["user"]["id"], HOME_AFTER_MS)
     return clicked(body, payload, payload.aggregate_id, 0, received_at, "home")
+
+
+def home_choice_command(body: Mapping[str, Any], choice: HomeChoice, received_at: int) -> Command:
+    """Build the command that shows another section or page of a Home tab."""
+    payload = ShowHome(body["user"]["id"], section=choice.section.value, page=choice.page)
+    return clicked(body, payload, payload.aggregate_id, 0, received_at)
 
 
 def is_home(body: Mapping[str, Any]) -> bool:

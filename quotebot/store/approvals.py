@@ -13,7 +13,7 @@ from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, S
 from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ledger.database import Row, Tx
     from quotebot.commands.payloads import DelegateApprovals
@@ -44,13 +44,17 @@ def requested_today(tx: Tx, user: str, now: int) -> int:
     return int(tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)["asked"])
 
 
-def waiting(tx: Tx, team_id: str, after: tuple[int, str], limit: int) -> list[tuple[str, int, str]]:
-    """Return undecided requests, the longest waiting first, after the request (requested_at, approval_id).
+def waiting(tx: Tx, team_id: str, limit: int) -> list[tuple[str, int]]:
+    """Return the quote and version of undecided requests, the next due first."""
+    return [(row["quote_id"], row["quote_version"]) for row in tx.all("approvals_waiting", team_id=team_id, limit=limit)]
 
-    Each is its quote, its time and its id.
+
+def homes_to_redraw(tx: Tx, team_id: str, users: Iterable[str]) -> list[str]:
+    """Return those of the people who have opened their Home tab and whose next drawing has not begun or is not planned.
+
+    A planned drawing reads the state when it begins, so it includes every change until then.
     """
-    rows = tx.all("approvals_waiting", team_id=team_id, requested_at=after[0], approval_id=after[1], limit=limit)
-    return [(row["quote_id"], row["requested_at"], row["approval_id"]) for row in rows]
+    return [row["user_id"] for row in tx.all("homes_to_redraw", team_id=team_id, users=json.dumps(sorted(set(users))))]
 
 
 def insert(tx: Tx, approval: Approval) -> None:

@@ -270,12 +270,13 @@ WHERE d.team_id = :team_id AND (d.absent = :user OR d.delegate = :user) AND :now
 ORDER BY d.since, d.absent, d.operation_key;
 
 -- name: known_person
-SELECT kind, fetched_at, name FROM people WHERE team_id = :team_id AND user_id = :user_id;
+SELECT kind, fetched_at, name, zone FROM people WHERE team_id = :team_id AND user_id = :user_id;
 
 -- name: keep_person
 -- What Slack said last counts, whichever of two answers is written first.
-INSERT INTO people (team_id, user_id, kind, fetched_at, name) VALUES (:team_id, :user_id, :kind, :fetched_at, :name)
-ON CONFLICT (team_id, user_id) DO UPDATE SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name
+INSERT INTO people (team_id, user_id, kind, fetched_at, name, zone) VALUES (:team_id, :user_id, :kind, :fetched_at, :name, :zone)
+ON CONFLICT (team_id, user_id) DO UPDATE
+SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name, zone = excluded.zone
 WHERE excluded.fetched_at >= people.fetched_at;
 
 -- name: terminal_acts
@@ -844,8 +845,32 @@ WHERE a.approval_id > :after AND a.requested_at >= :since AND a.requested_at < :
 ORDER BY a.approval_id LIMIT :limit;
 
 -- name: approvals_waiting
--- Of a workspace, the longest waiting first, some at a time. The index of the undecided ones leads to them.
-SELECT a.quote_id, a.requested_at, a.approval_id
-FROM approvals AS a INDEXED BY approvals_one_pending JOIN quotes AS q ON q.quote_id = a.quote_id AND q.version = a.quote_version
-WHERE a.state = 'pending' AND q.team_id = :team_id AND (a.requested_at, a.approval_id) > (:requested_at, :approval_id)
-ORDER BY a.requested_at, a.approval_id LIMIT :limit;
+-- Of a workspace, the next due first. The index of the undecided ones leads to them.
+SELECT a.quote_id, a.quote_version, a.approval_id, min(s.expires_at) AS due_at
+FROM approvals AS a INDEXED BY approvals_one_pending
+  CROSS JOIN quotes AS q ON q.quote_id = a.quote_id AND q.version = a.quote_version
+  CROSS JOIN approval_slots AS s ON s.approval_id = a.approval_id AND (s.state = 'pending' OR s.state = 'escalated')
+WHERE a.state = 'pending' AND q.team_id = :team_id AND q.state = 'pending_approval'
+GROUP BY a.approval_id
+ORDER BY due_at, a.requested_at, a.approval_id LIMIT :limit;
+
+-- name: home_choice
+SELECT section, page FROM homes WHERE team_id = :team_id AND user_id = :user_id;
+
+-- name: open_home
+INSERT INTO homes (team_id, user_id, section, page, shown_at) VALUES (:team_id, :user_id, :section, :page, :now)
+ON CONFLICT (team_id, user_id) DO UPDATE SET shown_at = excluded.shown_at;
+
+-- name: choose_home
+UPDATE homes SET section = :section, page = :page, shown_at = :now WHERE team_id = :team_id AND user_id = :user_id;
+
+-- name: homes_to_redraw
+-- Of the people in a JSON list.
+SELECT h.user_id FROM json_each(:users) AS u CROSS JOIN homes AS h ON h.team_id = :team_id AND h.user_id = u.value
+WHERE NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.supersede_key = 'home:' || h.user_id AND e.state = 'pending')
+ORDER BY h.user_id;
+
+-- name: last_home_drawn
+SELECT state, maybe_sent, result, last_attempt_at FROM effects
+WHERE aggregate_id = :aggregate_id AND last_attempt_at IS NOT NULL
+ORDER BY last_attempt_at DESC, id DESC LIMIT 1;

@@ -1,130 +1,189 @@
-"""App Home of one user: approvals to decide, open quotes, recently ended quotes, a button for a new one. Always drawn in full."""
+"""Home tab of one person, drawn in full: their work queue with a filter and pages, or a first visit. See work_queue.py."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from quotebot.commands.queries import OPEN
+from quotebot.commands.queries import Section
 from quotebot.domain import money
-from quotebot.domain.access import Sight, Viewer, may_see
-from quotebot.domain.approvals.advice import basis_of
-from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.lifecycle import is_final
-from quotebot.domain.quotes.quote import ApprovalState, Listed, Quote, QuoteState, state_words, title
-from quotebot.store import approvals as approval_store
-from quotebot.store import quotes as store
-from quotebot.store.quotes import Filter, list_quotes
+from quotebot.domain.quotes.quote import state_words, title, utc_text
+from quotebot.store.homes import HomeChoice
 from quotebot.views import messages
-from quotebot.views.blocks import ButtonValue, Json, button, context, plain, section, value_text
-from quotebot.views.card import STATE_ICONS, PriceRow, avoidance_rows, deciding, margin_effect
+from quotebot.views.blocks import ButtonValue, Json, button, context, option, plain, read, section, value_text, written
+from quotebot.views.card import STATE_ICONS, deciding, margin_effect
 from quotebot.views.confirmations import SHOW
+from quotebot.views.work_queue import CLOSED, Home, Needed, Part, WaitingQuote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from quotebot.domain.quotes.quote import Listed, Quote
 
-    from ledger.database import Tx
-    from quotebot.domain.rules import Rules
+NEW_QUOTE, EXAMPLE = "home.new", "home.example"  # action_ids
+FILTER, PREVIOUS, NEXT, ALL = "home.filter", "home.previous", "home.next", "home.all"  # likewise: they choose what is shown
 
-NEW_QUOTE: Final = "home.new"  # action_id
-
-WAITING_MAX: Final = 10  # two blocks each
-OPEN_MAX: Final = 20
-ENDED_MAX: Final = 10
-LOOKED_AT_MAX: Final = 60  # requests of the workspace per read, until enough are found that this user may decide
 ACCOUNT_CHARACTERS_MAX: Final = 60
 REASONS_CHARACTERS_MAX: Final = 300
-
-CLOSED: Final = frozenset(state for state in QuoteState if is_final(state))
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Content of one user's App Home. `more_waiting` and `more_open` are true if there are more quotes than it shows."""
-
-    waiting: tuple[Quote, ...] = ()
-    more_waiting: bool = False
-    open: tuple[Listed, ...] = ()
-    more_open: bool = False
-    ended: tuple[Listed, ...] = ()
-    margins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of the waiting quotes, by id: margins below their floors
-    easier: Mapping[str, tuple[PriceRow, ...]] = field(default_factory=dict)  # likewise: changes that avoid an approval
-
-
-def load_home(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Home:
-    """Read one user's App Home. `now` is Unix milliseconds. A listed guest is never asked for an approval."""
-    user, team_id = viewer.user, viewer.team_id
-    waiting = () if viewer.own_only else tuple(islice(_waiting_for(tx, viewer, rules, now), WAITING_MAX + 1))
-    mine = list_quotes(tx, Filter(team_id, user, OPEN), rows=OPEN_MAX)
-    ended = list_quotes(tx, Filter(team_id, user, CLOSED), rows=ENDED_MAX)
-    shown = waiting[:WAITING_MAX]
-    margins = {quote.quote_id: margin_figures(quote.pricing, rules.policy) for quote in shown}
-    basis = basis_of(rules.ruleset, rules.policy)
-    advised = {quote.quote_id: store.load_advice(tx, quote, basis) for quote in shown}
-    easier = {quote_id: avoidance_rows(advice.changes, approver=True) for quote_id, advice in advised.items() if advice is not None}
-    return Home(shown, len(waiting) > len(shown), mine.quotes, mine.more, ended.quotes, margins, easier)
+NAME_CHARACTERS_MAX: Final = 40
+NOON, EVENING = 12, 18  # hours
+REFUSED: Final = "refused"  # private_metadata of the tab of a refused person
+LABELS: Final = {
+    Section.ALL: "Everything",
+    Section.NEEDS_YOU: "Needs you",
+    Section.WAITING: "Waiting on others",
+    Section.READY: "Ready to send",
+    Section.EXPIRING: "Expiring this week",
+    Section.OPEN: "Other open quotes",
+    Section.CLOSED: "Recently closed",
+}
+FIRST_LINES: Final = (
+    "*Quote, approve and track deals without leaving Slack.*\n"
+    "1. *New quote* asks for the customer and the products, and shows the price at once.\n"
+    "2. *Submit* asks whoever has to approve. A quote within the limits is approved at once.\n"
+    "3. An approved quote gets its PDF and its record in the CRM."
+)
 
 
-def _waiting_for(tx: Tx, viewer: Viewer, rules: Rules, now: int) -> Iterator[Quote]:
-    """Yield the quotes that wait for this user's decision, the longest waiting first."""
-    away, last = approval_store.delegations(tx, viewer.team_id, now), (0, "")
-    while page := approval_store.waiting(tx, viewer.team_id, last, LOOKED_AT_MAX):
-        for quote_id, requested_at, approval_id in page:
-            last = (requested_at, approval_id)
-            quote = store.load(tx, quote_id)
-            approval = None if quote is None else quote.approval
-            if quote is None or approval is None or approval.state is not ApprovalState.PENDING:
-                continue
-            if may_see(viewer, quote) is not Sight.NOTHING and viewer.user in rules.who_may_decide(approval, quote.makers, away):
-                yield quote
+def choice_text(choice: HomeChoice) -> str:
+    """Return the value of a button or a menu entry that chooses a section; `parse_choice` reads it."""
+    return written({"s": choice.section.value, "p": choice.page})
+
+
+def parse_choice(text: str) -> HomeChoice | None:
+    """Return the chosen section and page, or None if this build did not write the value."""
+    fields = read(text, {"s", "p"})
+    if fields is None or fields["s"] not in set(Section) or type(fields["p"]) is not int or fields["p"] < 1:
+        return None
+    return HomeChoice(Section(fields["s"]), fields["p"])
 
 
 def home_view(home: Home) -> Json:
     """Return the view that views.publish takes, at most 100 blocks."""
-    blocks = [
-        {"type": "header", "text": plain("Quotebot")},
-        {
-            "type": "actions",
-            "block_id": "home.actions",
-            "elements": [button(NEW_QUOTE, "New quote", "new", style="primary")],
-        },
-        *_waiting(home),
-        _heading("Your open quotes"),
-        *([_row(listed) for listed in home.open] or [context(["You have none. New quote starts one; so does `/quote new`."])]),
-        *([context(["There are more: `/quote list mine open`"])] if home.more_open else []),
-    ]
-    if home.ended:
-        blocks += [_heading("Ended lately"), *(_row(listed) for listed in home.ended)]
+    blocks = [{"type": "header", "text": plain(_greeting(home))}]
+    if home.is_first and home.section is Section.ALL:
+        return {"type": "home", "blocks": [*blocks, section(FIRST_LINES), _actions(home), *_caught_up(home)]}
+    blocks += [context([_counts(home)]), _actions(home)]
+    if home.section is not Section.ALL:
+        return {"type": "home", "blocks": [*blocks, *_page(home, home.section)]}
+    for part_of in LABELS:
+        if part_of in home.parts:
+            blocks += _part(home, part_of, home.parts[part_of])
     return {"type": "home", "blocks": blocks}
 
 
 def refused_view(text: str) -> Json:
     """Return the Home tab of a user whom the access gate does not admit."""
-    return {"type": "home", "blocks": [{"type": "header", "text": plain("Quotebot")}, section(messages.escape(text))]}
+    blocks = [{"type": "header", "text": plain("Quotebot")}, section(messages.escape(text))]
+    return {"type": "home", "private_metadata": REFUSED, "blocks": blocks}
 
 
-def _waiting(home: Home) -> list[Json]:
-    if not home.waiting:
-        return [_heading("Needs your approval"), context(["✅ Nothing waits for you."])]
-    blocks = [_heading("Needs your approval")]
-    for quote in home.waiting:
-        assert quote.approval is not None  # noqa: S101 -- it waits for a decision
-        why = messages.escape(
-            clipped("; ".join(messages.one_line(reason) for reason in quote.approval.reasons), REASONS_CHARACTERS_MAX)
-        )
-        effect = _effect(quote, home.margins.get(quote.quote_id, ()))
-        asked = f"asked for by {messages.mention(quote.approval.requested_by)}"
-        rows = [f"\n💡 {name}: {clipped(value, REASONS_CHARACTERS_MAX)}" for name, value in home.easier.get(quote.quote_id, ())]
-        avoids = messages.escape("".join(rows))
-        blocks += [
-            section(f"*{title(quote)}* for {_account(quote)}, *{messages.net(quote)}*, {asked}\n{effect}\n{why}{avoids}"),
-            {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
-        ]
-    if home.more_waiting:
-        blocks.append(context(["These wait longest; there are more: `/quote list all pending`"]))
+def _greeting(home: Home) -> str:
+    part = "morning" if home.hour < NOON else "afternoon" if home.hour < EVENING else "evening"
+    first = clipped(messages.one_line(home.name).partition(" ")[0], NAME_CHARACTERS_MAX)
+    return f"Good {part}, {first}" if first else f"Good {part}"
+
+
+def _counts(home: Home) -> str:
+    needs = home.parts.get(Section.NEEDS_YOU, Part())
+    own = sum(part.total for name, part in home.parts.items() if name not in (Section.NEEDS_YOU, Section.CLOSED))
+    asked = f"*{_count(needs)} {'needs' if needs.total == 1 else 'need'} you* · " if needs.total else ""
+    return f"{asked}{own} open"
+
+
+def _count(part: Part) -> str:
+    return f"{part.total}+" if part.more else str(part.total)
+
+
+def _actions(home: Home) -> Json:
+    elements = [button(NEW_QUOTE, "New quote", "new", style="primary")]
+    if home.is_first and home.section is Section.ALL:
+        elements.append(button(EXAMPLE, "Try an example", "example"))
+    else:
+        options = [option(label, choice_text(HomeChoice(name))) for name, label in LABELS.items() if _offered(home, name)]
+        shown = next(each for each in options if each["value"] == choice_text(HomeChoice(home.section)))
+        elements.append({"type": "static_select", "action_id": FILTER, "options": options, "initial_option": shown})
+    return {"type": "actions", "block_id": "home.actions", "elements": elements}
+
+
+def _offered(home: Home, name: Section) -> bool:
+    return home.approves or name is not Section.NEEDS_YOU or home.section is name
+
+
+def _caught_up(home: Home) -> list[Json]:
+    return [_heading(LABELS[Section.NEEDS_YOU]), context(["You're all caught up."])] if home.approves else []
+
+
+def _part(home: Home, name: Section, part: Part) -> list[Json]:
+    """Return the beginning of one section; an empty one is left out, except the approvals of an approver."""
+    if not part.total:
+        if name is Section.OPEN and not any(home.parts[each].total for each in home.parts if each is not Section.CLOSED):
+            return [context(["No open quotes yet."])]
+        return _caught_up(home) if name is Section.NEEDS_YOU else []
+    blocks = [_heading(f"{LABELS[name]} ({_count(part)})"), *_rows(part)]
+    if part.total > len(part.rows):
+        everything = button(ALL, f"See all {_count(part)}", choice_text(HomeChoice(name)))
+        blocks.append({"type": "actions", "block_id": f"home.all.{name.value}", "elements": [everything]})
     return blocks
+
+
+def _page(home: Home, name: Section) -> list[Json]:
+    """Return one page of a chosen section, with buttons for the others."""
+    part = home.parts.get(name, Part())
+    if not part.total:
+        return _caught_up(home) if name is Section.NEEDS_YOU else [_heading(LABELS[name]), context(["Nothing here now."])]
+    where = f", page {home.page} of {home.pages}" if home.pages > 1 else ""
+    turns = [
+        *([button(PREVIOUS, "◀ Previous", choice_text(HomeChoice(name, home.page - 1)))] if home.page > 1 else []),
+        *([button(NEXT, "Next ▶", choice_text(HomeChoice(name, home.page + 1)))] if home.page < home.pages else []),
+    ]
+    pager = [{"type": "actions", "block_id": "home.pages", "elements": turns}] if turns else []
+    return [_heading(f"{LABELS[name]} ({_count(part)}){where}"), *_rows(part), *pager]
+
+
+def _rows(part: Part) -> list[Json]:
+    return [block for row in part.rows for block in _row(row)]
+
+
+def _row(row: Needed | WaitingQuote | Listed) -> list[Json]:
+    if isinstance(row, Needed):
+        return _needed(row)
+    return [_waiting(row)] if isinstance(row, WaitingQuote) else [_listed(row)]
+
+
+def _needed(row: Needed) -> list[Json]:
+    quote, approval = row.quote, row.approval
+    why = clipped("; ".join(messages.one_line(reason) for reason in approval.reasons), REASONS_CHARACTERS_MAX)
+    easier = "".join(f"\n💡 {name}: {clipped(value, REASONS_CHARACTERS_MAX)}" for name, value in row.easier)
+    times = [f"asked {_ago(approval.requested_at)}"]
+    times += [] if row.escalates_at is None else [f"more people are asked {_when(row.escalates_at)}"]
+    times += [] if row.due_at is None else [f"due {_when(row.due_at)}"]
+    lines = (
+        f"*{_account(quote)} · {messages.net(quote)}* · {title(quote)}",
+        messages.escape(why),
+        messages.escape(f"{_effect(quote, row.margins)}{easier}"),
+        " · ".join((messages.mention(approval.requested_by), *times)),
+    )
+    return [
+        section("\n".join(line for line in lines if line)),
+        {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
+    ]
+
+
+def _waiting(row: WaitingQuote) -> Json:
+    asked = f"for {messages.mentions(row.asked)}" if row.asked else "for an approver, and nobody holds the role now"
+    times = [] if row.since is None else [f"asked {_ago(row.since)}"]
+    times += [] if row.due_at is None else [f"due {_when(row.due_at)}"]
+    text = f"{_name(row.listed)}\n{' · '.join((f'Waiting {asked}', *times))}"
+    return {**section(text), "accessory": _show(row.listed)}
+
+
+def _listed(listed: Listed) -> Json:
+    valid = "" if listed.state in CLOSED else f" · valid until {_when(listed.valid_until)}"
+    return {**section(f"{_name(listed)} · {state_words(listed.state)}{valid}"), "accessory": _show(listed)}
+
+
+def _name(listed: Listed) -> str:
+    net = money.format_amount(listed.net_total, listed.currency)
+    return f"{STATE_ICONS[listed.state]} *{_account(listed)} · {net}* · {title(listed)}"
 
 
 def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
@@ -134,15 +193,7 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
     discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"
     margin = margin_effect(pricing)
     whole = () if margin is None else (margin,)
-    return messages.escape("; ".join((", ".join((discount, *whole)), *margins)))
-
-
-def _row(listed: Listed) -> Json:
-    net = money.format_amount(listed.net_total, listed.currency)
-    return {
-        **section(f"{STATE_ICONS[listed.state]} *{title(listed)}* for {_account(listed)}, {net}: {state_words(listed.state)}"),
-        "accessory": _show(listed),
-    }
+    return "; ".join((", ".join((discount, *whole)), *margins))
 
 
 def _show(quote: Quote | Listed) -> Json:
@@ -155,3 +206,12 @@ def _account(quote: Quote | Listed) -> str:
 
 def _heading(text: str) -> Json:
     return {"type": "header", "text": plain(text)}
+
+
+def _ago(unix_ms: int) -> str:
+    """Return a time as Slack shows its age, which stays right without another drawing."""
+    return f"<!date^{unix_ms // 1000}^{{ago}}|{utc_text(unix_ms)}>"
+
+
+def _when(unix_ms: int) -> str:
+    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}} at {{time}}|{utc_text(unix_ms)}>"

@@ -60,7 +60,11 @@ class Seals:
         if "value" in element:
             return {**element, "value": self.sealed(person, purpose, element["value"])}
         options = [{**option, "value": self.sealed(person, purpose, option["value"])} for option in element.get("options", ())]
-        return {**element, "options": options} if options else element
+        chosen = next(
+            (new for new, old in zip(options, element.get("options", ()), strict=True) if old == element.get("initial_option")),
+            None,
+        )
+        return {**element, "options": options, **({} if chosen is None else {"initial_option": chosen})} if options else element
 
 
 def _seal(key: bytes, person: str, purpose: str, value: str) -> str:

@@ -36,7 +36,8 @@ MEMBERS_ONLY: Final = {
 # The listeners that the matrix drives. A new one is added here and to the matrix.
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
-    *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "home.new", "quote.apply_change"),
+    *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
+    *("home.new", "home.example", "^home\\.(filter|previous|next|all)$"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
     *("approval.reject", "approval.request_changes", "approval.approve"),

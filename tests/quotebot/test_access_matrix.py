@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ledger.audit.keyring import load_keyring
-from quotebot.commands.queries import ListRequest
+from quotebot.commands.queries import ListRequest, Section
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import Person
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.slack import message_text, verbs
+from quotebot.store.homes import HomeChoice
 from quotebot.views import (
     confirmations,
     dead_letter_card,
@@ -294,6 +295,8 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")
+    yield "Home tab", partial(hand.pressed_at_home, home.EXAMPLE, "example")
+    yield "Home tab", partial(hand.pressed_at_home, home.NEXT, home.choice_text(HomeChoice(Section.NEEDS_YOU)))
     yield "mention in a channel", partial(hand.wrote, f"<@U0QUOTEBOT> new for Mention {hand.user} {quote}: 2 pro")
     yield "mention in a channel", partial(hand.wrote, "<@U0QUOTEBOT> list")
     yield "mention in a quote's thread", partial(in_thread, hand)

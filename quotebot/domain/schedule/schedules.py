@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,6 +114,19 @@ def moment_of(local: datetime, zone: tzinfo) -> int:
         else:
             after = middle
     return after * 1000
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return an IANA time zone; UTC for a name that is not installed here."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
+
+
+def local_hour(moment: int, zone: str) -> int:
+    """Return the hour of the day, 0 to 23, at a time (Unix ms) in the named zone."""
+    return _at(moment // 1000, zone_of(zone)).hour
 
 
 def _backwards(cron: Cron, until: int) -> Iterator[int]:

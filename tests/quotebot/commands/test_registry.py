@@ -217,6 +217,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "68eaedbffae444c785a2eeac922ae5f9963f99cc6168cf031f0034923cda9a12",
         "fe507f17c6f9e763cf7a070322d363b2d24cb3ecf475f3916bb71e88fd27772b",
     ),
+    ("home.show", 2): (
+        '{"after_ms":0,"always":false,"page":1,"section":null,"user":"U0REP","v":2}',
+        "d2f88dbb68299c335364c9139a4cb809eb44781a342e387e70bab5c37e1aeae1",
+        "fe148312965dd638e4425f1411b941932c5723158ca9d654e1bb7d58f2c68a26",
+    ),
     ("letter.announce", 1): (
         '{"channel":"C0OPS","reference":"118","v":1}',
         "927b770bb66fd68ff28632c85a9c5fa2827af37668a8b621fb34fe9f525b6365",

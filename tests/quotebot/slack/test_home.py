@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quotebot.commands.payloads import SubmitQuote
+from quotebot.commands.queries import Section
 from quotebot.execution.executor import Executor
-from quotebot.views import home
-from quotebot.views.home import WAITING_MAX, load_home
+from quotebot.store import homes
+from quotebot.views.work_queue import PAGE_ROWS, Needed, Reader, load_home
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, eventually
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def home_of(deal: Deal, user: str) -> str:
@@ -56,14 +54,21 @@ async def asked_for(bench: Bench, quotes: int) -> None:
         await executor.step()
 
 
-async def waiting(bench: Bench, user: str) -> tuple[list[int], bool]:
-    """Return the numbers of the quotes that a person's Home lists for decision, and whether it says that there are more."""
-    found = await bench.ledger.database.read(lambda tx: load_home(tx, viewer(user), RULES, bench.clock.now_ms()))
-    return [int(quote.quote_id[-4:]) for quote in found.waiting], found.more_waiting
+async def waiting(bench: Bench, user: str, section: Section = Section.ALL, page: int = 1) -> tuple[list[int], int, int]:
+    """Return the quotes that a person's Home lists for decision, by their numbers; the number of all of them; the pages."""
+    await bench.ledger.database.write("test", lambda tx: homes.keep(tx, "T0HOME", user, homes.HomeChoice(section, page), 1))
+    reader = Reader(viewer(user))
+    found = await bench.ledger.database.read(lambda tx: load_home(tx, reader, RULES, bench.clock.now_ms()))
+    part = found.parts[Section.NEEDS_YOU]
+    return [int(row.quote.quote_id[-4:]) for row in part.rows if isinstance(row, Needed)], part.total, found.pages
 
 
-async def test_longest_waiting_approvals_come_first_and_are_never_hidden(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "LOOKED_AT_MAX", 2)
-    await asked_for(bench, 3 * WAITING_MAX // 2 + 3)
-    assert await waiting(bench, "U0VP") == ([3, 6, 9, 12, 15, 18], False)
-    assert await waiting(bench, "U0MANAGER") == ([1, 2, 4, 5, 7, 8, 10, 11, 13, 14], True)
+async def test_approvals_due_next_come_first_and_every_one_is_on_a_page(bench: Bench) -> None:
+    await asked_for(bench, 24)
+    assert await waiting(bench, "U0VP") == ([3, 6, 9, 12, 15, 18, 21, 24], 8, 1)
+    mine = [number for number in range(1, 25) if number % 3]
+    assert await waiting(bench, "U0MANAGER") == (mine[:10], 16, 1)
+    assert await waiting(bench, "U0MANAGER", Section.NEEDS_YOU) == (mine[:PAGE_ROWS], 16, 2)
+    assert await waiting(bench, "U0MANAGER", Section.NEEDS_YOU, 2) == (mine[PAGE_ROWS:], 16, 2)
+    assert await waiting(bench, "U0MANAGER", Section.NEEDS_YOU, 9) == (mine[PAGE_ROWS:], 16, 2)
+    assert await waiting(bench, "U0REP", Section.WAITING, 2) == ([], 0, 2)

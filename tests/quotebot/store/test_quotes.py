@@ -216,6 +216,8 @@ STORE = load_statements([files("quotebot.store").joinpath("queries.sql").read_te
 WALKS = {  # these go through a whole table because all of it is asked for
     "mirror_cursors": "one row for each kind of record that is mirrored: four",
     "mirrored_kinds": "the same four",
+    "approvals_waiting": "the undecided requests, from an index that holds no others",
+    "homes_to_redraw": "the people of one request",
     "quote_numbers": "one row a year",
     "quote_numbers_given": "a verification of all: the last number of every year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",

@@ -6,14 +6,20 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ledger.records import Delivered, Retry, Trouble
 from quotebot import effects
 from quotebot.commands.payloads import ShowHome, SubmitQuote
+from quotebot.commands.queries import Section
+from quotebot.domain.approvals.policy import HOUR_MS
 from quotebot.domain.quotes.quote import Listed, QuoteState
+from quotebot.domain.schedule.schedules import local_hour
 from quotebot.execution.executor import Executor
 from quotebot.views.card import APPROVE
 from quotebot.views.confirmations import SHOW
-from quotebot.views.home import ENDED_MAX, NEW_QUOTE, OPEN_MAX, WAITING_MAX, Home, home_view, load_home
+from quotebot.views.home import EXAMPLE, FILTER, NEW_QUOTE, home_view
+from quotebot.views.work_queue import FIRST_ROWS, PAGE_ROWS, Home, Needed, Part, Reader, WaitingQuote, load_home
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import SETTLE_MS, performer_of
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
@@ -24,6 +30,8 @@ from tests.rig import FIRST_QUOTE, Deal
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
+    from quotebot.domain.quotes.quote import Quote
+
 PENDING = example_quote(QuoteState.PENDING_APPROVAL, approval=example_approval())
 
 
@@ -32,18 +40,30 @@ def listed(number: int, state: QuoteState, account: str = "Acme") -> Listed:
     return Listed(quote_id, 2, state, account, "U0REP", "rep", MORNING, MORNING + 1, Decimal("17340.00"), "USD")
 
 
-FULL = Home(
-    (PENDING,),
-    more_waiting=False,
-    open=(listed(41, QuoteState.PRICED), listed(40, QuoteState.SENT)),
-    more_open=True,
-    ended=(listed(12, QuoteState.ACCEPTED),),
-)
+def needed(quote: Quote) -> Needed:
+    assert quote.approval is not None
+    return Needed(quote, quote.approval, MORNING + 72 * HOUR_MS, MORNING + 4 * HOUR_MS)
+
+
+def filled(rows: int, account: str = "Acme") -> dict[Section, Part]:
+    """Return every section with `rows` rows of more."""
+    waiting = [WaitingQuote(listed(number, QuoteState.PENDING_APPROVAL, account), ("U0VP",), MORNING) for number in range(rows)]
+    others = {Section.READY: QuoteState.FINALIZED, Section.EXPIRING: QuoteState.SENT, Section.OPEN: QuoteState.PRICED}
+    reasons = (account,) * 9
+    asked = [replace(PENDING, quote_id=f"Q-2026-{number:04}", account=account) for number in range(rows)]
+    asked = [replace(quote, approval=example_approval(reasons=reasons)) if account != "Acme" else quote for quote in asked]
+    return {
+        Section.NEEDS_YOU: Part(tuple(needed(quote) for quote in asked), 99),
+        Section.WAITING: Part(tuple(waiting), 99),
+        **{name: Part(tuple(listed(n, state, account) for n in range(rows)), 99) for name, state in others.items()},
+        Section.CLOSED: Part(tuple(listed(n, QuoteState.ACCEPTED, account) for n in range(rows)), 99),
+    }
 
 
 def test_a_home_with_everything_reads_like_this(snapshot: SnapshotAssertion) -> None:
-    assert view_problems(home_view(FULL)) == []
-    assert home_view(FULL) == snapshot
+    view = home_view(Home(filled(1), name="Rep Resentative", approves=True))
+    assert view_problems(view) == []
+    assert view == snapshot
 
 
 def test_the_home_of_somebody_new_reads_like_this(snapshot: SnapshotAssertion) -> None:
@@ -51,18 +71,24 @@ def test_the_home_of_somebody_new_reads_like_this(snapshot: SnapshotAssertion) -
     assert home_view(Home()) == snapshot
 
 
-def test_the_fullest_home_keeps_to_the_limits_whatever_its_quotes_are_called() -> None:
+@pytest.mark.parametrize("section", Section)
+def test_the_fullest_home_keeps_to_the_limits_whatever_its_quotes_are_called(section: Section) -> None:
     hostile = "<!channel> & <@U0CFO> \u202e" + "<" * 500
-    waiting = tuple(
-        replace(PENDING, quote_id=f"Q-2026-{number:04}", account=hostile, approval=example_approval(reasons=(hostile,) * 9))
-        for number in range(WAITING_MAX)
-    )
-    rows = tuple(listed(number, QuoteState.SENT, hostile) for number in range(OPEN_MAX))
-    view = home_view(Home(waiting, more_waiting=True, open=rows, more_open=True, ended=rows[:ENDED_MAX]))
+    parts = filled(PAGE_ROWS, hostile)
+    if section is Section.ALL:
+        parts = {name: replace(part, rows=part.rows[: FIRST_ROWS[name]]) for name, part in parts.items()}
+    view = home_view(Home(parts, section, page=2, pages=9, name=hostile, approves=True))
     assert view_problems(view) == []
     assert len(view["blocks"]) <= 100
     assert "<!channel>" not in str(view)
     assert "<@U0CFO>" not in str(view)
+
+
+def test_greeting_follows_the_hour_where_the_person_is() -> None:
+    read = [home_view(Home(name="Rep", hour=hour))["blocks"][0]["text"]["text"] for hour in (0, 11, 12, 18)]
+    assert read == ["Good morning, Rep", "Good morning, Rep", "Good afternoon, Rep", "Good evening, Rep"]
+    assert local_hour(MORNING, "America/New_York") == 5
+    assert local_hour(MORNING, "Nowhere/At_All") == 10
 
 
 async def test_only_who_may_decide_is_asked_and_only_the_requester_sees_their_quotes(bench: Bench) -> None:
@@ -73,8 +99,10 @@ async def test_only_who_may_decide_is_asked_and_only_the_requester_sees_their_qu
     await executor.step()
 
     async def home(user: str, team: str = "T0HOME") -> tuple[list[str], list[str]]:
-        found = await bench.ledger.database.read(lambda tx: load_home(tx, viewer(user, team), RULES, bench.clock.now_ms()))
-        return [quote.quote_id for quote in found.waiting], [row.quote_id for row in found.open]
+        reader = Reader(viewer(user, team))
+        found = await bench.ledger.database.read(lambda tx: load_home(tx, reader, RULES, bench.clock.now_ms()))
+        asked = [row.quote.quote_id for row in found.parts[Section.NEEDS_YOU].rows if isinstance(row, Needed)]
+        return asked, [row.listed.quote_id for row in found.parts[Section.WAITING].rows if isinstance(row, WaitingQuote)]
 
     assert await home("U0MANAGER") == (["Q-2026-0001"], [])
     assert await home("U0REP") == ([], ["Q-2026-0001"])
@@ -106,7 +134,7 @@ async def test_an_approver_decides_on_the_home_tab_which_is_then_drawn_anew(deal
 
     await on_home(deal, "U0MANAGER", APPROVE)
     await deal.settled()
-    assert "Nothing waits for you" in str(await published(deal, "U0MANAGER"))
+    assert "You're all caught up" in str(await published(deal, "U0MANAGER"))
     kinds = [row["action_kind"] for row in await deal.rows("SELECT action_kind FROM operations ORDER BY id")]
     assert sorted(kinds[2:]) == ["approval.decide", "home.show", "home.show"]
 
@@ -132,3 +160,43 @@ async def test_home_tab_is_drawn_again_after_the_settle_delay_when_an_update_was
         await bench.ledger.settle(effect, settlement, performer_of(bench).follow_ups)
     again = bench.row("SELECT state, not_before, supersede_key FROM effects WHERE id > ?", effect.id)
     assert again == {"state": "pending", "not_before": bench.clock.now_ms() + SETTLE_MS, "supersede_key": None}
+
+
+async def test_home_is_republished_when_a_request_opens_or_closes_and_only_if_it_changed(deal: Deal) -> None:
+    for user in ("U0MANAGER", "U0REP"):
+        await deal.post("home", user=user)
+    await deal.settled()
+    await deal.submitted_deal()
+    assert FIRST_QUOTE in str(await published(deal, "U0MANAGER"))
+    assert "Waiting for <@U0MANAGER>" in str(await published(deal, "U0REP"))
+    before = await published(deal, "U0MANAGER")
+    await deal.post("home", user="U0MANAGER")
+    await deal.settled()
+    assert (await published(deal, "U0MANAGER"))["hash"] == before["hash"]
+    await on_home(deal, "U0MANAGER", APPROVE)
+    await deal.settled()
+    assert "You're all caught up" in str(await published(deal, "U0MANAGER"))
+    assert "Ready to send (1)" in str(await published(deal, "U0REP"))
+
+
+async def test_filter_of_the_home_tab_stays_until_another_is_chosen(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.post("home", user="U0MANAGER")
+    await deal.settled()
+    home = await published(deal, "U0MANAGER")
+    await deal.post("action", user="U0MANAGER", channel="C0DEALS", view_id=home["id"], action_id=FILTER, value="Recently closed")
+    await deal.settled()
+    assert "Nothing here now." in str(await published(deal, "U0MANAGER"))
+    await deal.post("home", user="U0MANAGER")
+    await deal.settled()
+    assert FIRST_QUOTE not in str(await published(deal, "U0MANAGER"))
+
+
+async def test_example_on_the_first_home_tab_prices_a_product_and_records_nothing(deal: Deal) -> None:
+    await deal.post("home", user="U0REP")
+    await deal.settled()
+    before = await deal.rows("SELECT id FROM operations")
+    await on_home(deal, "U0REP", EXAMPLE)
+    (view,) = (await deal.get("state"))["views"]
+    assert "What if:" in str(view)
+    assert await deal.rows("SELECT id FROM operations") == before

@@ -43,6 +43,13 @@ export function Emoji({ name }) {
 /** Plain words, with their entities undone and their emoji drawn. */
 const words = (text) => cutAtEmoji(unescape(text)).map((part, n) => (n % 2 ? html`<${Emoji} name=${part} />` : part));
 
+/** The age of a time in words, as Slack shows `{ago}`. */
+function ago(when) {
+  const minutes = Math.max(0, Math.round((Date.now() - when.getTime()) / 60000));
+  const [count, unit] = minutes < 60 ? [minutes, "minute"] : minutes < 1440 ? [Math.floor(minutes / 60), "hour"] : [Math.floor(minutes / 1440), "day"];
+  return new Intl.RelativeTimeFormat(undefined, { numeric: "auto" }).format(-count, unit);
+}
+
 function date(body) {
   const [, stamp, format, ...rest] = body.split("^");
   const fallback = rest.join("^").split("|").pop();
@@ -50,7 +57,7 @@ function date(body) {
   if (!format || Number.isNaN(when.getTime())) return unescape(fallback ?? "");
   const day = when.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
   const time = when.toLocaleTimeString(undefined, { hour: "numeric", minute: "2-digit" });
-  return format.split("|")[0].replace(/\{date[a-z_]*\}/g, day).replace(/\{time[a-z_]*\}/g, time);
+  return format.split("|")[0].replace(/\{ago\}/g, () => ago(when)).replace(/\{date[a-z_]*\}/g, day).replace(/\{time[a-z_]*\}/g, time);
 }
 
 /** What stands between `<` and `>`: a mention, a channel, a special word or a link. */

@@ -1,0 +1,70 @@
+"""Bolt listeners for the Home tab: its opening, its filter and pages, a new quote and an example."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quotebot.slack import payloads, verbs
+from quotebot.slack.gate import viewer_of
+from quotebot.views import forms, home, messages
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.slack.surface import Surface
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HomeListeners:
+    """Listeners for the Home tab of one person."""
+
+    surface: Surface
+
+    async def on_home(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the opening of the bot's Home tab."""
+        if body["event"].get("tab") == "home":
+            await self.surface.recorded(context, payloads.home_command(body, self.surface.ledger.clock.now_ms()))
+        await ack()
+
+    async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "New quote": open the form, which also asks for the channel."""
+        await self.surface.offer_creation(ack, body, None, forms.Draft(), await viewer_of(context))
+
+    async def on_choice(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the choice of a section or a page: record it and redraw the tab."""
+        action = body["actions"][0]
+        choice = home.parse_choice((action.get("selected_option") or action).get("value") or "")
+        if choice is None:
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            return
+        command = payloads.home_choice_command(body, choice, self.surface.ledger.clock.now_ms())
+        await self.surface.click(ack, context, command)
+
+    async def on_example(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Try an example": show the price of one product. Records nothing."""
+        viewer, rules = await viewer_of(context), await self.surface.rules_now()
+        asked = verbs.parse(f"simulate {_example(rules.catalogue)}", "", rules.catalogue)
+        if isinstance(asked, verbs.SimulateRequest):
+            await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
+        else:
+            await self.surface.reply(ack, body, messages.HELP_TEXT)
+
+
+def _example(catalogue: Catalogue) -> str:
+    """Return a request for some units of the first product that needs no choice."""
+    simple = (product.sku for product in catalogue.products.values() if product.active and product.kind == "simple")
+    return f"for Example Inc: 25 {next(simple, '')}; term 12m; discount 5%"
+
+
+def register_home(app: AsyncApp, surface: Surface) -> None:
+    """Register the listeners."""
+    tab = HomeListeners(surface)
+    app.event("app_home_opened")(tab.on_home)
+    app.action(home.NEW_QUOTE)(tab.on_new_quote)
+    app.action(home.EXAMPLE)(tab.on_example)
+    app.action(re.compile(r"^home\.(filter|previous|next|all)$"))(tab.on_choice)
