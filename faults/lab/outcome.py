@@ -24,6 +24,7 @@ from quotebot.execution.membership import is_direct
 from quotebot.sandbox.request_log import LoggedRequest
 from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
 from quotebot.store import history
+from quotebot.views import messages
 
 EVENTS_MAX: Final = 1 << 40
 Scrub = Callable[[str], str]
@@ -151,15 +152,15 @@ def _visible(outside: Outside, acked: set[str | None], scrub: Scrub) -> dict[str
     """Return what people see.
 
     Ephemeral replies are compared as a set: they cannot be read back, so one may be there twice after a crash. The text of an ack
-    is left out, because it differs by design. A direct message counts as an ephemeral reply that was too late, or that could not be
-    shown where the person asked.
+    is left out, because it differs by design, and so is the reply to a slow creation. A direct message counts as an ephemeral reply
+    that was too late, or that could not be shown where the person asked.
     """
     said = [(_whispered_to(message), message) for message in outside.messages]
     shown = [message for person, message in said if person is None]
     whispers = {
         (person, scrub(_ASKED_ELSEWHERE.sub("", message["text"])))
         for person, message in said
-        if person is not None and message["user"] == BOT_USER_ID and message["text"] not in acked
+        if person is not None and message["user"] == BOT_USER_ID and message["text"] not in {*acked, messages.CREATING}
     }
     return {
         "messages": [

@@ -12,6 +12,7 @@ from faults.harness.rig import FIRST_QUOTE
 from faults.scenarios.stage import Scenario
 from ledger.sqlite.locks import WriteGate
 from quotebot.sandbox.slack.directory import BOT_USER_ID
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from faults.harness.rig import Json
@@ -29,8 +30,8 @@ async def creation_again(stage: Stage) -> str:
     racing = await stage.again(request_id)  # the first one is very likely still being executed
     await deal.settled()
     (operation,) = await deal.rows("SELECT json_extract(response, '$.text') AS text FROM operations")
-    texts = {str(ack and ack["text"]).split(",")[0] for ack in racing}
-    pending = all(text.startswith("Operation pending") or FIRST_QUOTE in text for text in texts)
+    texts = {str(ack and ack["text"]) for ack in racing}
+    pending = all(text == messages.OPERATION_PENDING or FIRST_QUOTE in text for text in texts)
     stage.fact("a duplicate that races its first delivery is told that it is pending, or the quote", pending, texts)
     before = await stage.again(request_id)
     await stage.until_counted(12)
@@ -94,7 +95,7 @@ async def slow_before_the_ack(stage: Stage) -> str:
         gate.close()
     stage.fact("what cannot be recorded in time is refused in time", refused["ack_ms"] < 2 * PROMPT_MS, refused)
     text = str(refused["ack"] and refused["ack"]["text"])
-    stage.equal("the person is told that nothing happened", text, "Nothing was recorded and nothing was done. Try again.")
+    stage.equal("the person is told that nothing happened", text, messages.NOTHING_RECORDED)
     await deal.settled()
     stage.equal("the refused command left nothing", await stage.count("operations"), 1)
     page = (stage.folder / "bot" / "metrics.prom").read_text()

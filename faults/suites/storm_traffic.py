@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 
 from faults.harness.rig import eventually
+from quotebot.views import messages
 from quotebot.views.seals import MARK
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 REP, MANAGER = "U0REP", "U0MANAGER"
 DISCOUNTS: Final = 20  # percent, from 0: above 10 a manager has to approve
-UNTRUE: Final = ("Nothing was recorded", "Not sure it was recorded")  # acknowledgements that promise nothing
+UNTRUE: Final = (messages.NOTHING_RECORDED, messages.MAYBE_RECORDED)  # acknowledgements that promise nothing
 PAUSE_SECONDS: Final = 0.15
 ASK_SECONDS: Final = 1.0
 PAGE_SECONDS: Final = 0.2

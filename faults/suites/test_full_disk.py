@@ -15,6 +15,7 @@ from faults.checks import checker
 from faults.harness.fork_server import FOLDER_VARIABLE
 from faults.harness.rig import BotProcess, Deal, eventually
 from quotebot.sandbox.world import World
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 MOUNT: Final = 'mount -t tmpfs -o size=96m none "$0" && exec "$@"'  # room for the ballast, and as much again
 OWN_DISK: Final = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT)
-REFUSED: Final = "Nothing was recorded and nothing was done"
+REFUSED: Final = messages.NOTHING_RECORDED
 TRIES: Final = 400  # a reservation takes about eight pages, and the WAL's allocated room needs no disk space
 
 

@@ -214,7 +214,7 @@ def _refused_at_once(reservation: Reservation, asked: Options) -> int:
     """Report a request id that was used for another command, or whose command has been purged."""
     operation = reservation.operation
     if reservation.sighting == "conflict":
-        text, status, outcome = messages.conflict(operation.correlation_id), exits.CONFLICT, "conflict"
+        text, status, outcome = messages.CONFLICT, exits.CONFLICT, "conflict"
     else:
         finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
         text = messages.finished_long_ago(operation.outcome, finished_at)
@@ -229,7 +229,7 @@ def _refused_at_once(reservation: Reservation, asked: Options) -> int:
 def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
     response = operation.response or {}
     ended = has_ended(operation)
-    text = response.get("text") or messages.operation_pending(operation.correlation_id)
+    text = response.get("text") or messages.OPERATION_PENDING
     done = operation.state == "completed" and operation.outcome == "applied"
     if asked.json_output:
         tables.print_json(

@@ -26,6 +26,7 @@ from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.executor import PENDING_MS, standing_drawn
 from quotebot.store import dead_letters, history
 from quotebot.store import quotes as store
+from quotebot.views import messages
 from quotebot.worker_loop import POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.database import Database, Tx
     from ledger.ledger import Ledger
+    from ledger.records import EffectIntent
     from quotebot.settings import Settings
     from quotebot.store.quotes import Artefact
 
@@ -274,20 +276,23 @@ PENDING_AT_ONCE: Final = 64  # commands per transaction
 
 
 async def show_pending_commands(ledger: Ledger) -> int:
-    """Draw the card of each quote with a person's command unfinished for PENDING_MS; returns the number of commands.
+    """Show each command of a person that is unfinished for PENDING_MS; returns the number of commands.
 
-    Each command enqueues its card once, so a repeated run finds nothing left to do.
+    The quote's card shows it; one that creates a quote is answered, because its acknowledgement had no text. Each command enqueues
+    its card or reply once, so a repeated run finds nothing left to do.
     """
     now = ledger.clock.now_ms()
 
     def due(tx: Tx) -> list[Operation]:
-        rows = tx.all("commands_not_shown", before=now - PENDING_MS, card=effects.CARD, limit=PENDING_AT_ONCE)
+        limits = {"before": now - PENDING_MS, "limit": PENDING_AT_ONCE}
+        rows = tx.all("commands_not_shown", card=effects.CARD, reply=effects.REPLY, **limits)
         return [Operation.of(row) for row in rows]
 
     def work(tx: Tx) -> int:
         found = due(tx)
         for operation in found:
-            ledger.enqueue_for(tx, now, operation, standing_drawn(tx, operation), first=PENDING_ORDINAL)
+            shown = standing_drawn(tx, operation) if operation.aggregate_id != "new" else (_still_creating(operation),)
+            ledger.enqueue_for(tx, now, operation, shown, first=PENDING_ORDINAL)
         return len(found)
 
     if not await ledger.database.read(due):
@@ -295,3 +300,7 @@ async def show_pending_commands(ledger: Ledger) -> int:
     shown = await ledger.database.write("pending_commands", work)
     ledger.effects_changed.set()
     return shown
+
+
+def _still_creating(operation: Operation) -> EffectIntent:
+    return effects.reply("new", operation.actor, operation.payload.get("channel"), messages.CREATING, operation.received_at)

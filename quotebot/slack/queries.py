@@ -397,11 +397,11 @@ def present_answer(operation: Operation) -> str:
         case OperationState.COMPLETED | OperationState.FAILED_TERMINAL:
             response: dict[str, Any] = operation.response or {}
             if operation.state is OperationState.COMPLETED:
-                return str(response.get("text") or messages.finished(operation.outcome, ref))
+                return str(response.get("text") or messages.finished(operation.outcome))
             return str(response.get("text") or messages.terminal(operation.last_error or "it failed", ref, None))
         case OperationState.FAILED_RETRYABLE:
-            return messages.retry_pending(ref, operation.next_attempt_at)
+            return messages.retry_pending(operation.next_attempt_at)
         case OperationState.DISCARDED:
-            return messages.discarded(ref)
+            return messages.DISCARDED
         case _:
-            return messages.operation_pending(ref)
+            return messages.OPERATION_PENDING

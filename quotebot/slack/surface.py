@@ -18,7 +18,7 @@ import structlog
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
 from ledger.intake import RETRY_FIELDS
 from ledger.keys import dumps
-from ledger.records import QUOTEBOT, DedupeResult, Operation, Request, Reservation
+from ledger.records import QUOTEBOT, DedupeResult, Request, Reservation
 from quotebot.commands.payloads import CloneQuote, CreateQuote
 from quotebot.commands.registry import PAYLOAD_BYTES_MAX
 from quotebot.domain.access import Sight, may_look_up, may_see
@@ -225,25 +225,20 @@ class Reserver:
 
 
 def answer_for(reservation: Reservation) -> Answer:
-    """Return the answer to a delivery, by the state of its operation; an earlier question is repeated with its buttons."""
+    """Return the answer to a delivery, by the state of its operation; an earlier question is repeated with its buttons.
+
+    A new command gets none: its result is its answer.
+    """
     operation = reservation.operation
     if reservation.sighting is DedupeResult.CONFLICT:
-        return Answer(recorded=True, text=messages.conflict(operation.correlation_id))
+        return Answer(recorded=True, text=messages.CONFLICT)
     if reservation.sighting is DedupeResult.NEW:
-        return Answer(recorded=True, text=_working(operation))
+        return Answer(recorded=True, text="")
     if reservation.sighting is DedupeResult.TOMBSTONE:
         finished_at = operation.received_at if reservation.finished_at is None else reservation.finished_at
         return Answer(recorded=True, text=messages.finished_long_ago(operation.outcome, finished_at))
     text, offer = present_answer(operation), (operation.response or {}).get("offer")
     return Answer(recorded=True, text=text, blocks=() if offer is None else tuple(offer_blocks(text, offer)))
-
-
-def _working(operation: Operation) -> str:
-    if operation.aggregate_id == "new":
-        return messages.working(operation.correlation_id)
-    if operation.aggregate_id.startswith("delegation:"):
-        return messages.noted(operation.correlation_id)
-    return messages.changing(operation.aggregate_id, operation.correlation_id)
 
 
 class Budgets:

@@ -815,12 +815,14 @@ WHERE q.quote_id > :quote_id AND v.created_at >= :since
 ORDER BY q.quote_id LIMIT :limit;
 
 -- name: commands_not_shown
--- What people asked about a quote before :before and is unfinished, and has enqueued no card yet. The lane leads to it by an index.
+-- What people asked before :before and is unfinished, about a quote or for a new one, and of which nothing was shown yet, neither a
+-- card nor a reply. The lane leads to it by an index.
 SELECT o.* FROM operations AS o
-WHERE o.lane > '' AND o.finished_at IS NULL AND o.aggregate_id <> 'new' AND o.actor_type <> 'system' AND o.created_at <= :before
-  AND o.state IN ('reserved', 'in_progress')
-  AND EXISTS (SELECT 1 FROM quotes AS q WHERE q.quote_id = o.aggregate_id)
-  AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class = :card)
+WHERE o.lane > '' AND o.finished_at IS NULL AND o.actor_type <> 'system' AND o.created_at <= :before
+  AND o.state IN ('reserved', 'in_progress', 'failed_retryable')
+  AND CASE WHEN o.aggregate_id = 'new' THEN o.source IN ('slack_slash', 'slack_interactive')
+    ELSE o.state <> 'failed_retryable' AND EXISTS (SELECT 1 FROM quotes AS q WHERE q.quote_id = o.aggregate_id) END
+  AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class IN (:card, :reply))
 ORDER BY +o.id
 LIMIT :limit;
 

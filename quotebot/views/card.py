@@ -456,8 +456,8 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
 
 def _waiting(command: PendingCommand) -> str:
     if command.retried_at is None:
-        return f"⏳ {command.name}: {messages.operation_pending(command.ref)}"
-    return f"⏳ {command.name}: {messages.retry_pending(command.ref, command.retried_at)}"
+        return f"⏳ {command.name}: {messages.OPERATION_PENDING}"
+    return f"⏳ {command.name}: {messages.retry_pending(command.retried_at)}"
 
 
 def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, Any]]:

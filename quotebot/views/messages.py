@@ -70,34 +70,23 @@ def approver_words(roles: tuple[str, ...]) -> str:
     return " and ".join(roles)
 
 
-# acknowledgements
+# commands that are recorded: their acknowledgement has no text
 
 
-def working(ref: str) -> str:
-    """Acknowledgement of a recorded creation that is still running."""
-    return f"On it: the quote's card follows in this channel. Ref {ref}"
-
-
-# Acknowledgement of a recorded message that the model is asked to extract.
-BEING_READ = "On it: I read your message and answer you here."
+# Reply to a repeated delivery of a message that the model is asked to extract.
+BEING_READ = "Reading your message\u2026"
 
 
 # Result of a second answer to the same message; it is stored with the command and never posted.
-MESSAGE_ANSWERED = "This message was answered before."
+MESSAGE_ANSWERED = "I've already answered this message."
 
 
-def changing(quote_id: str, ref: str) -> str:
-    """Acknowledgement of a recorded command about a quote; the command is still running."""
-    return f"On it: the card of {quote_id} and its thread show what comes of it. Ref {ref}"
-
-
-def noted(ref: str) -> str:
-    """Acknowledgement of a recorded command about no quote; the command is still running."""
-    return f"On it: the answer follows here. Ref {ref}"
+# Reply to a creation that is unfinished after two seconds.
+CREATING = "Creating your quote\u2026 Its card will appear in the channel. No need to send it again."
 
 
 # Result of a recorded visit to the App Home; it is stored with the command and never posted.
-HOME_FOLLOWS = "The Home tab is drawn anew."
+HOME_FOLLOWS = "The Home tab is updated."
 
 
 def command_name(action_kind: str) -> str:
@@ -105,74 +94,69 @@ def command_name(action_kind: str) -> str:
     return action_kind.partition(".")[2].replace("_", " ")
 
 
-def operation_pending(ref: str) -> str:
-    """Reply to a repeated delivery, or at the end of a wait, while the operation is still running."""
-    return f"Operation pending, ref {ref}. It is recorded and will finish by itself; you need not send it again."
+# Reply to a repeated delivery, or at the end of a wait, while the operation is still running.
+OPERATION_PENDING = "Still working on it. No need to send it again."
 
 
-def retry_pending(ref: str, due_at: int | None = None) -> str:
+def retry_pending(due_at: int | None = None) -> str:
     """Reply while an operation waits for its next attempt at `due_at` (Unix ms)."""
-    when = "" if due_at is None else f", next try {utc_text(due_at)}"
-    return f"Operation pending retry, ref {ref}{when}. It is recorded; you need not send it again."
+    when = "Retrying soon" if due_at is None else f"Retrying at {utc_text(due_at)}"
+    return f"Saved. {when}; no need to send it again."
 
 
 # Reply if the command was certainly not recorded.
-NOTHING_RECORDED = "Nothing was recorded and nothing was done. Try again."
+NOTHING_RECORDED = "That didn't go through. Please try again."
 
 
 def over_budget(per_minute: int, wait_seconds: int) -> str:
     """Reply to a command over the user's budget of `per_minute` commands."""
-    return (
-        f"You gave more than {per_minute} commands within a minute. Nothing was recorded and nothing was done. "
-        f"Try again in {wait_seconds} s."
-    )
+    return f"That's more than {per_minute} commands in a minute. Try again in {wait_seconds} s."
 
 
 # Reply if it is uncertain whether the command was recorded.
-MAYBE_RECORDED = "Not sure it was recorded: check `/quote list mine` before you send it again."
+MAYBE_RECORDED = "We couldn't confirm that went through. Check this channel for the quote before trying again."
 
 
-def discarded(ref: str) -> str:
-    """Reply to a repeated delivery of a command that an operator discarded."""
-    return f"An operator discarded this command, ref {ref}. Nothing more will happen. If it is still wanted, send it again."
+# Reply to a repeated delivery of a command that an operator discarded.
+DISCARDED = "An operator dropped this request. Send it again if you still need it."
 
 
 def unknown_ref(ref: str) -> str:
     """Reply to a reference that matches no command of this user."""
-    return f"I know no command of yours with the ref {escape(clipped(ref))}. Nothing was changed. `/quote list` shows your quotes."
+    return f"No request of yours has the reference {escape(clipped(ref))}."
 
 
-def conflict(ref: str) -> str:
-    """Reply to a request id that was already used with different content."""
-    return f"Refused, ref {ref}: this request was already used for something else. Nothing was done. Send it as a new command."
+# Reply to a request id that was already used with different content.
+CONFLICT = "That request was already used for something else. Type the command again."
 
 
 def too_long(limit: int) -> str:
     """Reply to slash command text of more than `limit` characters."""
-    return f"That is longer than {limit:,} characters. Nothing was recorded. Shorten it, or split it into several quotes."
+    return f"That's too long ({limit:,} characters max). Shorten it or split it into two quotes."
 
 
 def message_too_long(limit: int) -> str:
     """Reply to a message of more than `limit` characters, which the bot does not parse at all."""
-    return f"That message is longer than {limit:,} characters, so I did not read it. Nothing was recorded. Send a shorter one."
+    return f"That message is too long for me ({limit:,} characters max). Please send a shorter one."
 
 
 def command_too_large(bytes_max: int) -> str:
     """Reply to a command whose stored payload would exceed `bytes_max`."""
-    return f"That command is larger than {bytes_max // 1024} KiB. Nothing was recorded. Split it into several quotes."
+    return f"That's too large ({bytes_max // 1024} KiB max). Split it into two quotes."
 
 
-def finished(outcome: str | None, correlation_id: str) -> str:
+def finished(outcome: str | None) -> str:
     """Reply to a delivery of a completed command whose result has no text."""
-    end = "done" if outcome == "applied" else "refused"
-    return f"This was {end} already ({correlation_id}). Nothing was done now."
+    return "That's already done." if outcome == "applied" else "That was already declined."
 
 
 def finished_long_ago(outcome: str | None, finished_at: int) -> str:
     """Reply to a delivery of a purged command, which ended at `finished_at` (Unix ms): applied, refused or (None) abandoned."""
-    end = {"applied": "done", "refused": "refused"}.get(outcome or "", "given up")
-    day = datetime.fromtimestamp(finished_at / 1000, tz=UTC)
-    return f"This was {end} on {day.day} {day:%B %Y}; its details are no longer kept. Nothing was done now."
+    at = datetime.fromtimestamp(finished_at / 1000, tz=UTC)
+    day = f"{at.day} {at:%b %Y}"
+    if outcome == "applied":
+        return f"You already did this on {day}, so we didn't do it again."
+    return f"You already asked for this on {day}, and it {'was declined' if outcome == 'refused' else 'did not go through'}."
 
 
 # Return the help text: the commands and their syntax.
@@ -208,14 +192,14 @@ HELP_TEXT = "\n".join(
 
 def created(quote: Quote) -> str:
     """Reply to a creation that succeeded."""
-    return f"Created {title(quote)} for {_account(quote)}: {net(quote)}. Its card is in the channel; submit it there."
+    return f"Created {title(quote)} for {_account(quote)}, {net(quote)}."
 
 
 def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
     """Ask for confirmation of a second identical quote; the first was recorded at `recorded_at` (both times Unix ms)."""
-    seconds = (now - recorded_at) // 1000
-    when = f"on {utc_text(recorded_at)}" if seconds > AGO_SECONDS_MAX else f"{seconds} s ago" if seconds >= 1 else "just now"
-    return f"You created {quote_id} {when}. Nothing was created now. Create another?"
+    if (now - recorded_at) // 1000 <= AGO_SECONDS_MAX:
+        return f"You just created the same quote, {quote_id}. Create another?"
+    return f"You created the same quote, {quote_id}, on {utc_text(recorded_at)}. Create another?"
 
 
 def line_options(line: PricedLine) -> str:

@@ -22,7 +22,6 @@ from quotebot.cli import exits
 from quotebot.observability.metrics import Metrics
 from quotebot.sandbox.world import World
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
-from quotebot.views import messages
 from quotebot.worker_loop import (
     BUSY,
     FLOOD,
@@ -93,7 +92,7 @@ async def test_an_acknowledgement_does_not_wait_for_a_bot_that_stands_still(tmp_
             answer = await deal.slash("new for Acme: 1 pro")
         finally:
             os.kill(bot.pid, signal.SIGCONT)
-        assert answer["ack"]["text"].startswith(messages.working(""))
+        assert answer["ack"] == {}
         await deal.settled()
         assert len(await deal.cards()) == 1
 

@@ -72,7 +72,7 @@ def said_directly(slack: Slack) -> dict[str, Any]:
     """Return the only message that was sent directly to the requester."""
     ((where, said),) = slack.said
     assert (where, said["channel"], said["thread_ts"]) == ("direct", "U0REP", None)
-    assert said["text"].startswith("You asked in <#C0SALES>: You created Q-2026-0001")
+    assert said["text"].startswith("You asked in <#C0SALES>: You just created the same quote, Q-2026-0001")
     assert said["text"] == said["blocks"][0]["text"]["text"]
     return said
 
@@ -82,7 +82,7 @@ async def test_an_answer_goes_over_the_address_of_the_request(bench: Bench) -> N
     assert (await answered(bench, slack))["state"] == "delivered"
     ((where, said),) = slack.said
     assert where == "response_url"
-    assert said["text"].startswith("You created Q-2026-0001")
+    assert said["text"].startswith("You just created the same quote, Q-2026-0001")
 
 
 @pytest.mark.parametrize("code", ["used_url", "expired_url", "no_hook"])

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ledger.records import Delivered
 from quotebot import effects
 from quotebot.commands.payloads import ActOnCommand, DecideApproval, Deed, FinalizeQuote, MarkSent, NoteStaleDraft
@@ -13,15 +15,14 @@ from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.execution.executor import PENDING_MS, Decider, Executor
 from quotebot.execution.operator_actions import command_standing
 from quotebot.jobs.maintenance import show_pending_commands
+from quotebot.views import messages
 from quotebot.views.pending_buttons import CANCEL_COMMAND, CHECK_COMMAND, RETRY_COMMAND
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.dispatch.test_follow_ups import approved, drawn, performer_of
-from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
+from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.views.block_kit import message_problems
 
 if TYPE_CHECKING:
-    import pytest
-
     from ledger.records import Operation
 
 __all__ = ["approved"]  # a fixture
@@ -54,19 +55,17 @@ async def test_a_click_that_waits_for_slack_is_on_the_card_until_it_is_decided(b
     executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, know=slack.know)
     await drawn(bench, Delivered(None, {}))
     reserved = await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=approved, version=1))
-    assert "pending retry" not in await shown(bench, approved)
+    assert "Retrying" not in await shown(bench, approved)
     for _ in range(2):
         bench.clock.advance(60_000)
         await executor.step()
-        assert f"⏳ finalize: Operation pending retry, ref {reserved.operation.correlation_id}, next try" in await shown(
-            bench, approved
-        )
+        assert "⏳ finalize: Saved. Retrying at" in await shown(bench, approved)
         assert cards_due(bench) == 1
         await drawn(bench, Delivered(None, {}))
     slack.answers = True
     bench.clock.advance(600_000)
     await executor.step()
-    assert "pending retry" not in await shown(bench, approved)
+    assert "Retrying" not in await shown(bench, approved)
     assert cards_due(bench) == 1
     owed = "SELECT 1 FROM audit_events WHERE event_type = 'effect.owed' AND operation_key = ?"
     audited = bench.rows(owed, reserved.operation.operation_key)
@@ -96,32 +95,41 @@ async def test_refused_or_failed_click_is_removed_from_the_card_too(
     monkeypatch.setattr(Decider, "decide", decide)
     await bench.ledger.reserve(request_for(MarkSent("x"), "10", quote_id=approved, version=1))
     await executor.step()
-    assert "⏳ mark sent: Operation pending retry" in await shown(bench, approved)
+    assert "⏳ mark sent: Saved. Retrying" in await shown(bench, approved)
     await drawn(bench, Delivered(None, {}))
     bench.clock.advance(600_000)
     await executor.step()
     assert bench.row("SELECT state FROM operations WHERE source_request_id = 'T0HOME:10'")["state"] == "failed_terminal"
-    assert "pending retry" not in await shown(bench, approved)
+    assert "Retrying" not in await shown(bench, approved)
     assert cards_due(bench) == 1
 
 
 async def test_command_unfinished_for_two_seconds_is_put_on_the_card_once(bench: Bench, approved: str) -> None:
     await drawn(bench, Delivered(None, {}))
-    reserved = await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=approved, version=1))
-    ref = reserved.operation.correlation_id
+    await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=approved, version=1))
     bench.clock.advance(PENDING_MS - 1)
     assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (0, 0)
     bench.clock.advance(1)
     assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (1, 1)
     text = await shown(bench, approved)
-    assert f"⏳ finalize: Operation pending, ref {ref}." in text
+    assert f"⏳ finalize: {messages.OPERATION_PENDING}" in text
     assert (RETRY_COMMAND in text, CHECK_COMMAND in text, CANCEL_COMMAND in text) == (False, True, True)
     bench.clock.advance(60_000)
     assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (0, 1)
     await drawn(bench, Delivered(None, {}))
     await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
-    assert ref not in await shown(bench, approved)
+    assert messages.OPERATION_PENDING not in await shown(bench, approved)
     assert cards_due(bench) == 1
+
+
+@pytest.mark.parametrize("source", ["slack_slash", "slack_interactive", "cli"])
+async def test_slow_creation_in_slack_is_answered_once(bench: Bench, source: str) -> None:
+    await bench.ledger.reserve(request_for(create_command(), "9", source=source))
+    bench.clock.advance(PENDING_MS)
+    told = source != "cli"
+    assert [await show_pending_commands(bench.ledger) for _ in range(2)] == [told, 0]
+    replies = bench.rows("SELECT target, payload FROM effects WHERE class = ?", effects.REPLY)
+    assert [(each["target"], json.loads(each["payload"])["text"]) for each in replies] == [("U0REP", messages.CREATING)] * told
 
 
 async def test_command_that_a_killed_process_began_is_put_on_the_card(bench: Bench, approved: str) -> None:
@@ -140,7 +148,7 @@ async def test_unfinished_command_of_the_scheduler_is_on_no_card(bench: Bench, a
     await bench.ledger.reserve(replace(note, actor="quotebot"))
     bench.clock.advance(60_000)
     assert (await show_pending_commands(bench.ledger), cards_due(bench)) == (0, 0)
-    assert "Operation pending" not in await shown(bench, approved)
+    assert messages.OPERATION_PENDING not in await shown(bench, approved)
 
 
 async def test_refusal_of_a_slow_command_takes_it_off_the_card(bench: Bench, approved: str) -> None:
@@ -203,7 +211,7 @@ async def test_cancel_ends_a_waiting_command_and_is_left_to_its_people(bench: Be
     answers = bench.rows("SELECT payload FROM effects WHERE class = 'slack.reply' AND target = 'U0REP'")
     assert "cancelled it on the quote's card" in answers[-1]["payload"]
     assert bench.row("SELECT state FROM quotes")["state"] == "approved"
-    assert "pending retry" not in await shown(bench, approved)
+    assert "Retrying" not in await shown(bench, approved)
     assert (await act(bench, approved, "retry", operation_id, "13"))[0] == "too_late"
 
 

@@ -82,7 +82,7 @@ async def test_the_same_again_within_two_minutes_is_asked_back_and_creates_nothi
     await typed(bench, executor, "1")
     bench.clock.advance(20_000)
     again = await typed(bench, executor, "2")
-    text = "You created Q-2026-0001 20 s ago. Nothing was created now. Create another?"
+    text = "You just created the same quote, Q-2026-0001. Create another?"
     offer = {"token": again["operation_key"], "quote_id": "Q-2026-0001", "version": 1}
     assert (again["state"], again["outcome"]) == ("completed", "refused")
     assert again["response"] == {"code": "resubmission", "quote_id": "Q-2026-0001", "text": text, "offer": offer}

@@ -84,7 +84,7 @@ def test_the_card_names_for_whom_a_stand_in_is_asked() -> None:
 async def test_in_slack_an_absence_is_set_shown_used_and_ended(deal: Deal) -> None:
     await deal.submitted_deal()
     answer = await deal.slash("delegate <@U0DEALDESK> until 2099-01-01", user="U0MANAGER")
-    assert "the answer follows here" in answer["ack"]["text"]
+    assert answer["ack"] == {}
     await deal.settled()
     assert "within a year" in (await deal.whispers("U0MANAGER"))[-1]
     await deal.slash("delegate <@U0DEALDESK> reason holidays", user="U0MANAGER")

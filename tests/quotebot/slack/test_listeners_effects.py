@@ -343,7 +343,7 @@ async def test_waiting_command_and_those_behind_it_are_on_the_card_and_retried(w
 
         async def offered() -> bool:
             text = await deal.card_text()
-            return "decide: Operation pending retry, ref c-" in text and "cancel: Operation pending, ref c-" in text
+            return "decide: Saved. Retrying" in text and "cancel: Still working" in text
 
         await eventually(offered, "the card to show both commands")
         await deal.click(CHECK_COMMAND, user="U0REP")

@@ -153,7 +153,7 @@ async def test_write_that_waits_for_slack_is_on_the_card_and_goes_on_by_a_click(
     await asked(quoted, "revise {}: discount 12%", COLLEAGUE)
 
     async def waits() -> bool:
-        return "revise: Operation pending retry, ref c-" in await quoted.card_text()
+        return "revise: Saved. Retrying" in await quoted.card_text()
 
     await eventually(waits, "the card to show the command")
     await quoted.clear_faults()

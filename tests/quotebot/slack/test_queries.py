@@ -160,7 +160,7 @@ def test_a_very_long_answer_keeps_whole_lines_and_the_last_one_which_holds_the_t
 async def test_a_ref_tells_its_own_author_what_became_of_the_command(bench: Bench, executor: Executor) -> None:
     reserved = await bench.ledger.reserve(request_for(create_command(), "1"))
     ref = reserved.operation.correlation_id
-    assert await said(bench, f"status {ref}") == messages.operation_pending(ref)
+    assert await said(bench, f"status {ref}") == messages.OPERATION_PENDING
     await executor.step()
     assert (await said(bench, f"status {ref.upper()}")).startswith("Created Q-2026-0001 for Acme")
     for user, team in (("U0CFO", "T0HOME"), ("U0REP", "T0AWAY")):

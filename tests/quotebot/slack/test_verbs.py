@@ -212,7 +212,7 @@ PROBLEMS: dict[str, str] = {
     f"accpt {Q}": "Did you mean `/quote accept`?",
     f"revize {Q}: 5 pro": "Did you mean `/quote revise`?",
     "lits": "Did you mean `/quote list`?",
-    "x" * (TEXT_CHARACTERS_MAX + 1): "longer than 2,048 characters",
+    "x" * (TEXT_CHARACTERS_MAX + 1): "2,048 characters max",
 }
 
 
