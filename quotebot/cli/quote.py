@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from quotebot.app.installation import load_rules
 from quotebot.cli import exits, quote_reads, tables, terminal
-from quotebot.cli.quote_work import NEW, TerminalCommand, carry_out, options, plain
+from quotebot.cli.quote_work import NEW, NO_TERMS, TerminalCommand, TermOptions, carry_out, options, plain
 from quotebot.commands.payloads import (
     AcceptQuote,
     CancelQuote,
@@ -59,7 +59,13 @@ DIFFERENCES_SHOWN: Final = 20  # limit per snapshot
 
 @app.command
 async def new(
-    *text: str, channel: str, user: As = None, team: str | None = None, request_id: str | None = None, json_output: Json = False
+    *text: str,
+    channel: str,
+    terms: TermOptions = NO_TERMS,
+    user: As = None,
+    team: str | None = None,
+    request_id: str | None = None,
+    json_output: Json = False,
 ) -> int:
     """Create a quote, e.g. quotebot quote new "for Acme: 150 pro, 150 sso; term 12m; discount 15%" --channel C0DEALS --as U0REP.
 
@@ -81,7 +87,7 @@ async def new(
     json_output
         Print JSON.
     """
-    typed = " ".join(text)
+    typed = terms.after(" ".join(text))
     whole = f"new {typed}"
     if len(whole) > grammar.TEXT_CHARACTERS_MAX:
         return exits.complain(plain(messages.too_long(grammar.TEXT_CHARACTERS_MAX)), exits.USAGE)
@@ -140,6 +146,7 @@ async def revise(
     quote: str,
     *text: str,
     whole: Annotated[bool, Parameter(negative="")] = False,
+    terms: TermOptions = NO_TERMS,
     version: Version = None,
     user: As = None,
     request_id: str | None = None,
@@ -164,7 +171,7 @@ async def revise(
     json_output
         Print JSON.
     """
-    typed, catalogue = " ".join(text), (await terminal.active_rules()).catalogue
+    typed, catalogue = terms.after(" ".join(text)), (await terminal.active_rules()).catalogue
     request, changes = None, None
     if whole:
         request = grammar.read_request(typed, catalogue)

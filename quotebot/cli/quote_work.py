@@ -10,9 +10,11 @@ import asyncio
 import random
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from cyclopts import Parameter
 
 from ledger import keys, recovery
 from ledger.clock import SystemClock
@@ -24,6 +26,7 @@ from quotebot.app import installation
 from quotebot.app.installation import LedgerInUseError
 from quotebot.cli import exits, tables, terminal
 from quotebot.cli.terminal import bot_runs
+from quotebot.domain.pricing import term_clauses
 from quotebot.execution.executor import Executor, as_it_came, failure_answer
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.observability import logs
@@ -68,6 +71,62 @@ class TerminalCommand:
     version: int | None
     team_id: str
     typed: Sequence[object]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class TermOptions:
+    """Commercial terms as options: the same as their words in the text, without its semicolons; none removes a term.
+
+    Parameters
+    ----------
+    start
+        The first day of the contract, e.g. 2027-02-01.
+    payment
+        When an invoice is due, e.g. "net 45" or "on receipt".
+    po
+        The number of the customer's purchase order.
+    bill_to
+        The billing contact.
+    email
+        The billing contact's e-mail address.
+    address
+        The billing address.
+    vat
+        The customer's VAT id.
+    valid
+        How long the offer is valid, e.g. 45d or "until 2027-02-28".
+    note
+        To the approver.
+    customer_note
+        To the customer.
+    language
+        Of the document: en or de.
+    template
+        Of the document, by name.
+    """
+
+    start: str | None = None
+    payment: str | None = None
+    po: str | None = None
+    bill_to: str | None = None
+    email: str | None = None
+    address: str | None = None
+    vat: str | None = None
+    valid: str | None = None
+    note: str | None = None
+    customer_note: str | None = None
+    language: str | None = None
+    template: str | None = None
+
+    def after(self, text: str) -> str:
+        """Return the typed text followed by a clause of each option."""
+        given = ((field.name.replace("_", "-"), getattr(self, field.name)) for field in fields(self))
+        said = (f"{keyword} {term_clauses.typed_value(keyword, value)}" for keyword, value in given if value is not None)
+        return "; ".join(filter(None, (text, *said)))
+
+
+NO_TERMS: Final = TermOptions()
 
 
 def options(user: str | None, request_id: str | None, *, json_output: bool, decides: bool = False) -> Options:

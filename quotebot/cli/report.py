@@ -25,6 +25,7 @@ WORDS: Final = {"p90_hours": "90 % within (h)", "median_hours": "Median (h)", "w
 QUOTE_COLUMNS: Final = (
     *("quote_id", "version", "state", "account", "rep", "created_at", "submitted_at", "approved_at", "sent_at", "closed_at"),
     *("closing_reason", "currency", "term_months", "list_total", "net_total"),
+    *("billing_frequency", "start_date", "payment_days", "po_number"),
 )
 LINE_COLUMNS: Final = ("quote_id", "version", "state", "account", "currency", "sku", "quantity", "list_amount", "net_amount")
 
@@ -196,6 +197,10 @@ def _record(quote: ReportedQuote) -> dict[str, str | int | None]:
         "term_months": quote.term_months,
         "list_total": str(quote.list_total),
         "net_total": str(quote.net_total),
+        "billing_frequency": quote.billing_frequency,
+        "start_date": None if quote.terms.start_date is None else quote.terms.start_date.isoformat(),
+        "payment_days": quote.terms.payment_days,
+        "po_number": quote.terms.po_number,
     }
 
 

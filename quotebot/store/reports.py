@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.pricing.engine import from_stored
+from quotebot.domain.pricing.engine import from_stored, request_of
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.domain.quotes.reports import ReportedApproval, ReportedLine, ReportedQuote
 
@@ -66,6 +66,7 @@ async def _page(database: Database, name: str, period: Period, after: str) -> li
 
 def _quote(row: Row) -> ReportedQuote:
     pricing = from_stored(row["pricing"])
+    request = request_of(pricing)
     return ReportedQuote(
         quote_id=row["quote_id"],
         version=row["version"],
@@ -78,6 +79,8 @@ def _quote(row: Row) -> ReportedQuote:
         list_total=pricing.list_total,
         net_total=pricing.net_total,
         lines=tuple(ReportedLine(line.sku, line.quantity, line.list_amount, line.net_amount) for line in pricing.lines),
+        billing_frequency=request.billing_frequency,
+        terms=request.commercial,
         submitted_at=row["submitted_at"],
         approved_at=row["approved_at"],
         sent_at=row["sent_at"],

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
+from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class ApprovalPolicy:
     months_over: tuple[Threshold, ...] = ()  # ascending, by the term in months
     quantity_over: Mapping[str, Threshold] = field(default_factory=dict)  # by SKU, over the sum of its lines
     segment_roles: Mapping[str, str] = field(default_factory=dict)  # by segment of the price books: a role, or NOBODY
+    payment_over: tuple[Threshold, ...] = ()  # ascending, by the days until a payment is due
     under_price_floor: str = LADDER[-1]  # for a price under its floor in the price book: a role, or BLOCKED
 
     @property
@@ -156,6 +158,7 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
                 *_margin_hits(pricing, policy),
                 *_price_hits(pricing, policy),
                 *_month_hits(pricing, policy),
+                *_payment_hits(pricing, policy),
                 *_quantity_hits(pricing, policy),
                 *_segment_hits(pricing, policy),
                 *_term_hits(terms | frozenset(pricing.terms), policy),
@@ -293,6 +296,13 @@ def _month_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     passed = [row for row in policy.months_over if pricing.term_months > row.limit]
     if passed:
         yield _Hit(passed[-1], f"term {pricing.term_months} months is over {money.trimmed(passed[-1].limit)} months")
+
+
+def _payment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
+    days = None if pricing.request is None else payment_days(pricing.request.commercial, pricing.terms)
+    passed = [] if days is None else [row for row in policy.payment_over if days > row.limit]
+    if days is not None and passed:
+        yield _Hit(passed[-1], f"payment {payment_words(days)} is over {money.trimmed(passed[-1].limit)} days")
 
 
 def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:

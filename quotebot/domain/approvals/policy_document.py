@@ -36,6 +36,7 @@ KEYS: Final = (
     "term",
     "quantity",
     "segment",
+    "payment",
     "price",
     "terms",
     "routing",
@@ -86,6 +87,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         months_over=_ascending(_table(data, "term"), "term", "months") if "term" in data else (),
         quantity_over={sku: _threshold(row, f"quantity.{sku}", "over") for sku, row in quantities.items()},
         segment_roles={name.casefold(): _segment_role(role, f"segment.{name}") for name, role in segments.items()},
+        payment_over=_ascending(_table(data, "payment"), "payment", "days") if "payment" in data else (),
         under_price_floor=_under_price_floor(_table(data, "price")) if "price" in data else LADDER[-1],
         **_routing(data.get("routing", {})),
     )
@@ -113,6 +115,8 @@ def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
         document["quantity"] = {sku: _row("over", rule) for sku, rule in sorted(policy.quantity_over.items())}
     if policy.segment_roles:
         document["segment"] = dict(sorted(policy.segment_roles.items()))
+    if policy.payment_over:
+        document["payment"] = {"over": [_row("days", rule) for rule in policy.payment_over]}
     if policy.under_price_floor != LADDER[-1]:
         document["price"] = {"under_floor": policy.under_price_floor}
     document["terms"] = {"legal": sorted(policy.legal_terms), "other": sorted(policy.other_terms)}
@@ -155,7 +159,7 @@ def _unruled(policy: ApprovalPolicy, families: frozenset[str], skus: frozenset[s
 
 
 def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    rules = (*policy.discount_over, *policy.total_over, *policy.margin_under.values(), *policy.months_over)
+    rules = (*policy.discount_over, *policy.total_over, *policy.margin_under.values(), *policy.months_over, *policy.payment_over)
     named = {role for rule in (*rules, *policy.quantity_over.values()) for role in (rule.role, *rule.more)}
     named |= {"legal"} if policy.legal_terms else set()
     named |= set(policy.segment_roles.values()) - {NOBODY}

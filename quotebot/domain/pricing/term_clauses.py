@@ -96,6 +96,11 @@ def written(terms: CommercialTerms) -> tuple[str, ...]:
     return tuple(said)
 
 
+def typed_value(keyword: str, value: str) -> str:
+    """Return the value of a keyword as it is typed: a text is quoted where it has to be; `none` still removes a term."""
+    return quoted(value) if FIELDS[keyword] in TEXTS_MAX and value.casefold() not in CLEARED else value
+
+
 def quoted(text: str) -> str:
     """Return a text as it is typed after its keyword: in quotation marks if it would be read otherwise."""
     plain = ";" not in text and text[:1] not in (*_MARKS, *":= ") and text.casefold() not in CLEARED

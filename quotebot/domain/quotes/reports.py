@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
+from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class ReportedQuote:
     list_total: Decimal
     net_total: Decimal
     lines: tuple[ReportedLine, ...]
+    billing_frequency: str = BILLING_FREQUENCIES[0]
+    terms: CommercialTerms = USUAL
     submitted_at: int | None = None  # the first request for approval
     approved_at: int | None = None
     sent_at: int | None = None  # the first sending

@@ -109,6 +109,26 @@ def test_tax_currency_terms_and_what_avoids_the_approval_are_shown_at_a_terminal
         assert said in plain
 
 
+def test_commercial_terms_are_options_of_the_terminal_commands(command: Run, quote: str) -> None:
+    note = ("--note", "Budget; until June", "--valid", "until 2099-12-31")
+    assert done(command, "revise", quote, *note, *AS_REP, status=3)["code"] == "not_priceable"
+    agreed = ("--start", "2027-02-01", "--payment", "net 45", "--bill-to", "Jo", "--note", "Budget; until June", "--valid", "45d")
+    assert done(command, "revise", quote, *agreed, *AS_REP)["code"] == "revised"
+    shown = done(command, "show", quote)["commercial_terms"]
+    assert shown == {
+        "start_date": "2027-02-01",
+        "payment_days": 45,
+        "bill_to": "Jo",
+        "valid_days": 45,
+        "approver_note": "Budget; until June",
+    }
+    done(command, "revise", quote, "--payment", "none", "--note", "none", "--bill-to", "none", *AS_REP)
+    assert "payment_days" not in done(command, "show", quote)["commercial_terms"]
+    assert "Start: 1 Feb 2027\nValid for: 45 days\n" in command("quote", "show", quote).stdout
+    refused = command("quote", "new", "for Acme: 10 pro", "--start", "1/2/2027", "--channel", "C0DEALS", *AS_REP)
+    assert (refused.returncode, "two ways" in refused.stderr) == (64, True)
+
+
 def test_terminal_command_enqueues_slack_effects_and_sends_no_reply_in_slack(command: Run, quote: str, dead: Path) -> None:
     done(command, "accept", quote, *AS_REP, status=3)
     done(command, "submit", quote, *AS_REP)

@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("lost", "Q-2026-0002", "--reason", "price", *REP),
             ("new", "for Beta: 100 pro, 1 support; term 12m; discount 15%", *WHERE, *REP),
             ("submit", "Q-2026-0003", *REP),
-            ("new", "for Gamma: 10 pro; term 12m; currency EUR", *WHERE, *OTHER),
+            ("new", "for Gamma: 10 pro; term 12m; currency EUR; payment net 45; po 4711", *WHERE, *OTHER),
         ):
             assert root.run(("quote", *arguments)) == 0, arguments
     tampered(folder / "ledger.db", "UPDATE quote_sendings SET sent_at = sent_at + 7200000")
@@ -123,6 +123,7 @@ def test_an_export_holds_every_quote_and_no_formula(command: Run, ledger: Path) 
         ("Q-2026-0002", "lost", "480.00"),
     ]
     assert found[1]["account"] == "'=HYPERLINK(1)"  # a spreadsheet does not compute it
+    assert (found[3]["payment_days"], found[3]["po_number"], found[3]["billing_frequency"]) == ("45", "4711", "upfront")
     lines = list(csv.DictReader(io.StringIO(command("report", "quotes", "--lines").stdout)))
     assert [(row["quote_id"], row["sku"], row["quantity"]) for row in lines if row["quote_id"] == "Q-2026-0003"] == [
         ("Q-2026-0003", "pro", "100"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.policy_document import lint_policy, policy_document, read_policy
 from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.pricing.commercial_terms import (
     USUAL,
@@ -22,10 +25,11 @@ from quotebot.domain.pricing.commercial_terms import (
 from quotebot.domain.pricing.engine import Pricing, canonical, dated, from_canonical, price, request_of, trace
 from quotebot.domain.pricing.term_clauses import clauses, read_clause
 from quotebot.domain.quotes.versions import difference_words
+from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 
 DAY = date(2026, 11, 21)
-REQUEST = request_of(example_quote().pricing)
+REQUEST = replace(request_of(example_quote().pricing), discount_percent=Decimal(0))
 FULL = CommercialTerms(start_date=date(2027, 1, 31), payment_days=45, po_number="4711", bill_to="Jo Doe", vat_id="DE123")
 
 
@@ -150,6 +154,21 @@ def test_an_approval_is_not_reused_when_a_material_term_commits_to_more(
     before: dict[str, Any], after: dict[str, Any], worse: tuple[str, ...]
 ) -> None:
     assert got_worse(priced(**before), priced(**after)) == worse
+
+
+def test_a_policy_asks_for_approval_of_long_payment_terms_however_they_are_written() -> None:
+    over = [{"days": "45", "role": "deal_desk"}, {"days": "75", "role": "cfo"}]
+    policy = read_policy({**policy_document(POLICY), "payment": {"over": over}})
+    assert read_policy(policy_document(policy)) == policy
+    assert evaluate(priced(payment_days=45), policy).automatic
+    assert evaluate(priced(payment_days=60), policy).required_roles == ("deal_desk",)
+    found = evaluate(priced(payment_days=90), policy)
+    assert (found.required_roles, found.hits) == (("cfo",), ("payment net 90 is over 75 days",))
+    named = price(dated(replace(REQUEST, terms=("net_60",)), MORNING), RULESET)
+    assert isinstance(named, Pricing)
+    assert evaluate(named, policy).required_roles == ("deal_desk",)
+    assert evaluate(named, POLICY).automatic
+    assert "cfo has no holder, and nobody above it: nobody can approve" in lint_policy(policy, (), (), {})
 
 
 def test_a_change_of_a_term_alone_is_a_difference_and_is_explained() -> None:
