@@ -109,6 +109,7 @@ class QuoteDocument:
     key_figures: tuple[tuple[str, str], ...] = ()  # ("Per month", "1,445.00 USD"): shown prominently
     footer: str = ""  # company register, tax number: at the foot of every page
     logo: bytes = b""  # a PNG file; empty: the seller's name alone
+    options: tuple[tuple[str, str], ...] = ()  # optional lines and their amounts, in no total
 
     def __post_init__(self) -> None:
         if not _ACCENT.fullmatch(self.accent):

@@ -254,9 +254,9 @@ async def explain(
         row, said = await ledger.database.read(
             lambda tx: (rulesets.of_snapshot(tx, priced_by, label), rulesets.pricing_words(tx, priced_by, label))
         )
-    if line is not None and line > len(found.pricing.lines):
+    if line is not None and line > len(found.pricing.every_line):
         return exits.complain(
-            f"{found.quote_id} has {len(found.pricing.lines)} lines; there is no line {line}.", exits.NOTHING_MATCHED
+            f"{found.quote_id} has {len(found.pricing.every_line)} lines; there is no line {line}.", exits.NOTHING_MATCHED
         )
     checks = policy_checks(evaluate(found.pricing, (await terminal.active_rules()).policy))
     trace = price_trace(found.pricing) if line is None else line_trace(found.pricing, line)
@@ -374,6 +374,7 @@ def priced(pricing: Pricing) -> dict[str, Any]:
         "terms": list(pricing.terms),
         "commercial_terms": canonical_terms(request_of(pricing).commercial),
         "lines": [_line(line) for line in pricing.lines],
+        "optional_lines": [_line(line) for line in pricing.options],
     }
 
 
@@ -389,6 +390,7 @@ def _line(line: PricedLine) -> dict[str, Any]:
         "list_amount": str(line.list_amount),
         "discount_amount": str(line.discount_amount),
         "net_amount": str(line.net_amount),
+        **({} if line.agreed_price is None else {"agreed_price": str(line.agreed_price), "price_reason": line.price_reason}),
     }
 
 
@@ -409,9 +411,9 @@ def print_lines(pricing: Pricing, policy: ApprovalPolicy) -> None:
                     money.format_unit_price(line.unit_price, currency),
                     "once" if line.billing == "one_time" else str(line.months),
                     money.format_number(line.net_amount, currency),
-                    f"{line.name} ({line.sku})",
+                    f"{line.name} ({line.sku}){', optional' if line in pricing.options else ''}",
                 )
-                for line in pricing.lines
+                for line in pricing.every_line
             ),
             *totals,
         ],

@@ -1,6 +1,6 @@
 """Grammar of typed requests for quotes, and of changes of one. It never raises and never guesses.
 
-    for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [-<percent>% | @<price> because <reason>], ...
+    for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [(optional)] [-<percent>% | @<price> because <reason>], ...
         [; term <months>] [; discount <percent>] [; currency <code>] [; tax <region>|off] [; region <region>]
         [; terms <name>, ...|none] [; segment <name>] [; billing <frequency>]
         [; <commercial term>, as in term_clauses.py]
@@ -40,14 +40,16 @@ MESSAGE_CHARACTERS_MAX = 4_096  # of a message to the bot
 ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
-CHANGING = ("add", "set", "remove", "without")  # first words that an item of a revision may have
+CHANGING = ("add", "set", "remove", "without", "take", "optional")  # first words that an item of a revision may have
 KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment", "billing", *FIELDS)
 _MISSPELT = tuple(word for word in KEYWORDS if word not in ("po", "vat"))  # a misspelling of a short one is another word
 OPTIONS_CHARACTERS_MAX = 400  # of the attributes of one item
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic, and longer words match nothing
 
 _QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
-_CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_QUANTITY.pattern}", re.IGNORECASE)
+_NEW_QUANTITY = re.compile(rf"(?:optional +)?{_QUANTITY.pattern}", re.IGNORECASE)
+_CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_NEW_QUANTITY.pattern}", re.IGNORECASE)
+_OPTIONAL = re.compile(r"optional\b *[:=]? *(.*)|(.*?) *\(optional\)", re.IGNORECASE)
 _WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
@@ -132,11 +134,13 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
     """Read "200 pro, add 10 sso, remove support; term 24m; discount 12%"; return the changes, or all problems as mrkdwn."""
     draft = _Draft()
     changes: list[LineChange] = []
-    for clause in clauses(body):
+    for number, clause in enumerate(clauses(body)):
         if _CLAUSE.fullmatch(clause):
             _read_clause(clause, draft)
             continue
-        for item in _items(clause, _CHANGED_QUANTITY):
+        items = list(_items(clause, _CHANGED_QUANTITY))
+        _check_optional(number, items, draft)
+        for item in items:
             change = _read_change(item, draft, catalogue)
             if change is not None:
                 changes.append(change)
@@ -187,8 +191,9 @@ def whole(text: str) -> int | None:
 def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange | None:
     deed, _, rest = item.partition(" ")
     deed = deed.casefold()
-    if deed in ("remove", "without"):
-        return None if (sku := _known(rest.strip(), draft, catalogue)) is None else LineChange("remove", sku)
+    if deed in ("remove", "without", "take"):
+        kind: Final = "take" if deed == "take" else "remove"
+        return None if (sku := _known(rest.strip(), draft, catalogue)) is None else LineChange(kind, sku)
     if item.startswith("-"):
         draft.problems.append(f"{shown(item)} is no quantity: write the new one, e.g. `90 pro`, or `remove pro`")
         return None
@@ -204,8 +209,16 @@ def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange |
         return None
     own = _resolved(line, catalogue)
     discount = line.discount_percent if _has_discount(plain) else None
-    kind: Final = "add" if adds else "set"
-    return LineChange(kind, sku, line.quantity, discount, own.attributes or None, line.agreed_price, line.price_reason)
+    return LineChange(
+        "add" if adds else "set",
+        sku,
+        line.quantity,
+        discount,
+        own.attributes or None,
+        line.agreed_price,
+        line.price_reason,
+        optional=True if line.optional else None,
+    )
 
 
 def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
@@ -218,8 +231,8 @@ def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
 
 
 def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
-    for clause in clauses(body):
-        _read_clause(clause, draft)
+    for number, clause in enumerate(clauses(body)):
+        _read_clause(clause, draft, number)
     term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
     discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
     lines = tuple(_resolved(line, catalogue) for line in draft.lines)
@@ -257,10 +270,19 @@ def _account(head: str, colon: str, draft: _Draft) -> str:
     return account
 
 
-def _read_clause(clause: str, draft: _Draft) -> None:
+def _check_optional(number: int, items: list[str], draft: _Draft) -> None:
+    """Refuse "; optional 10 sso, 5 pro", where one product or both could be optional."""
+    marked = ["optional" in item.casefold() for item in items]
+    if number > 0 and items and items[0].casefold().startswith("optional") and not all(marked):
+        draft.problems.append(f"{shown(items[marked.index(False)])} may be optional or not: write `(optional)` after each that is")
+
+
+def _read_clause(clause: str, draft: _Draft, number: int = 0) -> None:
     keyword = _CLAUSE.fullmatch(clause)
     if keyword is None:
-        for item in _items(clause):
+        items = list(_items(clause))
+        _check_optional(number, items, draft)
+        for item in items:
             _read_item(item, draft)
         return
     name, value = _keyword(keyword), keyword[2].strip()
@@ -289,7 +311,7 @@ def _cleared(commercial: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in removed if not (set_valid and name.startswith("valid_")))
 
 
-def _items(clause: str, lead: re.Pattern[str] = _QUANTITY) -> Iterator[str]:
+def _items(clause: str, lead: re.Pattern[str] = _NEW_QUANTITY) -> Iterator[str]:
     """Yield the items of a clause; a comma inside an item's leading number belongs to the number."""
     start = 0
     while start < len(clause):
@@ -324,6 +346,7 @@ def _has_discount(item: str) -> bool:
 
 def _read_item(item: str, draft: _Draft) -> None:
     draft.items_seen = True
+    item, optional = _without_optional(item)
     first = item.partition(" ")[0].casefold()
     quantity = _QUANTITY.match(item)
     if quantity is None:
@@ -337,7 +360,7 @@ def _read_item(item: str, draft: _Draft) -> None:
         return
     name, agreed, reason = _read_price(item[quantity.end() :].strip(), draft)
     own = _OWN_DISCOUNT.search(name)
-    name = name if own is None else name[: own.start()].strip()
+    name, marked = _without_optional(name if own is None else name[: own.start()].strip())
     attributes: tuple[tuple[str, str], ...] = ()
     opened = name.rfind("(")
     if opened > 0 and name.endswith(")") and "=" in name[opened:]:
@@ -352,7 +375,14 @@ def _read_item(item: str, draft: _Draft) -> None:
         return
     count = int(quantity[0].replace(",", ""))
     discount = Decimal(0) if own is None else Decimal(own[1])
-    draft.lines.append(LineRequest(name, count, discount, attributes=attributes, agreed_price=agreed, price_reason=reason))
+    optional = optional or marked
+    draft.lines.append(LineRequest(name, count, discount, None, attributes, agreed, reason, optional=optional))
+
+
+def _without_optional(text: str) -> tuple[str, bool]:
+    """Split "optional 10 sso" or "10 sso (optional)" into the rest and whether the line is optional."""
+    found = _OPTIONAL.fullmatch(text)
+    return (text, False) if found is None else (found[1] or found[2] or "", True)
 
 
 def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:

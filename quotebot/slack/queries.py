@@ -235,8 +235,8 @@ def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPo
     if quote is None:
         return _not_seen(tx, asked.quote_id, viewer)
     if asked.line is not None:
-        if not 1 <= asked.line <= len(quote.pricing.lines):
-            return f"{quote.quote_id} has lines 1 to {len(quote.pricing.lines)}; there is no line {asked.line}."
+        if not 1 <= asked.line <= len(quote.pricing.every_line):
+            return f"{quote.quote_id} has lines 1 to {len(quote.pricing.every_line)}; there is no line {asked.line}."
         return _cut(_said(quote, *explain(quote.pricing, asked.line)))
     ruleset = rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset)
     checks = policy_checks(evaluate(quote.pricing, policy))

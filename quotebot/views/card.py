@@ -314,6 +314,7 @@ def status_card(
         {"type": "header", "text": plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": _fields(quote)},
         section(_table(pricing, owed)),
+        *([section("\n".join(messages.option_rows(pricing)))] if pricing.options else []),
         *_figures(figures),
         *([] if approval_text is None else [section(approval_text)]),
         *_figures(easier, "💡 "),

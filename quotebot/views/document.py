@@ -88,7 +88,13 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         key_figures=(*_key_figures(pricing), ("Valid until", _day(quote.valid_until))),
         footer=seller.footer,
         logo=seller.logo,
+        options=tuple((_option(line, currency), money.format_amount(line.net_amount, currency)) for line in pricing.options),
     )
+
+
+def _option(line: PricedLine, currency: str) -> str:
+    row = _line(line, currency, "", "", with_term=True)
+    return f"{row.quantity} {row.name}{f', {row.detail}' if row.detail else ''}, {row.term}"
 
 
 def file_title(quote: Quote) -> str:

@@ -266,7 +266,8 @@ def line_text(line: LineRequest) -> str:
         own += f" @{_price_text(line.agreed_price)}"
         reason = line.price_reason
         own += f' because "{reason}"' if any(sign in reason for sign in ",()=") else f" because {reason}" if reason else ""
-    return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{own}"
+    optional = " (optional)" if line.optional else ""
+    return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{optional}{own}"
 
 
 def _price_text(price: Decimal) -> str:
@@ -280,7 +281,7 @@ def revise_form(quote: Quote) -> Json:
     request = request_of(quote.pricing)
     terms = terms_text(request)
     kept = f"\nIt keeps `{messages.short(terms, TERMS_CHARACTERS_MAX)}`; Other changes can change that too." if terms else ""
-    names = {line.sku: line for line in quote.pricing.lines}
+    names = {line.sku: line for line in quote.pricing.every_line}
     rows: list[list[str | int]] = []
     for line in request.lines[:ROWS_MAX]:
         rows.append([line.sku, line.quantity])

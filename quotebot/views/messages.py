@@ -212,6 +212,17 @@ def line_options(line: PricedLine) -> str:
     return f" ({short(', '.join(parts), 200)})" if parts else ""
 
 
+def option_rows(pricing: Pricing) -> list[str]:
+    """Return up to 10 optional lines, each with its price."""
+    rows = [
+        f"• Optional: {line.quantity:,} {short(line.name, 60)}{line_options(line)}, "
+        f"{money.format_amount(line.net_amount, pricing.currency)} (not in the total)"
+        for line in pricing.options[:PROPOSED_LINES_MAX]
+    ]
+    more = len(pricing.options) - PROPOSED_LINES_MAX
+    return [*rows, f"• and {more} more optional {'line' if more == 1 else 'lines'}"] if more > 0 else rows
+
+
 def proposal(account: str, pricing: Pricing) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
     lines = [
@@ -220,6 +231,7 @@ def proposal(account: str, pricing: Pricing) -> str:
     ]
     if len(pricing.lines) > PROPOSED_LINES_MAX:
         lines.append(f"• and {len(pricing.lines) - PROPOSED_LINES_MAX} more lines")
+    lines += option_rows(pricing)
     request = request_of(pricing)
     if request.with_tax:
         tax = money.format_amount(pricing.tax_total, pricing.currency)

@@ -65,7 +65,7 @@ CONFIGURED: Final = (("gb", "100"), ("region", "eu central"))
 EVERYTHING: Final = PriceRequest(
     lines=(
         LineRequest("a", 10, Decimal("7.5")),
-        LineRequest("storage", 1_000, Decimal(5), attributes=CONFIGURED),
+        LineRequest("storage", 1_000, Decimal(5), attributes=CONFIGURED, optional=True),
         LineRequest("b", 1, agreed_price=Decimal("14.1"), price_reason="two years, paid upfront"),
     ),
     term_months=24,
@@ -129,7 +129,7 @@ def test_typed_text_a_form_and_a_slash_command_ask_for_the_same() -> None:
     assert isinstance(price(dated(EVERYTHING, NOW), RULESET), Pricing)
     text = as_text(EVERYTHING)
     assert text == (
-        "10 a -7.5%, 1000 storage (gb=100, region=eu central) -5%, "
+        "10 a -7.5%, 1000 storage (gb=100, region=eu central) (optional) -5%, "
         '1 b @14.1 because "two years, paid upfront"; '
         "term 24m; discount 12.5%; currency EUR; tax DE; "
         "terms liability_cap, net_60; segment partner; billing quarterly; "
@@ -228,7 +228,7 @@ def test_a_revision_may_change_attributes_segment_and_billing() -> None:
     assert not isinstance(changes, tuple)
     found = changed(EVERYTHING, parse_changes(canonical_changes(changes)))
     assert isinstance(found, PriceRequest)
-    assert found.lines[1] == LineRequest("storage", 5, Decimal(5), attributes=(("gb", "10"), ("region", "us")))
+    assert found.lines[1] == LineRequest("storage", 5, Decimal(5), attributes=(("gb", "10"), ("region", "us")), optional=True)
     assert (found.segment, found.billing_frequency) == ("reseller", "annual")
 
 
@@ -265,6 +265,17 @@ async def test_a_quote_is_sold_at_an_agreed_price(deal: Deal) -> None:
     card = await deal.card_text()
     assert "agreed price 4.5" in card
     assert "margin is under the floor" in card
+
+
+async def test_an_optional_line_is_shown_apart_until_the_customer_takes_it(deal: Deal) -> None:
+    await deal.slash("new for Acme: 10 pro, optional 10 sso; term 12m")
+    await deal.settled()
+    before = await deal.card_text()
+    assert "Optional: 10 SSO" in before
+    assert "(not in the total)" in before
+    await deal.slash("revise Q-2026-0001: take sso")
+    await deal.settled()
+    assert "Optional" not in await deal.card_text()
 
 
 async def test_a_card_shows_a_lines_own_discount_and_the_billing(deal: Deal) -> None:

@@ -157,8 +157,8 @@ def avoidances(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) -> tu
     Empty for a quote that needs no approval, for one too long to search, and for one whose prices have changed since.
     """
     decision, request = evaluate(pricing, policy), request_of(pricing)
-    search = _Search(ruleset, policy, len(pricing.lines))
-    if decision.automatic or len(pricing.lines) * 2 > PRICED_LINES_MAX or price(request, ruleset) != pricing:
+    search = _Search(ruleset, policy, len(pricing.every_line))
+    if decision.automatic or len(pricing.every_line) * 2 > PRICED_LINES_MAX or price(request, ruleset) != pricing:
         return ()
     alone = _sufficient_alone(pricing, policy)
     nobody = tuple(_each(search, pricing, policy, lambda after: after.automatic, alone))
@@ -224,7 +224,7 @@ def _price(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: 
     """Try higher agreed prices, up to the list price, line by line; return the first that suffices."""
     del policy
     request, unit = request_of(pricing), money.quantum(pricing.currency)
-    listed = {line.sku: line.unit_price for line in pricing.lines if line.bundle is None}
+    listed = {line.sku: line.unit_price for line in pricing.every_line if line.bundle is None}
     agreed = [(at, line.sku, line.agreed_price) for at, line in enumerate(request.lines) if line.agreed_price is not None]
     for at, sku, before in agreed[:LINES_TRIED_MAX]:
 
@@ -347,7 +347,7 @@ def free_discount(pricing: Pricing, ruleset: Ruleset, policy: ApprovalPolicy) ->
     None if there is none, if the prices have changed since, and for a long quote: the search prices it several times while a user
     waits. None, too, if a margin decides the discount: the whole channel reads it, and it would reveal product costs.
     """
-    if len(pricing.lines) > PREVIEWED_LINES_MAX:
+    if len(pricing.every_line) > PREVIEWED_LINES_MAX:
         return None
     request = request_of(pricing)
 

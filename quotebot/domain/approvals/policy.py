@@ -141,7 +141,8 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
     """Apply every rule to a pricing and the contract's special terms: those of its request, and `terms`.
 
     The highest commercial role is required (with `full_ladder`, every rung up to it), plus every orthogonal role hit. Totals are
-    compared in the policy's currency, at the rate stored in the price; without a rate the quote is blocked.
+    compared in the policy's currency, at the rate stored in the price; without a rate the quote is blocked. Optional lines count in
+    no total, margin or quantity; their own discounts and agreed prices do count, because the customer can choose them.
     """
     worth = factor(pricing, policy.currency)
     if worth is None:
@@ -285,7 +286,7 @@ def _price_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
 
 def _under_price_floor(pricing: Pricing) -> Iterator[PricedLine]:
     """Yield the lines with a net before the header discount under their floor, by an agreed price or a discount of their own."""
-    for line in pricing.lines:
+    for line in pricing.every_line:
         if line.floor_price is not None:
             least = money.round_money(money.product(line.floor_price, line.quantity, line.months), pricing.currency)
             if line.before_header < least:

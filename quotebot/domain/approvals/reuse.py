@@ -39,9 +39,10 @@ class EarlierApproval:
 def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
     """Return, in words, each dimension in which `after` is worse than the approved `before`; empty if none is.
 
-    Worse means another currency, a deeper discount, another agreed price, a larger total, a new special term, a commercial
-    term that commits to more (see `worse_terms`), a smaller margin of a family or a new family; and a smaller commitment: a shorter
-    term, a removed line, another price tier, or a line or total that keeps less than `tolerance_percent` of its value.
+    Worse means another currency, a deeper discount, another agreed price, a new or cheaper optional line, a larger total, a new
+    special term, a commercial term that commits to more (see `worse_terms`), a smaller margin of a family or a new family; and a
+    smaller commitment: a shorter term, a removed line, another price tier, or a line or total that keeps less than
+    `tolerance_percent` of its value.
     """
     return tuple(_worse(before, after, tolerance_percent))
 
@@ -132,6 +133,7 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
     then_asked, asked = request_of(before), request_of(after)
     yield from worse_terms(then_asked.commercial, asked.commercial, (then_asked.priced_on, asked.priced_on))
     yield from _worse_lines(before, after, tolerance_percent)
+    yield from _worse_options(before, after)
     then = family_totals(before)
     for family, (net, cost) in family_totals(after).items():
         if family not in then:
@@ -163,6 +165,15 @@ def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) ->
             "value": _keeps_too_little(_net(lines_then, before), _net(lines, after), tolerance_percent),
         }
         yield from (f"{dimension} of {name}" for dimension, is_worse in dimensions.items() if is_worse)
+
+
+def _worse_options(before: Pricing, after: Pricing) -> Iterator[str]:
+    """Yield the optional lines that the customer was not offered at this price before."""
+    offered = {(line.bundle, line.sku, line.attributes): line for line in before.every_line}
+    for line in after.options:
+        then = offered.get((line.bundle, line.sku, line.attributes))
+        if then is None or line.requested_percent > then.requested_percent or line.price_reason != then.price_reason:
+            yield f"optional {line.name}"
 
 
 def _by_product(pricing: Pricing) -> dict[LineKey, list[PricedLine]]:

@@ -5,6 +5,7 @@ The items come from the request: bundles are unpacked into components, configura
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
@@ -85,8 +86,22 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
                     f"order fewer {item.line.sku}",
                 )
             )
-    problems += find_violations(ruleset.constraints, _chosen(items))
+    problems += dict.fromkeys(_violations(items, ruleset))
     return tuple(problems) if problems else tuple(items)
+
+
+def _violations(items: list[SelectedItem], ruleset: Ruleset) -> Iterator[PricingProblem]:
+    """Yield the violations of the quote without its optional lines, and with each of them chosen alone."""
+    chosen = _chosen([item for item in items if not item.line.optional])
+    yield from find_violations(ruleset.constraints, chosen)
+    options: defaultdict[str, list[SelectedItem]] = defaultdict(list)
+    for item in items:
+        if item.line.optional:
+            options[item.line.sku].append(item)
+    for own in options.values():
+        skus = {item.product.sku for item in own}
+        concerned = tuple(rule for rule in ruleset.constraints if rule.sku in skus or rule.other in skus)
+        yield from find_violations(concerned, _chosen(own, chosen))
 
 
 def _unpacked(line: LineRequest, catalogue: Catalogue) -> Iterator[SelectedItem]:
@@ -128,8 +143,8 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
             )
 
 
-def _chosen(items: list[SelectedItem]) -> dict[str, Chosen]:
-    chosen: dict[str, Chosen] = {}
+def _chosen(items: list[SelectedItem], others: Mapping[str, Chosen] | None = None) -> dict[str, Chosen]:
+    chosen = dict(others or {})
     for item in items:
         before = chosen.get(item.product.sku)
         if before is None or item.bundle is None:  # a separate line sets the configuration; bundles use the default
@@ -208,8 +223,10 @@ def terms_of(request: PriceRequest, ruleset: Ruleset) -> Terms | PricingProblem:
     return Terms(request, ruleset, currency, terms.smallest, books, rate)
 
 
-def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] | tuple[PricingProblem, ...]:
-    """Price every item, percentage prices last; or return every problem."""
+def charge(
+    items: Sequence[SelectedItem], terms: Terms, others: Sequence[Charged] | None = None
+) -> tuple[Charged, ...] | tuple[PricingProblem, ...]:
+    """Price every item, percentage prices last, of `others` if they are given; or return every problem."""
     problems: list[PricingProblem] = []
     found: dict[str, Charged] = {}
     shares: list[tuple[SelectedItem, PriceBook, Share]] = []
@@ -228,7 +245,8 @@ def charge(items: Sequence[SelectedItem], terms: Terms) -> tuple[Charged, ...] |
             problems.append(charged)
         else:
             found[item.name] = charged
-    bases = {basis: _Base(basis, tuple(found.values())) for basis in {share.basis for _, _, share in shares}}
+    priced = tuple(found.values()) if others is None else others
+    bases = {basis: _Base(basis, priced) for basis in {share.basis for _, _, share in shares}}
     for item, book, share in shares:
         if item.bundle is None and item.quantity != 1:
             problems.append(

@@ -68,16 +68,16 @@ def explain(pricing: Pricing, position: int | None = None) -> tuple[str, ...]:
     Raises LookupError when the quote has no such line.
     """
     if position is not None:
-        if not 1 <= position <= len(pricing.lines):
-            raise LookupError(f"there is no line {position}; the quote has {len(pricing.lines)}")
-        return tuple(_steps(pricing.lines[position - 1], pricing))
-    return (*_opening(pricing), *(_sentence(line, pricing.currency) for line in pricing.lines), *_totals(pricing))
+        if not 1 <= position <= len(pricing.every_line):
+            raise LookupError(f"there is no line {position}; the quote has {len(pricing.every_line)}")
+        return tuple(_steps(pricing.every_line[position - 1], pricing))
+    return (*_opening(pricing), *(_sentence(line, pricing.currency) for line in pricing.every_line), *_totals(pricing))
 
 
 def trace(pricing: Pricing) -> tuple[str, ...]:
     """Return the whole price trace: each line's sentence, then its steps as list items; the totals are last."""
     rows = [*_opening(pricing)]
-    for line in pricing.lines:
+    for line in pricing.every_line:
         sentence, *steps = _steps(line, pricing)
         rows += [sentence, *(f"  \u2022 {step}" for step in steps)]
     return (*rows, *_totals(pricing))
@@ -127,6 +127,9 @@ def _totals(pricing: Pricing) -> Iterator[str]:
     if pricing.one_time_total and pricing.recurring_total:
         recurring, once = (money.format_amount(row, currency) for row in (pricing.recurring_total, pricing.one_time_total))
         yield f"Recurring {recurring}, one time {once}."
+    if pricing.options:
+        named = ", ".join(str(line.position) for line in pricing.options)
+        yield f"Optional, in no total: {'line' if len(pricing.options) == 1 else 'lines'} {named}."
     if pricing.rate is not None:
         rate = pricing.rate
         yield f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}."
@@ -207,6 +210,9 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
     own, each a rounded percentage of the remainder, and the line's share of the header discount, which is rounded once as a whole
     and allocated by largest remainder. Rounding is half up to the currency's exponent, tax is a rounded percentage of each line's
     net, and totals are sums of rounded lines, so every line and every column adds up.
+
+    Optional lines are priced beside the others: each with its own rounded header discount, a percentage of other lines from the
+    lines that are not optional, and constraints checked as if that line alone were chosen.
     """
     problems = find_problems(request, ruleset.catalogue)
     if problems:
@@ -217,17 +223,22 @@ def price(request: PriceRequest, ruleset: Ruleset) -> Pricing | tuple[PricingPro
     found = [row for row in chosen if isinstance(row, PricingProblem)]
     if isinstance(terms, PricingProblem):
         return (*found, terms)
-    charged = charge(items, terms)
+    kept = [item for item in items if not item.line.optional]
+    items = [*kept, *(item for item in items if item.line.optional)]
+    charged = list(charge(kept, terms))
+    if len(items) > len(kept):
+        charged += charge(items[len(kept) :], terms, [row for row in charged if isinstance(row, Charged)])
     found += [row for row in charged if isinstance(row, PricingProblem)]
     taxes = [_tax(item, terms) for item in items] if request.with_tax else [None for _ in items]
     found += dict.fromkeys(row for row in taxes if isinstance(row, PricingProblem))
     if found:
         return tuple(found)
     rows = [row for row in charged if isinstance(row, Charged)]
-    shares = _header_shares(rows, terms)
+    shares = (*_header_shares(rows[: len(kept)], terms), *(_own_header_share(row, terms) for row in rows[len(kept) :]))
     due = [row for row in taxes if not isinstance(row, PricingProblem)]
     priced = enumerate(zip(rows, shares, due, strict=True), start=1)
-    return _pricing(tuple(_line(position, row, share, tax, terms) for position, (row, share, tax) in priced), terms)
+    lines = tuple(_line(position, row, share, tax, terms) for position, (row, share, tax) in priced)
+    return _pricing(lines[: len(kept)], lines[len(kept) :], terms)
 
 
 def request_of(pricing: Pricing) -> PriceRequest:
@@ -270,11 +281,16 @@ def _differences(place: str, before: object, after: object) -> list[str]:
     return [] if before == after else [f"{place.removeprefix('.')}: {clipped(str(before))} is now {clipped(str(after))}"]
 
 
+def _own_header_share(row: Charged, terms: Terms) -> Decimal:
+    request = terms.request
+    return terms.rounded(row.before_header, authorised(request.discount_percent, request.discount_limit_percent), PERCENT)
+
+
 def _header_shares(rows: Sequence[Charged], terms: Terms) -> tuple[Decimal, ...]:
     request = terms.request
     percent = authorised(request.discount_percent, request.discount_limit_percent)
     if terms.ruleset.header_rule == PER_LINE:
-        return tuple(terms.rounded(row.before_header, percent, PERCENT) for row in rows)
+        return tuple(_own_header_share(row, terms) for row in rows)
     whole = terms.rounded(money.total(tuple(row.before_header for row in rows), terms.currency), percent, PERCENT)
     return money.allocate(whole, [(row.before_header, row.item.name) for row in rows], terms.smallest)
 
@@ -331,7 +347,7 @@ def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | 
     )
 
 
-def _pricing(lines: tuple[PricedLine, ...], terms: Terms) -> Pricing:
+def _pricing(lines: tuple[PricedLine, ...], options: tuple[PricedLine, ...], terms: Terms) -> Pricing:
     request, ruleset, currency, term = terms.request, terms.ruleset, terms.currency, terms.request.term_months
     recurring = money.total(tuple(line.net_amount for line in lines if line.billing == RECURRING), currency)
     net = money.total(tuple(line.net_amount for line in lines), currency)
@@ -360,6 +376,7 @@ def _pricing(lines: tuple[PricedLine, ...], terms: Terms) -> Pricing:
         rate=terms.cost_rate,
         request=request,
         ruleset_hash=ruleset.hash,
+        options=options,
     )
 
 

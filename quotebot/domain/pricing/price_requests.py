@@ -38,7 +38,8 @@ class LineRequest:
 
     `discount_percent` is the requested discount; `discount_limit_percent` is the authorised maximum, None without a limit.
     `attributes` are (name, choice) pairs. `agreed_price` is the unit net price before the header discount, in the
-    quote's currency, in place of the list price less a discount; `price_reason` is its reason.
+    quote's currency, in place of the list price less a discount; `price_reason` is its reason. An `optional` line is priced and
+    shown, but is not part of the quote's totals until the customer chooses it.
     """
 
     sku: str
@@ -48,6 +49,7 @@ class LineRequest:
     attributes: tuple[tuple[str, str], ...] = ()
     agreed_price: Decimal | None = None
     price_reason: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
     else:
         hint = f"split the quote into several of at most {LINES_MAX} lines" if lines else "name at least one product, e.g. 10 pro"
         found.append(PricingProblem("line_count", f"a quote has 1 to {LINES_MAX} lines, not {len(lines)}", hint))
+    if lines and all(line.optional for line in lines):
+        found.append(PricingProblem("line_count", "every line is optional, so the quote has no total", "keep one that is not"))
     if not 1 <= term_months <= TERM_MONTHS_MAX:
         found.append(
             PricingProblem("term", f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}", "e.g. term 12m")
@@ -146,7 +150,8 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
             stored["discount_limit_percent"] = money.trimmed(line.discount_limit_percent)
         if line.attributes:
             stored["attributes"] = [list(pair) for pair in sorted(line.attributes)]
-        lines.append({**stored, **_canonical_price(line.agreed_price, line.price_reason)})
+        optional = {"optional": True} if line.optional else {}
+        lines.append({**stored, **_canonical_price(line.agreed_price, line.price_reason), **optional})
     named: dict[str, object | None] = {
         "currency": request.currency,
         "segment": request.segment,
@@ -199,6 +204,7 @@ def _line(stored: Mapping[str, Any]) -> LineRequest:
         discount_limit_percent=None if limit is None else Decimal(str(limit)),
         attributes=tuple((str(name), str(choice)) for name, choice in stored.get("attributes", ())),
         **_stored_price(stored),
+        optional=bool(stored.get("optional", False)),
     )
 
 
@@ -324,19 +330,22 @@ CHANGES_MAX = 400  # as many as a quote has lines
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, or `remove` the line.
+    """One edit of one product's line: `set` its quantity (adding a line if needed), `add` to it, `remove` the line, or `take` it.
 
-    None leaves the line's own discount, attributes or agreed price unchanged. A line has either a discount of its own or an agreed
-    price, so setting one removes the other.
+    `take` makes an optional line part of the quote.
+
+    None leaves the line's own discount, attributes, agreed price or `optional` unchanged. A line has either a discount of its own
+    or an agreed price, so setting one removes the other.
     """
 
-    deed: Literal["set", "add", "remove"]
+    deed: Literal["set", "add", "remove", "take"]
     sku: str  # of the catalogue, lower case
-    quantity: int = 0  # >= 1 for set and add; 0 for remove
+    quantity: int = 0  # >= 1 for set and add; 0 for remove and take
     discount_percent: Decimal | None = None
     attributes: tuple[tuple[str, str], ...] | None = None
     agreed_price: Decimal | None = None
     price_reason: str = ""
+    optional: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +392,8 @@ def _canonical_change(line: LineChange) -> dict[str, object]:
         stored["discount_percent"] = money.trimmed(line.discount_percent)
     if line.attributes is not None:
         stored["attributes"] = [list(pair) for pair in line.attributes]
-    return {**stored, **_canonical_price(line.agreed_price, line.price_reason)}
+    optional = {} if line.optional is None else {"optional": line.optional}
+    return {**stored, **_canonical_price(line.agreed_price, line.price_reason), **optional}
 
 
 def _parse_change(stored: Mapping[str, Any]) -> LineChange:
@@ -395,6 +405,7 @@ def _parse_change(stored: Mapping[str, Any]) -> LineChange:
         None if discount is None else Decimal(str(discount)),
         None if attributes is None else tuple((str(name), str(choice)) for name, choice in attributes),
         **_stored_price(stored),
+        optional=stored.get("optional"),
     )
 
 
@@ -443,12 +454,13 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
     problems: list[PricingProblem] = []
     for change in changes.lines:
         before = lines.get(change.sku)
-        if change.deed == "remove":
+        if change.deed in ("remove", "take"):
             if before is None:
                 there = clipped(", ".join(lines) or "none", 200)
-                problems.append(
-                    PricingProblem("no_such_line", f"there is no line {clipped(change.sku)} to remove", f"its lines are {there}")
-                )
+                message = f"there is no line {clipped(change.sku)} to {change.deed}"
+                problems.append(PricingProblem("no_such_line", message, f"its lines are {there}"))
+            elif change.deed == "take":
+                lines[change.sku] = replace(before, optional=False)
             else:
                 del lines[change.sku]
         elif change.quantity < 1:
@@ -466,6 +478,7 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
                 _repriced(line, change),
                 quantity=already + change.quantity,
                 attributes=line.attributes if change.attributes is None else change.attributes,
+                optional=line.optional if change.optional is None else change.optional,
             )
     if problems:
         return tuple(problems)

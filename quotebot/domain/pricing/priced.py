@@ -135,6 +135,12 @@ class Pricing:
     request: PriceRequest | None = None  # the priced request, with its day; None in snapshots of schema 1
     ruleset_hash: str = ""
     schema: int = SNAPSHOT_SCHEMA  # of the snapshot; a stored snapshot keeps its schema
+    options: tuple[PricedLine, ...] = ()  # optional lines, in no total; not stored where there are none
+
+    @property
+    def every_line(self) -> tuple[PricedLine, ...]:
+        """All lines, the optional ones last, by position."""
+        return (*self.lines, *self.options)
 
     @property
     def total_contract_value(self) -> Decimal:
@@ -175,10 +181,11 @@ class Pricing:
     def deepest_discount_percent(self) -> Decimal:
         """Largest requested discount of any line, its own and the header's combined; a bundle's discount is not counted.
 
-        Equals `discount_percent` if no line has its own discount. A policy that checks the header alone would miss line discounts.
+        Optional lines count too, because the customer can choose them at that price. Equals `discount_percent` if no line has its
+        own discount. A policy that checks the header alone would miss line discounts.
         """
         kept = money.EXACT.subtract(HUNDRED, self.discount_percent)
-        own = max((line.requested_percent for line in self.lines), default=ZERO)
+        own = max((line.requested_percent for line in self.every_line), default=ZERO)
         return money.EXACT.subtract(HUNDRED, money.multiply(kept, money.EXACT.subtract(HUNDRED, own), HUNDREDTH))
 
 
@@ -204,7 +211,8 @@ def canonical(pricing: Pricing) -> dict[str, object]:
     if pricing.schema == 1:
         lines = [{name: _plain(getattr(line, name)) for name in _FIRST_LINE} for line in pricing.lines]
         return {"v": 1, **{name: _plain(getattr(pricing, name)) for name in _FIRST_PRICING}, "lines": lines}
-    return {"v": pricing.schema, **{name: _plain(getattr(pricing, name)) for name in _PRICING_TYPES if name != "schema"}}
+    names = (name for name in _PRICING_TYPES if name != "schema" and (name != "options" or pricing.options))
+    return {"v": pricing.schema, **{name: _plain(getattr(pricing, name)) for name in names}}
 
 
 def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
@@ -216,8 +224,9 @@ def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
         if schema == 1:
             return _first(snapshot)
         lines = tuple(_restored(PricedLine, line) for line in snapshot["lines"])
-        values = {name: snapshot[name] for name in _PRICING_TYPES if name not in ("schema", "lines")}
-        pricing: Pricing = _restored(Pricing, {**values, "lines": lines, "schema": schema})
+        options = tuple(_restored(PricedLine, line) for line in snapshot.get("options", ()))
+        values = {name: snapshot[name] for name in _PRICING_TYPES if name not in ("schema", "lines", "options")}
+        pricing: Pricing = _restored(Pricing, {**values, "lines": lines, "options": options, "schema": schema})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"pricing snapshot is incomplete or malformed: {error}") from error
     return pricing

@@ -84,13 +84,14 @@ def difference(before: Pricing, after: Pricing) -> Difference:
     )
 
 
-_ASKED = ("region", "segment", "billing", "tax")
+_ASKED = ("region", "segment", "billing", "tax", "optional")
 
 
 def _asked(pricing: Pricing) -> tuple[str, ...]:
     request = request_of(pricing)
     tax = "on" if request.with_tax else "off"
-    return (request.region or "none", request.segment or "none", request.billing_frequency, tax)
+    options = ", ".join(f"{line.quantity:,} x {line.full_name} at {line.net_amount:,f}" for line in pricing.options)
+    return (request.region or "none", request.segment or "none", request.billing_frequency, tax, options or "none")
 
 
 def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:

@@ -40,6 +40,23 @@ def test_every_line_is_there_with_quantity_term_and_amount() -> None:
     assert (second.term, second.detail, second.amount) == ("one time", "billed once", "4,250.00")
 
 
+def test_optional_lines_and_agreed_prices_are_on_the_document() -> None:
+    agreed = LineRequest("pro", 150, agreed_price=Decimal("5.70"), price_reason="volume deal")
+    pricing = example_pricing(lines=(agreed, LineRequest("sso", 10, optional=True)), discount="0")
+    document = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep")
+    (line,) = document.lines
+    assert "Agreed price 5.70" in line.detail
+    assert "volume deal" not in json.dumps(asdict(document), default=str)
+    ((label, amount),) = document.options
+    assert label == "10 SSO, per month, 12 months"
+    assert amount.endswith(" USD")
+    assert pricing.net_total == line_total(line.amount)
+
+
+def line_total(amount: str) -> Decimal:
+    return Decimal(amount.replace(",", ""))
+
+
 def test_document_line_shows_its_discount_its_slabs_and_its_bundle() -> None:
     tiers = [{"from": 1, "price": 10}, {"from": 50, "price": 8}, {"from": 100, "price": 6}]
     parts = [{"sku": "a", "quantity": 120}]
