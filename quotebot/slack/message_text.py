@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from decimal import InvalidOperation
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import ReviseQuote
@@ -63,6 +63,13 @@ _HOW: Final = re.compile(
     re.IGNORECASE,
 )
 
+_LONE_PERCENT: Final = re.compile(
+    r"(?:please |can (?:we|you) |could (?:we|you) |let'?s |just |now )*"
+    r"(?:make|set|change|do|try|give|go|use)?(?: (?:it|this|that|them|us))?(?: (?:to|with|for|at))?(?: an?)? ?"
+    r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?(?:%|percent|pct|per cent)(?: (?:please|then|instead|now))*[ .!?]*",
+    re.IGNORECASE,
+)
+
 Answer = tuple[str, list[Json] | None]
 
 
@@ -105,6 +112,10 @@ def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
 
 def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now: int) -> Answer:
     """Return the change extracted from free text, or the question that must be answered first."""
+    percent = _LONE_PERCENT.fullmatch(plain)
+    if percent is not None:
+        change = ReviseQuote(changes=Changes(discount_percent=Decimal(percent[1])))
+        return _shown(quote, change, "", rules, now, (f"Set discount to {percent[1]}%", "Something else"))
     unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
     if unsure:
         return lifecycle_messages.how_is_it_meant(tuple(unsure)), None
@@ -142,8 +153,10 @@ def _changes(found: Extraction) -> Changes:
     return Changes(lines, found.term_months, found.discount_percent, found.currency)
 
 
-def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: int) -> Answer:
-    """Return the simulated change, or why it cannot be made."""
+def _shown(
+    quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: int, labels: tuple[str, str] | None = None
+) -> Answer:
+    """Return the simulated change, or why it cannot be made. `labels` are those of the two buttons: apply, and edit."""
     if not may_be_changed(quote.state):
         return lifecycle_messages.wrong_state(quote, "revise"), None
     request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
@@ -158,7 +171,8 @@ def _shown(quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: i
     value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
     if len(value) > VALUE_CHARACTERS_MAX:
         return f"{text}\n{lifecycle_messages.too_long_for_a_button(quote.quote_id)}", None
-    row = [button(APPLY, f"Make it v{quote.version + 1}", value, style="primary"), button(REVISE, "Edit", button_value(quote))]
+    apply, edit = labels or (f"Make it v{quote.version + 1}", "Edit")
+    row = [button(APPLY, apply, value, style="primary"), button(REVISE, edit, button_value(quote))]
     return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]
 
 

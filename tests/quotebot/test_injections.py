@@ -178,6 +178,11 @@ BASIC = ModelLine("pro", "10", "seats: 10. basic")
             {"discounts", "model", "percent"},
         ),
         (
+            "please quote 10 pro seats and sso for Acme, 24 months",
+            ModelReading("Acme", (ModelLine("pro", "10", "10 pro seats"),), "24", None, None),
+            {"model", "no_quantity"},
+        ),
+        (
             "10 pro for Acme, Q-2026-0001",
             ModelReading("Acme", (TEN_PRO,), None, None, None),
             {"existing", "model", "term", "unsure"},

@@ -37,6 +37,7 @@ class Extraction:
     discount_percent: Decimal | None
     currency: str | None
     remarks: tuple[Remark, ...]
+    named: tuple[tuple[str, str], ...] = ()  # every product that the message names: its sku, and the words
 
     @property
     def open_questions(self) -> tuple[Remark, ...]:
@@ -234,7 +235,16 @@ def _result(reading: ExtractionState) -> Extraction:
         discount_percent=_single(reading, "discounts", reading.discounts),
         currency=_single(reading, "currencies", reading.currencies),
         remarks=worth_showing(reading.remarks),
+        named=_named_products(reading),
     )
+
+
+def _named_products(reading: ExtractionState) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for index, item in enumerate(reading.items):
+        if item.kind == "product":
+            found.setdefault(item.sku, reading.excerpt(index, index))
+    return tuple(found.items())
 
 
 def _single(reading: ExtractionState, code: Doubt, found: Mapping[_T, str]) -> _T | None:

@@ -1,7 +1,8 @@
 """Validation of a model's answer against the message: a value counts only if the message contains it.
 
 The rule-based extraction runs as well: a value found by both must be equal, a value found only by the rules is kept, and a value
-found only by the model must occur in the message and is remarked on.
+found only by the model must occur in the message and is remarked on. A product that the message names and the model left out is a
+doubt.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     term = _term(given.term_months, plain.term_months, numbers, remarks)
     discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
     currency = _currency(text, given.currency, plain.currency, remarks)
+    claimed = {line.sku for line in lines}
+    remarks += [Remark("no_quantity", excerpt, sku) for sku, excerpt in plain.named if sku not in claimed]
     if account is None:
         remarks.append(Remark("no_account", ""))
     if not lines:

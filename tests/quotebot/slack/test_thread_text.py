@@ -52,6 +52,17 @@ SHOWN = {
 }
 
 
+@pytest.mark.parametrize(
+    "text", ["make it 18%", "18 %", "can we do 18%?", "please set it to 18 percent", "Let's go with an 18% please"]
+)
+def test_a_lone_percentage_is_offered_as_a_choice(text: str) -> None:
+    said, blocks = proposed(text, QUOTE, RULES, MORNING) or ("", None)
+    assert "discount 15 % \u2192 18 %" in said
+    assert blocks is not None
+    labels = [element["text"]["text"] for element in blocks[-1]["elements"]]
+    assert labels == ["Set discount to 18%", "Something else"]
+
+
 @pytest.mark.parametrize("text", SHOWN)
 def test_a_change_is_shown_before_it_is_made(text: str) -> None:
     said, change = answered(text)
