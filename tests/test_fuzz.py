@@ -32,9 +32,10 @@ from quotebot.observability import logs
 from quotebot.slack import grammar, listeners, message_text, payloads, verbs
 from quotebot.slack.connections import Link, Links
 from quotebot.slack.crm_menus import _sought
-from quotebot.slack.form_input import Form, draft_of_message, read_form
+from quotebot.slack.drafts import draft_of_message
+from quotebot.slack.form_input import Form, read_form
 from quotebot.slack.receiver import envelope_id_of
-from quotebot.views import blocks, confirmations, forms, messages
+from quotebot.views import blocks, builder, confirmations, forms, messages
 from quotebot.views.dead_letter_card import parse_dead_letter_value
 from quotebot.views.forms import read_choice, remembered
 from quotebot.views.list_card import parse_question
@@ -73,15 +74,15 @@ def thread(text: str) -> object:
 
 
 def shortcut(text: str) -> object:
-    draft = draft_of_message(text[: grammar.MESSAGE_CHARACTERS_MAX])
-    return len(json.dumps(forms.create_form("C0DEALS", RULESET, draft))) < ANSWER_CHARACTERS_MAX
+    draft = draft_of_message(text[: grammar.MESSAGE_CHARACTERS_MAX], CATALOGUE)
+    return len(json.dumps(builder.create_form("C0DEALS", RULESET, draft))) < ANSWER_CHARACTERS_MAX
 
 
 def form(text: str) -> object:
     said: list[object] = []
     views = (
-        forms.create_form(None, RULESET, lookup=True, opportunities=True),
-        forms.revise_form(QUOTE),
+        builder.create_form(None, RULESET, lookup=True, opportunities=True),
+        builder.revise_form(QUOTE, RULESET),
         forms.discount_form(QUOTE),
         forms.send_form(QUOTE, contacts=True),
         forms.lose_form(QUOTE),
@@ -90,9 +91,9 @@ def form(text: str) -> object:
         blocks = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]
         for most in (20, 100, 500, 2_900, len(text)):
             entered = {block_id: {block_id: {"type": "plain_text_input", "value": text[:most]}} for block_id in blocks}
-            said.append(read_form(Form({**view, "root_view_id": "V1", "state": {"values": entered}}, RULESET, MORNING)))
+            said.append(read_form(Form({**view, "root_view_id": "V1", "state": {"values": entered}}, RULESET, MORNING, QUOTE)))
         metadata = {**view, "private_metadata": text, "root_view_id": "V1", "state": {"values": {}}}
-        said.append(read_form(Form(metadata, RULESET, MORNING)))
+        said.append(read_form(Form(metadata, RULESET, MORNING, QUOTE)))
     return len(str(said)) < 30 * ANSWER_CHARACTERS_MAX, forms.parse_rejection({"reason": {"reason": {"value": text}}})
 
 

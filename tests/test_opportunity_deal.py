@@ -52,7 +52,7 @@ async def test_a_quote_is_asked_for_under_an_opportunity_that_the_form_offers(tm
             (renewal,) = await suggested(deal, view_id, menu, "")  # from the mirror: the org does not answer
             await deal.clear_faults()
             values = {
-                "lines": {"lines": "150 pro, 150 sso, 1 support"},
+                "terms": {"terms": "150 pro, 150 sso, 1 support"},
                 "discount": {"discount": "15"},
                 menu: {menu: renewal["value"]},
             }

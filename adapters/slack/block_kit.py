@@ -28,6 +28,7 @@ ELEMENTS: Final = frozenset(
         "overflow",
         "static_select",
         "external_select",
+        "multi_static_select",
         "conversations_select",
         "plain_text_input",
         "checkboxes",
@@ -181,12 +182,12 @@ def _element_problems(element: Json) -> Iterator[str]:
             yield f"no such style: {element['style']}"
     if kind == "plain_text_input" and len(element.get("initial_value", "")) > element.get("max_length", 3_000):
         yield "an initial value over its own limit"
-    if kind in ("overflow", "static_select", "checkboxes", "radio_buttons"):
+    if kind in ("overflow", "static_select", "multi_static_select", "checkboxes", "radio_buttons"):
         yield from _choice_problems(element, kind)
 
 
 def _choice_problems(element: Json, kind: str) -> Iterator[str]:
-    most = {"overflow": 5, "static_select": 100}.get(kind, 10)
+    most = {"overflow": 5, "static_select": 100, "multi_static_select": 100}.get(kind, 10)
     groups = element.get("option_groups")
     if groups is not None:
         yield from _sized(groups, 1, 100, "groups of options")
@@ -201,8 +202,8 @@ def _choice_problems(element: Json, kind: str) -> Iterator[str]:
                 yield from _text_problems(option["description"], "option", "description")
             if not 1 <= len(option.get("value", "")) <= OPTION_VALUE_MAX:
                 yield f"the value of an option has 1 to {OPTION_VALUE_MAX} characters"
-    initial = element.get("initial_option")
-    if initial is not None and not any(initial in options for options in lists):
+    initial = [element["initial_option"]] if "initial_option" in element else element.get("initial_options", [])
+    if not all(any(each in options for options in lists) for each in initial):
         yield "an initial option that is not among the options"
 
 

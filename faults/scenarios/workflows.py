@@ -64,7 +64,7 @@ EDITED_CREATION: Final = (  # the command of Operates("give_up_command"), for an
 SLOW_RETRIES: Final = {"retry": {"default": RetryOverride(base_seconds=60, cap_seconds=3600, jitter="none")}}
 READS: Final = {"crm_sync_minutes": 15, "crm_mirror": ("accounts", "opportunities")}
 UNDER_A_DEAL: Final = {
-    "lines": "150 pro, 150 sso, 1 support",
+    "terms": "150 pro, 150 sso, 1 support",
     "discount": "15",
     block_of("Acme"): f"{record_id('006', 1)} {record_id('001', 1)} USD",
 }

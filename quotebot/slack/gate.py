@@ -18,7 +18,7 @@ from ledger.database import DatabaseError
 from quotebot.domain.access import Refusal, Viewer, admit
 from quotebot.execution.membership import is_direct
 from quotebot.slack import payloads
-from quotebot.slack.form_input import last_block
+from quotebot.slack.form_fields import last_block
 from quotebot.store import dead_letters, quotes
 from quotebot.views import messages
 from quotebot.views.blocks import read_any, section

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.slack import payloads, verbs
 from quotebot.slack.gate import viewer_of
-from quotebot.views import forms, home, messages
+from quotebot.views import builder, home, messages
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
@@ -33,7 +33,7 @@ class HomeListeners:
 
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "New quote": open the form, which also asks for the channel."""
-        await self.surface.offer_creation(ack, body, None, forms.Draft(), await viewer_of(context))
+        await self.surface.offer_creation(ack, body, None, builder.Draft(), await viewer_of(context))
 
     async def on_choice(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the choice of a section or a page: record it and redraw the tab."""

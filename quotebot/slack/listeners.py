@@ -31,8 +31,10 @@ from quotebot.execution.membership import is_direct
 from quotebot.execution.operator_actions import command_standing, standing
 from quotebot.handlers import extraction
 from quotebot.slack import delegation, grammar, message_text, payloads, verbs
+from quotebot.slack.builder import edited_version, register_builder
 from quotebot.slack.crm_menus import register_crm_menus
-from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_creation, draft_of_message, last_block, read_form
+from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
+from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.slack.home_listeners import register_home
 from quotebot.slack.operator_cards import register_operator_cards
@@ -40,7 +42,7 @@ from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface, transport
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
-from quotebot.views import approval_messages, forms, messages
+from quotebot.views import approval_messages, builder, forms, messages
 from quotebot.views.blocks import parse_button_value
 from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
@@ -228,7 +230,7 @@ class QuoteListeners:
                 read = partial(approval_store.delegations_of, team_id=viewer.team_id, user=viewer.user, now=now)
                 await ack(text=approval_messages.standing(await self.surface.ledger.database.read(read), viewer.user))
             case verbs.FormRequest():
-                opened = await self.surface.open_creation(body, body["channel_id"], forms.Draft(), viewer)
+                opened = await self.surface.open_creation(body, body["channel_id"], builder.Draft(), viewer)
                 await (ack() if opened else ack(text=messages.FORM_NOT_OPENED))
             case verbs.StatusRequest(quote_id):
                 card = await self.surface.status(quote_id, viewer)
@@ -274,7 +276,8 @@ class QuoteListeners:
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create a quote" on a message: open the form with a draft from the message. Records nothing."""
         viewer = await viewer_of(context)
-        draft = draft_of_message((body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX])
+        text = (body["message"].get("text") or "")[: grammar.MESSAGE_CHARACTERS_MAX]
+        draft = draft_of_message(text, (await self.surface.rules_now()).catalogue)
         await self.surface.offer_creation(ack, body, body["channel"]["id"], draft, viewer)
 
     async def on_menu(self, ack: Any, body: Body, context: Any) -> None:
@@ -304,14 +307,15 @@ class QuoteListeners:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         if is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
-            if len(draft.lines) > forms.LINES_CHARACTERS_MAX:  # the form would lose products
+            rules = await self.surface.rules_now()
+            if not builder.fits(draft, rules.ruleset, rules.policy):  # the form would lose products
                 await self.surface.reply(ack, body, messages.TOO_LONG_FOR_FORM)
                 return
             await self.surface.offer_creation(ack, body, None, draft, await viewer_of(context))
             return
         await self.surface.click(ack, context, command)
 
-    async def _proposed(self, command: Command) -> forms.Draft | None:
+    async def _proposed(self, command: Command) -> builder.Draft | None:
         """Return a draft of the creation offered to the person who clicked, for the form that asks for a channel.
 
         None if the creation has a channel already or was not offered to this person.
@@ -355,7 +359,8 @@ class QuoteListeners:
         if typed is None:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         else:
-            await self.surface.offer_creation(ack, body, channel, draft_of(typed), await viewer_of(context))
+            draft = draft_of(typed, (await self.surface.rules_now()).catalogue)
+            await self.surface.offer_creation(ack, body, channel, draft, await viewer_of(context))
 
     async def on_rejection(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of a decision (reject, request changes or approve); errors are shown in the form."""
@@ -372,7 +377,8 @@ class QuoteListeners:
     async def on_form(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a submitted form that creates, revises, sends or loses a quote; each error is shown at its field."""
         received_at = self.surface.ledger.clock.now_ms()
-        filled = read_form(Form(body["view"], (await self.surface.rules_now()).ruleset, received_at))
+        view, rules = body["view"], await self.surface.rules_now()
+        filled = read_form(Form(view, rules.ruleset, received_at, await edited_version(self.surface, view, context)))
         if not isinstance(filled, Filled):
             await ack(response_action="errors", errors=filled)
             return
@@ -433,6 +439,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)
     app.action(re.compile(r"^command\."))(quotes.on_pending_command)
     register_crm_menus(app, surface)
+    register_builder(app, surface)
     app.action(re.compile(r"^(quote|approval)\."))(quotes.on_button)
     app.view(REJECT_CALLBACK)(quotes.on_rejection)
     app.view(CHANGES_CALLBACK)(quotes.on_rejection)

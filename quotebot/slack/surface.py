@@ -27,12 +27,14 @@ from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.membership import is_direct
 from quotebot.slack import delegation, grammar, payloads, verbs
+from quotebot.slack.builder import previewed
 from quotebot.slack.gate import attempt
 from quotebot.slack.queries import Reads, present_answer
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import section
+from quotebot.views.builder import Draft, create_form, revise_form
 from quotebot.views.card import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
 from quotebot.views.confirmations import offer_blocks
 from quotebot.views.forms import approve_modal, changes_modal, reject_modal, window
@@ -77,12 +79,11 @@ _REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
 }
 # action id -> verb, test of the state, form
 _ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
-    REVISE: ("edit", may_be_changed, forms.revise_form),
     DISCOUNT: ("edit", may_be_changed, forms.discount_form),
     SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
     LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
 }
-FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys()  # action ids that open a form
+FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys() | {REVISE}  # action ids that open a form
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,26 +339,25 @@ class Surface:
         await self.reply_privately(body, text, blocks)
         await ack()
 
-    async def offer_creation(self, ack: Any, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> None:
+    async def offer_creation(self, ack: Any, body: Body, channel: str | None, draft: Draft, viewer: Viewer) -> None:
         """Open the form of a new quote, or reply that Slack did not open it; then acknowledge."""
         if not await self.open_creation(body, channel, draft, viewer):
             await self.reply_privately(body, messages.FORM_NOT_OPENED)
         await ack()
 
-    async def open_creation(self, body: Body, channel: str | None, draft: forms.Draft, viewer: Viewer) -> bool:
+    async def open_creation(self, body: Body, channel: str | None, draft: Draft, viewer: Viewer) -> bool:
         """Open the form of a new quote; return false if Slack did not open it. Without a channel the form asks for one."""
         channel = None if is_direct(channel) else channel  # the form asks for one
-        looks_up = self.lookup is not None and may_look_up(viewer)
-        return await self.open_form(
-            body,
-            forms.create_form(
-                channel,
-                (await self.rules_now()).ruleset,
-                draft,
-                lookup=looks_up,
-                opportunities=looks_up and self.opportunities is not None,
-            ),
+        looks_up, rules = self.lookup is not None and may_look_up(viewer), await self.rules_now()
+        view = create_form(
+            channel,
+            rules.ruleset,
+            draft,
+            policy=rules.policy,
+            lookup=looks_up,
+            opportunities=looks_up and self.opportunities is not None,
         )
+        return await self.open_form(body, previewed(view, rules, self.ledger.clock.now_ms(), None) if draft.lines else view)
 
     async def click(self, ack: Any, context: Any, command: Command) -> None:
         """Record the command of a click, then acknowledge it. A click over the person's budget is answered privately."""
@@ -413,6 +413,10 @@ class Surface:
                 return messages.wrong_state(quote, "decide about")
             verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
             return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else verdict.sentence
+        if asked == REVISE:
+            rules = replace(self.rules, ruleset=self.active.known)
+            legal_now = may_be_changed(quote.state)
+            return revise_form(quote, rules.ruleset, rules.policy) if legal_now else lifecycle_messages.wrong_state(quote, "edit")
         verb, legal, form = _ABOUT_QUOTE[asked]
         if asked == SEND and self.contacts is not None and legal(quote.state):
             return forms.send_form(quote, contacts=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.domain import money
 from quotebot.domain.pricing import term_clauses
-from quotebot.domain.pricing.engine import PricedLine, clipped, request_of
+from quotebot.domain.pricing.engine import clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from adapters.salesforce.records import OpenOpportunity
-    from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
@@ -50,7 +49,12 @@ class Choice:
 
 def account_input(*, with_more: bool) -> Json:
     """Return the menu of accounts. `with_more`: Slack reports the choice at once, so that the opportunities can be offered."""
-    element = {"type": "external_select", "action_id": FOUND, "min_query_length": 2, "placeholder": plain("Type the beginning")}
+    element = {
+        "type": "external_select",
+        "action_id": FOUND,
+        "min_query_length": 2,
+        "placeholder": plain("Search Salesforce accounts"),
+    }
     block = {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
     return {**block, "dispatch_action": True} if with_more else block
 
@@ -61,7 +65,7 @@ def contact_input() -> Json:
         "type": "external_select",
         "action_id": CONTACT,
         "min_query_length": 0,
-        "placeholder": plain("Its contacts in Salesforce"),
+        "placeholder": plain("Search contacts"),
     }
     return {"type": "input", "block_id": CONTACT, "label": plain("To which contact?"), "optional": True, "element": element}
 
@@ -99,16 +103,22 @@ def with_opportunities(view: Mapping[str, Any], account: str | None) -> Json | N
         after = next((index for index, block in enumerate(blocks) if block.get("block_id") == FOUND), -1)
         blocks.insert(after + 1, _opportunity_input(account))
         kept["a"] = account
-    drawn = {name: view[name] for name in _KEPT if view.get(name) is not None}
-    return {**drawn, "private_metadata": written(kept), "blocks": blocks}
+    return drawn_again(view, kept, blocks)
+
+
+def drawn_again(view: Mapping[str, Any], carried: Mapping[str, Any], blocks: list[Json]) -> Json:
+    """Return an open form with other blocks and other metadata."""
+    kept = {name: view[name] for name in _KEPT if view.get(name) is not None}
+    return {**kept, "private_metadata": written(dict(carried)), "blocks": blocks}
 
 
 def remembered(text: str) -> dict[str, Any] | None:
-    """Return the stored fields of a creation form: c, the channel; t, a token; a, the account whose opportunities it offers.
+    """Return the stored fields of a creation form; None if this build did not write them.
 
-    None if this build did not write them.
+    They are c, the channel; r and k, its lines and the number of the next one; t, a token; a, the account whose opportunities it
+    offers.
     """
-    kinds = ({"c"}, {"c", "t"}, {"c", "a"}, {"c", "t", "a"})
+    kinds = ({"c", "r", "k", *more} for more in ((), ("t",), ("a",), ("t", "a")))
     return next((found for found in (read(text, names) for names in kinds) if found is not None), None)
 
 
@@ -143,9 +153,9 @@ def _opportunity_input(account: str) -> Json:
         "type": "external_select",
         "action_id": name,
         "min_query_length": 0,
-        "placeholder": plain(clipped(f"Open ones of {account}", 150)),
+        "placeholder": plain(clipped(f"Open opportunities for {account}", 150)),
     }
-    hint = plain("The quote's record in Salesforce is put under it, and its amount follows the quote.")
+    hint = plain("Links the quote to this opportunity and updates its amount.")
     block = {"type": "input", "block_id": name, "label": plain("Opportunity"), "optional": True, "element": element}
     return {**block, "hint": hint}
 
@@ -154,96 +164,13 @@ CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise",
 
 FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
 
-ACCOUNT, LINES, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "lines", "term", "discount", "currency", "channel"  # block_ids
-CHANGES, RECIPIENT, REASON = "changes", "recipient", "reason"
-TERMS = "terms"  # block_id: everything else that a typed request may say, written like there
-ROW = "row"  # prefix; the row's number follows
+ACCOUNT, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "term", "discount", "currency", "channel"  # block_ids
+RECIPIENT, REASON = "recipient", "reason"
+TEXT = "terms"  # block_id of the typed part: whatever has no field of its own, as in a command
 
-TERMS_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
-LINES_CHARACTERS_MAX: Final = 2_900
+TEXT_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
 THOUSANDS_DIGITS: Final = 3
-ROWS_MAX: Final = 20
-ROWS_CHARACTERS_MAX: Final = 2_400  # of the rows in private_metadata
-CURRENCIES_MAX: Final = 100
-LABEL_CHARACTERS_MAX: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """Initial content of a creation form, as typed text. All forms with the same `token` create one quote together."""
-
-    account: str = ""
-    lines: str = ""
-    term: str = "12m"
-    discount: str = "0"
-    currency: str | None = None
-    token: str | None = None
-    terms: str = ""
-
-
-def create_form(
-    channel: str | None, ruleset: Ruleset, draft: Draft = Draft(), *, lookup: bool = False, opportunities: bool = False
-) -> Json:
-    """Return the form that creates a quote in `channel`; if `channel` is None, the form asks for it.
-
-    With `lookup`, the user may choose the customer from the accounts in Salesforce instead of typing it; with `opportunities`,
-    also one of the account's opportunities.
-    """
-    sold_in = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
-    options = [option(code, code) for code in (ruleset.currency, *sorted(sold_in - {ruleset.currency}))][:CURRENCIES_MAX]
-    sold = {each["value"] for each in options}
-    unsold = [] if draft.currency in (None, *sold) else [f"currency {draft.currency}"]  # shown, so that none is replaced silently
-    terms = "; ".join(filter(None, (*unsold, draft.terms)))
-    blocks = [
-        *([account_input(with_more=opportunities)] if lookup else []),
-        text_input(
-            ACCOUNT,
-            "Or another customer" if lookup else "Customer",
-            length_max=ACCOUNT_CHARACTERS_MAX,
-            initial=draft.account,
-            example="Acme",
-            optional=lookup,
-        ),
-        text_input(
-            LINES,
-            "Products",
-            length_max=LINES_CHARACTERS_MAX,
-            initial=draft.lines,
-            hint="The quantity first, one product per line or with commas between them. Names from the catalogue.",
-            example="150 pro\n150 sso\n1 support",
-            multiline=True,
-        ),
-        text_input(TERM, "Term", length_max=SHORT_CHARACTERS_MAX, initial=draft.term, example="12m or 1y"),
-        text_input(DISCOUNT, "Discount in %", length_max=SHORT_CHARACTERS_MAX, initial=draft.discount, example="15"),
-        {
-            "type": "input",
-            "block_id": CURRENCY,
-            "label": plain("Currency"),
-            "optional": False,
-            "element": {
-                "type": "static_select",
-                "action_id": CURRENCY,
-                "options": options,
-                "initial_option": next((each for each in options if each["value"] == draft.currency), options[0]),
-            },
-        },
-        *([] if channel is not None else [_channel_input()]),
-    ]
-    blocks.insert(
-        len(blocks) - (channel is None),
-        text_input(
-            TERMS,
-            "Tax, billing and special terms",
-            length_max=TERMS_CHARACTERS_MAX,
-            initial=terms,
-            hint="With semicolons between them. Special terms may need approval.",
-            example="tax DE; billing quarterly; terms liability_cap",
-            optional=True,
-        ),
-    )
-    once = {} if draft.token is None else {"t": draft.token}
-    return modal(CREATE_FORM, "New quote", "Create", written({"c": channel, **once}), blocks)
 
 
 def terms_text(request: PriceRequest) -> str:
@@ -276,42 +203,11 @@ def _price_text(price: Decimal) -> str:
     return f"{text}0" if len(text.partition(".")[2]) == THOUSANDS_DIGITS else text
 
 
-def revise_form(quote: Quote) -> Json:
-    """Return the form that edits a quote's lines, term and discount as its next version."""
-    request = request_of(quote.pricing)
-    terms = terms_text(request)
-    kept = f"\nIt keeps `{messages.short(terms, TERMS_CHARACTERS_MAX)}`; Other changes can change that too." if terms else ""
-    names = {line.sku: line for line in quote.pricing.every_line}
-    rows: list[list[str | int]] = []
-    for line in request.lines[:ROWS_MAX]:
-        rows.append([line.sku, line.quantity])
-        if len(written({"l": rows})) > ROWS_CHARACTERS_MAX:
-            rows.pop()
-            break
-    left = len(request.lines) - len(rows)
-    hint = "e.g. add 10 sso, remove support" + (f". The other {left} lines are changed here too, by name." if left else "")
-    blocks = [
-        section(f"{_about(quote)}\nWhat you change makes v{quote.version + 1}; its approval is asked for anew.{kept}"),
-        *(_row(number, str(sku), int(quantity), names.get(str(sku))) for number, (sku, quantity) in enumerate(rows)),
-        text_input(
-            CHANGES,
-            "Other changes",
-            length_max=LINES_CHARACTERS_MAX,
-            hint=hint,
-            example="add 10 sso",
-            multiline=True,
-            optional=True,
-        ),
-        text_input(TERM, "Term in months", length_max=SHORT_CHARACTERS_MAX, initial=str(request.term_months)),
-        _discount_input(quote),
-    ]
-    return modal(REVISE_FORM, "Edit quote", "Make new version", _remembered(quote, rows, with_term=True), blocks)
-
-
 def discount_form(quote: Quote) -> Json:
     """Return the form that changes only the discount."""
-    blocks = [section(_about(quote)), _discount_input(quote)]
-    return modal(REVISE_FORM, "Change discount", "Make new version", _remembered(quote, [], with_term=False), blocks)
+    blocks = [section(about(quote)), _discount_input(quote)]
+    carried = written({"q": quote.quote_id, "n": quote.version, "d": _percent(quote)})
+    return modal(REVISE_FORM, "Change discount", f"Save as v{quote.version + 1}", carried, blocks)
 
 
 def send_form(quote: Quote, *, contacts: bool = False) -> Json:
@@ -321,67 +217,51 @@ def send_form(quote: Quote, *, contacts: bool = False) -> Json:
     """
     field = text_input(
         RECIPIENT,
-        "Or to somebody else" if contacts else "To whom did you send it?",
+        "Not a contact? Type the name" if contacts else "Who did you send it to?",
         length_max=RECIPIENT_CHARACTERS_MAX,
-        hint="A name or an address, for the record. Quotebot mails nobody.",
+        hint="For the record only. Quotebot doesn't send email.",
         example="buyer@acme.example",
         optional=contacts,
     )
     menu = [contact_input()] if contacts else []
-    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(_about(quote)), *menu, field])
+    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(about(quote)), *menu, field])
 
 
 def lose_form(quote: Quote) -> Json:
     """Return the form that asks why a quote was lost."""
     field = text_input(REASON, "Why was it lost?", length_max=REASON_CHARACTERS_MAX, example="Too expensive", multiline=True)
-    return modal(LOSE_FORM, "Quote lost", "Mark as lost", button_value(quote), [section(_about(quote)), field])
+    return modal(LOSE_FORM, "Quote lost", "Mark as lost", button_value(quote), [section(about(quote)), field])
 
 
-def _about(quote: Quote) -> str:
+def about(quote: Quote) -> str:
+    """Return the quote, its customer and its total as mrkdwn."""
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
     return (
         f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {messages.net(quote)}"
     )
 
 
-def _row(number: int, sku: str, quantity: int, line: PricedLine | None) -> Json:
-    name = clipped(messages.one_line(sku if line is None else line.name), LABEL_CHARACTERS_MAX)
-    return text_input(
-        f"{ROW}.{number}",
-        f"{name}: quantity",
-        length_max=SHORT_CHARACTERS_MAX,
-        initial=str(quantity),
-        example="empty removes the line",
-        optional=True,
-    )
-
-
 def _discount_input(quote: Quote) -> Json:
     return text_input(
         DISCOUNT,
-        "Discount in %",
+        "Discount (%)",
         length_max=SHORT_CHARACTERS_MAX,
         initial=_percent(quote),
-        hint="On the whole quote. It may need approval; the card says by whom.",
+        hint="Applies to the whole quote.",
     )
 
 
-def _remembered(quote: Quote, rows: list[list[str | int]], *, with_term: bool) -> str:
-    """Return the form's initial values for private_metadata, so that only edited values are changed."""
-    term = request_of(quote.pricing).term_months if with_term else None
-    return written({"q": quote.quote_id, "n": quote.version, "l": rows, "t": term, "d": _percent(quote)})
-
-
 def _percent(quote: Quote) -> str:
-    return format(request_of(quote.pricing).discount_percent.normalize(), "f")
+    return money.trimmed(request_of(quote.pricing).discount_percent)
 
 
-def _channel_input() -> Json:
+def channel_input() -> Json:
+    """Return the menu of the channel in which the quote's card is posted."""
     return {
         "type": "input",
         "block_id": CHANNEL,
         "label": plain("Channel"),
-        "hint": plain("The quote's card is posted there; Quotebot has to be a member of it."),
+        "hint": plain("Quotebot posts the quote here. Invite it first if it's a private channel."),
         "optional": False,
         "element": {
             "type": "conversations_select",

@@ -11,6 +11,7 @@ import pytest
 from quotebot.commands.registry import REGISTRY
 from quotebot.handlers.decision import GUEST_COMMANDS
 from quotebot.slack.listeners import register
+from quotebot.views import builder_fields
 from tests.quotebot.test_access_matrix import ROWS, table
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ DRIVEN: Final = {
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
     *("home.new", "home.example", "^home\\.(filter|previous|next|all)$"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
+    *("^product\\.", builder_fields.LIVE.pattern),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
     *("approval.reject", "approval.request_changes", "approval.approve"),
 }

@@ -270,7 +270,10 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):
         yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
     yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
-    yield "form of a new quote", partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL}), forms.ACCOUNT, "Acme")
+    yield (
+        "form of a new quote",
+        partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL, "r": [], "k": 0}), forms.ACCOUNT, "Acme"),
+    )
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32, private=True)
     yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro", private=True)
     asked = list_card.question_text(ListRequest(mine=False))
@@ -287,11 +290,14 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield row, partial(hand.pressed, action_id, letter)
     yield row, partial(hand.submitted, dead_letter_card.DISCARD_FORM, letter, dead_letter_card.REASON, "no")
     yield row, partial(hand.submitted, dead_letter_card.EDIT_FORM, letter, dead_letter_card.REASON, "no")
-    new, account = written({"c": CHANNEL}), forms.block_of(CUSTOMER)
+    new, account = written({"c": CHANNEL, "r": [], "k": 0}), forms.block_of(CUSTOMER)
     yield MENUS, partial(hand.sought, forms.FOUND, forms.CREATE_FORM, new)
-    yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER}), "")
+    yield MENUS, partial(hand.sought, account, forms.CREATE_FORM, written({"c": CHANNEL, "a": CUSTOMER, "r": [], "k": 0}), "")
     yield MENUS, partial(hand.sought, forms.CONTACT, forms.SEND_FORM, text, "")
     yield MENUS, partial(hand.chose, forms.FOUND, forms.CREATE_FORM, new, CUSTOMER)
+    edited = written({"q": quote, "n": 1, "d": 0, "r": [], "k": 0})
+    yield "form of a new quote", partial(hand.sought, "product.0", forms.CREATE_FORM, new, "pro")
+    yield "forms of a quote", partial(hand.chose, "product.0", forms.REVISE_FORM, edited, "pro")
     yield "shortcut on a message", hand.shortcut
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")

@@ -26,13 +26,15 @@ from quotebot.domain.pricing.price_requests import (
     dated,
     parse_changes,
 )
-from quotebot.slack.form_input import Filled, Form, draft_of_creation, read_form
+from quotebot.slack.drafts import draft_of_creation
+from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.grammar import creation, read_changes, read_request
-from quotebot.views.forms import create_form, line_text, revise_form, terms_text
+from quotebot.views.builder import create_form, revise_form
+from quotebot.views.forms import line_text, terms_text
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY
+from tests.quotebot.views.quote_examples import MORNING, example_quote
 from tests.quotebot.views.quote_examples import RULESET as EXAMPLE_RULESET
-from tests.quotebot.views.quote_examples import example_quote
 from tests.quotebot.views.test_forms import typed
 
 if TYPE_CHECKING:
@@ -301,7 +303,7 @@ async def test_a_segment_needs_an_approval_until_the_policy_says_otherwise() -> 
 def test_the_form_of_a_revision_changes_every_other_input_too() -> None:
     quote = example_quote()
     typed_text = "add 1 sso; currency EUR; billing annual\npayment net 45; valid until 2026-12-31; po none"
-    form = Form(typed(revise_form(quote), changes=typed_text), EXAMPLE_RULESET, NOW)
+    form = Form(typed(revise_form(quote, EXAMPLE_RULESET), terms=typed_text), EXAMPLE_RULESET, MORNING, quote)
     filled = read_form(form)
     assert isinstance(filled, Filled), filled
     assert isinstance(filled.payload, ReviseQuote)

@@ -40,11 +40,11 @@ async def kinds(deal: Deal) -> list[str]:
 async def test_a_bare_new_opens_a_form_that_makes_one_quote_however_often_it_is_sent(deal: Deal) -> None:
     typed = await deal.slash("new")
     assert typed["ack"] == {}
-    wrong = await send(deal, account="Acme", lines="150 prro", term="soon")
-    assert set(wrong["ack"]["errors"]) == {"lines", "term"}
+    wrong = await send(deal, account="Acme", terms="150 prro", discount="much")
+    assert set(wrong["ack"]["errors"]) == {"terms", "discount"}
     assert await kinds(deal) == []
 
-    sent = await send(deal, account="Acme", lines="150 pro\n150 sso\n1 support", term="12m", discount="15")
+    sent = await send(deal, account="Acme", terms="150 pro\n150 sso\n1 support", term="12m", discount="15")
     again = await deal.redeliver(sent["request_id"], "resend", 3)
     await deal.settled()
     assert [sent["ack"], *(ack["ack"] for ack in again)] == [{}, {}, {}, {}]
@@ -56,10 +56,10 @@ async def test_a_bare_new_opens_a_form_that_makes_one_quote_however_often_it_is_
 async def test_a_form_sent_again_with_other_values_is_told_what_it_made(world: World, deal: Deal) -> None:
     await deal.slash("new")
     view = world.slack.views.stacks["U0REP"][-1]
-    await send(deal, account="Acme", lines="5 pro")
+    await send(deal, account="Acme", terms="5 pro")
     await deal.settled()
     world.slack.views.stacks["U0REP"] = [view]  # the answer was lost, so the person still sees it
-    await send(deal, account="Acme", lines="6 pro")
+    await send(deal, account="Acme", terms="6 pro")
     await deal.settled()
     assert await kinds(deal) == ["quote.create_by_form applied", "quote.create_by_form refused"]
     assert (await deal.whispers("U0REP"))[-1] == messages.already_created(FIRST_QUOTE)
@@ -71,7 +71,8 @@ async def test_what_could_not_be_read_is_completed_in_a_form(deal: Deal) -> None
     await deal.click_ephemeral(FILL_IN)
     blocks = (await form(deal))["view"]["blocks"]
     initial = {block["block_id"]: block["element"].get("initial_value") for block in blocks if block["type"] == "input"}
-    assert initial == {"account": "Acme", "lines": "150 prro", "term": "24m", "discount": "0", "currency": None, "terms": None}
+    typed = {name: value for name, value in initial.items() if value is not None}
+    assert typed == {"account": "Acme", "discount": "0", "terms": "150 prro"}
     assert await kinds(deal) == []
 
 
@@ -91,7 +92,7 @@ async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     await send(deal, discount="8")
     await deal.settled()
     await deal.click(REVISE, user="U0REP")
-    await send(deal, **{"row.2": ""}, term="24m")
+    await send(deal, **{"row.2.quantity": ""}, term="24m")
     await deal.settled()
     for click in (SUBMIT, FINALIZE):
         await deal.click(click, user="U0REP")

@@ -11,12 +11,12 @@ import pytest
 
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.engine import LineRequest
-from quotebot.domain.pricing.price_requests import PriceRequest
+from quotebot.domain.pricing.price_requests import Changes, PriceRequest
 from quotebot.execution.membership import is_direct
-from quotebot.slack.form_input import draft_of_creation
+from quotebot.slack.drafts import draft_of_creation
 from quotebot.views import messages as words
+from quotebot.views.builder import Draft, create_form
 from quotebot.views.confirmations import CREATE_ANOTHER
-from quotebot.views.forms import Draft, create_form
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import RULESET
@@ -59,10 +59,10 @@ async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied"]  # the click opened a form
     (view,) = (await deal.get("state"))["views"]
-    filled = {
-        block["block_id"]: block["element"].get("initial_value") for block in view["view"]["blocks"] if block["type"] == "input"
-    }
-    assert (filled["account"], filled["lines"], filled["term"], filled["discount"]) == ("Globex", "150 pro", "24m", "10")
+    shown = {block["block_id"]: block["element"] for block in view["view"]["blocks"] if block["type"] == "input"}
+    filled = [shown[name]["initial_value"] for name in ("account", "row.0.quantity", "row.1.quantity", "discount") if name in shown]
+    assert filled == ["Globex", "150", "10"]
+    assert shown["term"]["initial_option"]["value"] == "24m"
     values = {"channel": {"channel": "C0DEALS"}}
     await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values=values)
     await deal.settled()
@@ -112,7 +112,8 @@ async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> 
 
 
 async def test_proposal_too_long_for_a_form_opens_none(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quotebot.views.forms.LINES_CHARACTERS_MAX", 10)
+    monkeypatch.setattr("quotebot.views.builder.TEXT_CHARACTERS_MAX", 4)
+    monkeypatch.setattr("quotebot.views.builder_fields.ROWS_MAX", 1)
     await write(deal, "new for Globex: 60 pro, 5 sso")
     await deal.settled()
     (proposal,) = await said(deal)
@@ -129,11 +130,11 @@ async def test_what_the_model_read_is_confirmed_in_the_same_form(world: World, t
         assert await kinds(deal) == ["message.read applied", "message.answer applied"]
         (proposal,) = await said(deal)
         assert "A model read this" in proposal["text"]
-        for lines in ("150 pro", "150 pro, 5 sso"):  # a form can be opened again, and makes no second quote
+        for lines in ("", "5 sso"):  # a form can be opened again, and makes no second quote
             await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
             (view,) = (await deal.get("state"))["views"]
-            assert "150 pro" in str(view["view"]["blocks"])
-            values = {"channel": {"channel": "C0DEALS"}, "lines": {"lines": lines}}
+            assert "*Pro* \u00d7 150" in str(view["view"]["blocks"])
+            values = {"channel": {"channel": "C0DEALS"}, "terms": {"terms": lines}}
             await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values=values)
             await deal.settled()
         assert (await kinds(deal))[2:] == ["quote.create_by_form applied", "quote.create_by_form refused"]
@@ -179,13 +180,15 @@ def test_a_conversation_of_two_is_told_by_its_id(channel: str | None, direct: bo
 
 
 def test_a_form_takes_over_all_it_has_a_field_for() -> None:
-    assert draft_of_creation(create_command()) == Draft("Acme", "150 pro\n150 sso\n1 support", "12m", "15")
+    upfront = Changes(billing_frequency="upfront")
+    lines = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
+    assert draft_of_creation(create_command()) == Draft("Acme", lines, "12m", "15", more=upfront)
     euros = CreateQuote(
         "Acme", PriceRequest((LineRequest("pro", 5),), 24, create_command().request.discount_percent, "EUR"), "D0REP"
     )
     form = create_form(None, RULESET, draft_of_creation(euros))
     assert view_problems(form) == []
     taxed = replace(euros.request, region="DE", with_tax=True, terms=("net_60",))
-    assert draft_of_creation(replace(euros, request=taxed)).terms == "tax DE; terms net_60"
+    assert draft_of_creation(replace(euros, request=taxed)).more == replace(upfront, region="DE", with_tax=True, terms=("net_60",))
     (currency,) = [block["element"] for block in form["blocks"] if block["block_id"] == "currency"]
     assert currency["initial_option"]["value"] == "EUR"

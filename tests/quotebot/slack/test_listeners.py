@@ -323,7 +323,7 @@ async def test_when_nothing_can_be_recorded_each_kind_of_gesture_is_told_so_in_i
         await deal.click(REJECT, user="U0MANAGER")
         await deal.slash("new", user="U0VP")
         creation = (await form(deal, "U0VP"))["view"]["id"]
-        values = {"account": {"account": "Acme"}, "lines": {"lines": "1 pro"}}
+        values = {"account": {"account": "Acme"}, "terms": {"terms": "1 pro"}}
         before = await deal.rows("SELECT id, source_request_id FROM deliveries")
         with gate_held(deal.data_dir / "ledger.db"):
             typed = await deal.slash()

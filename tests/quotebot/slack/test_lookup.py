@@ -18,7 +18,7 @@ from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.receiver import Envelopes, bolt_app
 from quotebot.slack.surface import Surface
 from quotebot.store.crm_mirror import Found
-from quotebot.views import forms
+from quotebot.views import builder, forms
 from tests.adapters.test_salesforce_errors import Scripted, http, talking_to
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import ManualClock
@@ -103,11 +103,11 @@ async def test_the_menu_is_answered_in_the_ack_and_a_name_too_long_for_a_quote_i
     ("typed", "chosen", "account"), [("", "Acme Corp", "Acme Corp"), ("Bolt", "Acme Corp", "Bolt"), ("Bolt", None, "Bolt")]
 )
 def test_a_customer_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chosen: str | None, account: str) -> None:
-    view = {**forms.create_form("C0SALES", RULESET, lookup=True), "root_view_id": "V1"}
+    view = {**builder.create_form("C0SALES", RULESET, lookup=True), "root_view_id": "V1"}
     values: dict[str, Any] = {
         forms.FOUND: {forms.FOUND: {"selected_option": None if chosen is None else {"value": chosen}}},
         forms.ACCOUNT: {forms.ACCOUNT: {"value": typed}},
-        forms.LINES: {forms.LINES: {"value": "5 pro"}},
+        forms.TEXT: {forms.TEXT: {"value": "5 pro"}},
         forms.TERM: {forms.TERM: {"value": "12m"}},
         forms.DISCOUNT: {forms.DISCOUNT: {"value": "0"}},
         forms.CURRENCY: {forms.CURRENCY: {"selected_option": {"value": "USD"}}},
@@ -118,7 +118,7 @@ def test_a_customer_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chos
 
 
 def test_without_the_lookup_the_form_is_as_it_was() -> None:
-    assert forms.FOUND not in json.dumps(forms.create_form("C0SALES", RULESET))
+    assert forms.FOUND not in json.dumps(builder.create_form("C0SALES", RULESET))
 
 
 async def test_what_is_typed_cannot_change_the_query(tmp_path: Path) -> None:

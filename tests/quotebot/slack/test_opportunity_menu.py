@@ -20,7 +20,7 @@ from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.receiver import Envelopes, bolt_app
 from quotebot.slack.surface import Surface
 from quotebot.store.crm_mirror import Found
-from quotebot.views import forms
+from quotebot.views import builder, forms
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.views.quote_examples import MORNING, RULESET
@@ -89,7 +89,7 @@ async def answer(surface: Surface, payload: Mapping[str, Any]) -> Any:
 
 
 def opened() -> dict[str, Any]:
-    form = forms.create_form("C0SALES", RULESET, lookup=True, opportunities=True)
+    form = builder.create_form("C0SALES", RULESET, lookup=True, opportunities=True)
     return {**form, "id": "V1", "hash": "h1", "root_view_id": "V1", "state": {"values": {}}}
 
 
@@ -102,8 +102,8 @@ def chosen(account: str | None) -> dict[str, Any]:
 def test_slack_takes_the_forms_with_the_menus() -> None:
     offered = forms.with_opportunities(opened(), "Acme Corp")
     assert offered is not None
-    assert view_problems(forms.create_form("C0SALES", RULESET, lookup=True)) == []
-    assert view_problems(forms.create_form(None, RULESET, lookup=True, opportunities=True)) == view_problems(offered) == []
+    assert view_problems(builder.create_form("C0SALES", RULESET, lookup=True)) == []
+    assert view_problems(builder.create_form(None, RULESET, lookup=True, opportunities=True)) == view_problems(offered) == []
 
 
 async def test_choosing_an_account_draws_the_form_anew_with_the_menu_of_its_opportunities() -> None:
@@ -145,7 +145,7 @@ def sent(account: str, opportunity: str, *, typed: str = "", currency: str = "US
         forms.FOUND: {forms.FOUND: {"selected_option": {"value": account} if account else None}},
         block: {block: {"selected_option": {"value": opportunity} if opportunity else None}},
         forms.ACCOUNT: {forms.ACCOUNT: {"value": typed}},
-        forms.LINES: {forms.LINES: {"value": "5 pro"}},
+        forms.TEXT: {forms.TEXT: {"value": "5 pro"}},
         forms.TERM: {forms.TERM: {"value": "12m"}},
         forms.DISCOUNT: {forms.DISCOUNT: {"value": "0"}},
         forms.CURRENCY: {forms.CURRENCY: {"selected_option": {"value": currency}}},
@@ -169,13 +169,13 @@ def test_the_chosen_opportunity_is_part_of_what_is_asked(opportunity: str, expec
     [
         (
             {"account": "Bolt"},
-            "It is an opportunity of Acme Corp, and the quote is for Bolt. Clear one of the two. Nothing was created.",
+            "This opportunity belongs to Acme Corp, not Bolt. Pick another or clear it.",
         ),
         (
             {"typed": "Bolt"},
-            "It is an opportunity of Acme Corp, and the quote is for Bolt. Clear one of the two. Nothing was created.",
+            "This opportunity belongs to Acme Corp, not Bolt. Pick another or clear it.",
         ),
-        ({"opportunity": f"{DEAL} {ACME} EUR"}, "It is in EUR, and the quote in USD. Choose one currency. Nothing was created."),
+        ({"opportunity": f"{DEAL} {ACME} EUR"}, "This opportunity is in EUR, and the quote in USD. Choose one currency."),
         (
             {"opportunity": "x' OR Id != '"},
             "This opportunity was offered by another version of the bot. Choose it again, or leave it empty.",

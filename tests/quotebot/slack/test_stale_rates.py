@@ -32,7 +32,7 @@ async def test_stale_rate_is_refused_in_command_form_and_simulation(strict: Deal
     assert REFUSAL in simulated["ack"]["text"]
     await strict.slash("new")
     (view,) = (await strict.get("state"))["views"]
-    values: dict[str, Any] = {"account": {"account": "Acme"}, "lines": {"lines": "5 pro"}, "currency": {"currency": "EUR"}}
+    values: dict[str, Any] = {"account": {"account": "Acme"}, "terms": {"terms": "5 pro"}, "currency": {"currency": "EUR"}}
     sent = await strict.post("submit", user="U0REP", view_id=view["view"]["id"], values=values)
     assert REFUSAL in sent["ack"]["errors"]["currency"].replace("The exchange", "the exchange")
     assert await strict.cards() == []

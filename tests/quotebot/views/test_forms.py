@@ -11,11 +11,14 @@ import pytest
 from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.form_input import Filled, Form, draft_of, draft_of_creation, draft_of_message, last_block, read_form
+from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
+from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.views import messages
-from quotebot.views.forms import Draft, create_form, discount_form, lose_form, revise_form, send_form
+from quotebot.views.builder import Draft, create_form, revise_form
+from quotebot.views.forms import discount_form, lose_form, send_form
+from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import view_problems
-from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote, quote_in
+from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 QUOTE = example_quote()
 HOSTILE = "<!channel> & <@U0CFO> \u202eA\u05d0\u05d1 *x* `y` " + "W" * 300
 FORMS: dict[str, Callable[[Quote], dict[str, Any]]] = {
-    "revise": revise_form,
+    "revise": lambda quote: revise_form(quote, RULESET, POLICY),
     "discount": discount_form,
     "send": send_form,
     "lose": lose_form,
@@ -49,9 +52,11 @@ def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
             continue
         name, element = block["block_id"], block["element"]
         content: dict[str, Any] = {"type": element["type"], "value": values.get(name, element.get("initial_value"))}
-        if element["type"] == "static_select":
-            chosen = values.get(name, element["initial_option"]["value"])
-            content = {"type": element["type"], "selected_option": {"value": chosen}}
+        if element["type"] in ("static_select", "external_select"):
+            chosen = values.get(name, element.get("initial_option", {}).get("value"))
+            content = {"type": element["type"], "selected_option": None if chosen is None else {"value": chosen}}
+        if element["type"] == "multi_static_select":
+            content = {"type": element["type"], "selected_options": element.get("initial_options", [])}
         if element["type"] == "conversations_select":
             content = {"type": element["type"], "selected_conversation": values.get(name)}
         state[name] = {name: content}
@@ -59,7 +64,7 @@ def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
 
 
 def read(view: dict[str, Any], **values: str | None) -> Filled | dict[str, str]:
-    return read_form(Form(typed(view, **values), RULESET, MORNING))
+    return read_form(Form(typed(view, **values), RULESET, MORNING, QUOTE if view["callback_id"] == "quote.revise" else None))
 
 
 # -------------------------------------------------------------------------------------------------------------- as drawn
@@ -74,7 +79,7 @@ def test_each_form_about_a_quote_reads_like_this(name: str, snapshot: SnapshotAs
 
 @pytest.mark.parametrize("channel", ["C0SALES", None])
 def test_the_form_of_a_new_quote_reads_like_this(channel: str | None, snapshot: SnapshotAssertion) -> None:
-    view = create_form(channel, RULESET, draft_of("for Acme: 150 prro, 2 sso; term 24m; discount 1O%"))
+    view = create_form(channel, RULESET, draft_of("for Acme: 150 prro, 2 sso; term 24m; discount 1O%", CATALOGUE))
     assert view_problems(view) == []
     assert view == snapshot
 
@@ -90,42 +95,48 @@ def test_no_state_and_no_name_takes_a_form_over_its_limits(name: str, state: Quo
 
 @pytest.mark.parametrize("count", [20, 21, 400])
 def test_a_long_quote_shows_its_first_lines_and_says_how_the_rest_is_changed(count: int) -> None:
-    view = revise_form(many_lines(count))
+    view = revise_form(many_lines(count), RULESET)
     assert view_problems(view) == []
-    rows = [block for block in view["blocks"] if block.get("block_id", "").startswith("row.")]
+    rows = [block for block in view["blocks"] if block.get("block_id", "").endswith(".quantity")]
     assert len(rows) <= 20
-    hint = next(block for block in view["blocks"] if block.get("block_id") == "changes")["hint"]["text"]
-    assert (f"The other {count - len(rows)} lines" in hint) == (count > len(rows))
+    hint = next(block for block in view["blocks"] if block.get("block_id") == "terms")["hint"]["text"]
+    assert (f"The other {count - len(rows)} lines stay as they are" in hint) == (count > len(rows))
 
 
 def test_a_draft_takes_over_what_was_typed_however_wrong() -> None:
-    assert draft_of("for Acme: 10 prro, 2 sso; term soon; discount 1O%") == Draft("Acme", "10 prro, 2 sso", "soon", "1O%")
+    assert draft_of("for Acme: 10 prro, 2 sso; term soon; discount 1O%", CATALOGUE) == Draft(
+        "Acme", term="soon", discount="1O%", text="10 prro, 2 sso"
+    )
     euros = "for Acme: 10 pro; currency eur; tax DE; terms liability_cap, net_60; term 24m"
-    assert draft_of(euros) == Draft("Acme", "10 pro", "24m", "0", "EUR", terms="tax DE; terms liability_cap, net_60")
-    assert draft_of("10 pro") == Draft("10 pro", "", "12m", "0")
-    assert draft_of("") == Draft()
-    assert view_problems(create_form("C0SALES", RULESET, draft_of("for " + "x" * 5_000 + ": " + "y" * 5_000))) == []
+    more = Changes(region="DE", with_tax=True, terms=("liability_cap", "net_60"))
+    assert draft_of(euros, CATALOGUE) == Draft("Acme", (LineRequest("pro", 10),), "24m", "0", "EUR", more=more)
+    assert draft_of("10 pro", CATALOGUE) == Draft("10 pro", (), "12m", "0")
+    assert draft_of("", CATALOGUE) == Draft()
+    long = draft_of("for " + "x" * 5_000 + ": " + "y" * 5_000, CATALOGUE)
+    assert view_problems(create_form("C0SALES", RULESET, long)) == []
 
 
+ACME: Draft = Draft("Acme", (LineRequest("pro", 10),))
 MESSAGES = {
-    "<@U0QUOTEBOT> new for Acme: 10 pro; term 24m": Draft("Acme", "10 pro", "24m", "0"),
-    "/quote new for Acme &amp; Co: 10 pro": Draft("Acme & Co", "10 pro", "12m", "0"),
-    "10 pro\n5 sso": Draft(lines="10 pro\n5 sso"),
-    "Could we have 10 seats?": Draft(lines="Could we have 10 seats?"),
+    "<@U0QUOTEBOT> new for Acme: 10 pro; term 24m": replace(ACME, term="24m"),
+    "/quote new for Acme &amp; Co: 10 pro": replace(ACME, account="Acme & Co"),
+    "Acme wants\n10 pro for 3 years, 5% off": Draft("Acme", (LineRequest("pro", 10),), "36m", "5", quoted="> Acme wants"),
+    "Could we have 10 seats?": Draft(quoted="> Could we have 10 seats?"),
     "": Draft(),
 }
 
 
 @pytest.mark.parametrize("text", MESSAGES)
 def test_a_message_is_taken_over_as_far_as_it_can_be(text: str) -> None:
-    assert draft_of_message(text) == MESSAGES[text]
-    assert view_problems(create_form("C0SALES", RULESET, draft_of_message(text * 2_000))) == []
+    found = draft_of_message(text, CATALOGUE)
+    assert replace(found, quoted=found.quoted.partition("\n")[0]) == MESSAGES[text]
+    assert view_problems(create_form("C0SALES", RULESET, draft_of_message(text * 2_000, CATALOGUE))) == []
 
 
 # --------------------------------------------------------------------------------------------------------------- as read
 
 CREATION = create_form("C0SALES", RULESET)
-GOOD: dict[str, str | None] = {"account": "Acme", "lines": "150 pro\n150 sso, 1 support", "term": "1y", "discount": "15 %"}
+GOOD: dict[str, str | None] = {"account": "Acme", "terms": "150 pro\n150 sso, 1 support", "term": "12m", "discount": "15 %"}
 
 
 def test_a_filled_in_form_is_a_creation_that_works_once() -> None:
@@ -135,7 +146,7 @@ def test_a_filled_in_form_is_a_creation_that_works_once() -> None:
 
 def test_a_form_without_a_channel_asks_for_it() -> None:
     view = create_form(None, RULESET)
-    assert read(view, **GOOD) == {"channel": "Choose where its card is to be posted."}
+    assert read(view, **GOOD) == {"channel": "Choose a channel."}
     filled = read(view, **GOOD, channel="C0DEALS")
     assert isinstance(filled, Filled)
     assert isinstance(filled.payload, CreateByForm)
@@ -143,19 +154,19 @@ def test_a_form_without_a_channel_asks_for_it() -> None:
 
 
 WRONG: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
-    "no customer": ({"account": " \u200f "}, {"account": "Say who the quote is for."}),
+    "no customer": ({"account": " \u200f "}, {"account": "Enter a customer."}),
     "a long customer": ({"account": "x" * 101}, {"account": "At most 100 characters."}),
-    "no products": ({"lines": None}, {"lines": "name at least one product"}),
-    "an unknown product": ({"lines": "10 prro"}, {"lines": "did you mean pro?"}),
-    "no quantity": ({"lines": "pro"}, {"lines": "write the quantity first, e.g. 10 pro"}),
-    "a clause among the products": ({"lines": "10 pro; term 12m"}, {"lines": "Only products here"}),
-    "a term in words": ({"term": "soon"}, {"term": 'The term "soon" is not readable'}),
+    "no products": ({"terms": None}, {"product.0": "Add a product."}),
+    "an unknown product": ({"terms": "10 prro"}, {"terms": "did you mean pro?"}),
+    "no quantity": ({"terms": "pro"}, {"terms": "write the quantity first, e.g. 10 pro"}),
+    "a product twice": ({"terms": "10 pro, 5 pro"}, {"terms": "a product has one line"}),
+    "another discount among the rest": ({"terms": "10 pro; discount 12%"}, {"terms": "different values for the discount"}),
+    "a term in words": ({"term": "soon"}, {"term": "Enter a term like 12 or 24 months."}),
     "a term too long": ({"term": "200"}, {"term": "1 to 120 months"}),
-    "a discount in letters": ({"discount": "1O"}, {"discount": 'The discount "1O" is not readable'}),
+    "a discount in letters": ({"discount": "1O"}, {"discount": "Enter a number from 0 to 100."}),
     "a discount over 100": ({"discount": "101"}, {"discount": "0 to 100 %"}),
-    "a term of the price among the special terms": ({"terms": "term 12m"}, {"terms": "fields of their own"}),
-    "a special term that is no name": ({"terms": "terms 5%"}, {"terms": "is no name of a term"}),
-    "several at once": ({"account": "", "lines": "1.5 pro", "term": ""}, {"account": "Say", "lines": "whole", "term": "The term"}),
+    "a special term that is no name": ({"terms": "10 pro; terms 5%"}, {"terms": "is no name of a term"}),
+    "several at once": ({"account": "", "terms": "1.5 pro", "term": ""}, {"account": "Enter", "terms": "whole", "term": "Enter"}),
 }
 
 
@@ -184,31 +195,28 @@ def test_unchanged_form_of_a_proposal_creates_exactly_that_quote(request_: Price
 
 
 def test_currency_that_is_not_sold_is_shown_and_never_replaced() -> None:
-    view = create_form("C0SALES", RULESET, draft_of("for Acme: 10 pro; currency XYZ; tax DE"))
+    view = create_form("C0SALES", RULESET, draft_of("for Acme: 10 pro; currency XYZ; tax DE", CATALOGUE))
     terms = next(block["element"] for block in view["blocks"] if block["block_id"] == "terms")
-    assert terms["initial_value"] == "currency XYZ; tax DE"
+    assert terms["initial_value"] == "currency XYZ"
     errors = read(view)
     assert isinstance(errors, dict)
-    assert "have fields of their own" in errors["terms"]
+    assert "different values for the currency" in errors["terms"]
 
 
-def test_revision_form_names_the_terms_that_it_keeps() -> None:
-    pricing = QUOTE.pricing
-    assert pricing.request is not None
-    kept = replace(pricing.request, region="DE", with_tax=True, terms=("net_60",))
-    view = revise_form(replace(QUOTE, pricing=replace(pricing, request=kept)))
-    assert "It keeps `tax DE; terms net_60`" in view["blocks"][0]["text"]["text"]
-
-
-REVISION = revise_form(QUOTE)
+REVISION = revise_form(QUOTE, RULESET, POLICY)
 REVISED: dict[str, tuple[dict[str, str | None], Changes]] = {
-    "a quantity": ({"row.0": "1,200"}, Changes((LineChange("set", "pro", 1_200),))),
-    "a line out": ({"row.2": None}, Changes((LineChange("remove", "support"),))),
-    "a line in": ({"changes": "add 10 enterprise"}, Changes((LineChange("add", "enterprise", 10),))),
+    "a quantity": ({"row.0.quantity": "1,200"}, Changes((LineChange("set", "pro", 1_200),))),
+    "a line's own discount": ({"row.0.discount": "5%"}, Changes((LineChange("set", "pro", 150, Decimal(5)),))),
+    "a line out": ({"row.2.quantity": None}, Changes((LineChange("remove", "support"),))),
+    "a line in": ({"terms": "add 10 enterprise"}, Changes((LineChange("add", "enterprise", 10),))),
     "the term": ({"term": "24m"}, Changes(term_months=24)),
     "the discount": ({"discount": "12.5"}, Changes(discount_percent=Decimal("12.5"))),
+    "the tax and the billing": (
+        {"tax": "=DE", "billing": "annual"},
+        Changes(region="DE", with_tax=True, billing_frequency="annual"),
+    ),
     "all of it": (
-        {"row.1": "0", "changes": "2 support", "term": "2y", "discount": "8"},
+        {"row.1.quantity": "0", "terms": "2 support", "term": "24m", "discount": "8"},
         Changes((LineChange("remove", "sso"), LineChange("set", "support", 2)), 24, Decimal(8)),
     ),
 }
@@ -227,7 +235,7 @@ def test_the_discount_alone_is_changed_by_its_own_form() -> None:
 
 @pytest.mark.parametrize(
     ("values", "block_id"),
-    [({}, "discount"), ({"row.0": "1.5"}, "row.0"), ({"changes": "remove prro"}, "changes"), ({"term": "x"}, "term")],
+    [({}, "terms"), ({"row.0.quantity": "1.5"}, "row.0.quantity"), ({"terms": "remove prro"}, "terms"), ({"term": "x"}, "term")],
 )
 def test_a_revision_that_says_nothing_or_nonsense_stays_open(values: dict[str, str | None], block_id: str) -> None:
     assert set(read(REVISION, **values)) == {block_id}  # type: ignore[arg-type] # errors, by field

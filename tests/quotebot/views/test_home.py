@@ -144,7 +144,7 @@ async def test_new_quote_on_the_home_tab_asks_for_the_channel_too(deal: Deal) ->
     await deal.settled()
     await on_home(deal, "U0REP", NEW_QUOTE)
     (view,) = (await deal.get("state"))["views"]
-    values = {"account": "Acme", "lines": "5 pro", "channel": "C0DEALS"}
+    values = {"account": "Acme", "terms": "5 pro", "channel": "C0DEALS"}
     await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={key: {key: value} for key, value in values.items()})
     await deal.settled()
     assert f"Quote {FIRST_QUOTE} for Acme" in (await deal.card())["text"]

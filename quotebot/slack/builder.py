@@ -1,0 +1,117 @@
+"""Listeners of an open quote builder: the product menu, and the redrawing of the form after each change. They record nothing.
+
+The form shows its total and its approvals before it is sent: a pure computation within Slack's three seconds. If a newer change
+was made meanwhile, Slack refuses the older view, and the newer change redraws the form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.domain.access import Sight, may_see
+from quotebot.domain.approvals.advice import avoidances
+from quotebot.domain.quotes.versions import Simulation, simulate
+from quotebot.slack.builder_input import wanted
+from quotebot.slack.form_fields import Form
+from quotebot.slack.gate import viewer_of
+from quotebot.store import quotes as store
+from quotebot.views import builder, builder_fields, forms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
+    from quotebot.slack.surface import Surface
+    from quotebot.views.blocks import Json
+    from quotebot.views.builder import Carried
+
+Body = dict[str, Any]
+ADVISED_LINES_MAX: Final = 20  # a longer quote is previewed without the search for what avoids an approval
+
+
+def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | None) -> Json:
+    """Return an open or new builder with the total, the approvals and the amount of each line. `now` is Unix milliseconds."""
+    carried = builder.carried_by(view.get("private_metadata") or "")
+    assert carried is not None  # noqa: S101 -- callers draw or have checked the form
+    request = wanted(Form(view, rules.ruleset, now, quote), carried)
+    if isinstance(request, str):
+        return builder.with_preview(view, carried, builder.foot_of_problem(request), None, rules.ruleset)
+    found = simulate(request, rules.ruleset, rules.policy, now)
+    if not isinstance(found, Simulation):
+        problem = f"{found[0].message}: {found[0].suggestion}"
+        return builder.with_preview(view, carried, builder.foot_of_problem(problem), None, rules.ruleset)
+    short = len(found.pricing.lines) <= ADVISED_LINES_MAX
+    easier = avoidances(found.pricing, rules.ruleset, rules.policy) if short else ()
+    return builder.with_preview(view, carried, builder.foot(found, easier, quote), found.pricing, rules.ruleset)
+
+
+async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any) -> Quote | None:
+    """Return the version that a form edits, as it was when the form was opened; None if the person may not see it.
+
+    Other forms edit none. Raises TurnedAwayError.
+    """
+    carried = builder.carried_by(view.get("private_metadata") or "")
+    if carried is None or "q" not in carried.stored:
+        return None
+    quote_id, version = str(carried.stored["q"]), int(carried.stored["n"])
+    viewer = await viewer_of(context, quote_id)
+    quote = await surface.ledger.database.read(lambda tx: store.load_version(tx, quote_id, version))
+    return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteBuilder:
+    """Bolt listeners of an open builder."""
+
+    surface: Surface
+
+    async def on_products(self, ack: Any, body: Body, context: Any) -> None:
+        """Acknowledge with the products that match the typed text, in groups by family."""
+        await viewer_of(context)
+        day = datetime.fromtimestamp(self.surface.ledger.clock.now_ms() // 1000, UTC).date()
+        typed = str(body.get("value") or "")[: forms.ACCOUNT_CHARACTERS_MAX]
+        groups = builder_fields.product_groups((await self.surface.rules_now()).ruleset, typed, day)
+        await ack(**({"option_groups": groups} if groups else {"options": []}))
+
+    async def on_change(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a change of a field or a button in the form: redraw it with the total as it is now."""
+        view = body["view"]
+        carried = builder.carried_by(view.get("private_metadata") or "")
+        viewer = await viewer_of(context)
+        if carried is not None:
+            quote = await edited_version(self.surface, view, context)
+            if "q" not in carried.stored or quote is not None:
+                rules = await self.surface.rules_now()
+                drawn = _changed(view, carried, body["actions"][0], rules)
+                now = self.surface.ledger.clock.now_ms()
+                anew = previewed({**drawn, "state": view.get("state")}, rules, now, quote)
+                await self.surface.redraw(viewer.user, view, anew)
+        await ack()
+
+
+def _changed(view: Mapping[str, Any], carried: Carried, action: Body, rules: Rules) -> Json:
+    """Return the form with the blocks that an action adds or removes."""
+    action_id = str(action["action_id"])
+    chosen = str((action.get("selected_option") or {}).get("value") or "")
+    row = builder_fields.row_of(action_id)
+    if action_id == builder_fields.MORE:
+        return builder.with_details(view, carried, rules.ruleset, rules.policy)
+    if action_id == forms.TERM:
+        return builder.with_months(view, carried, other=chosen == builder_fields.OTHER)
+    if builder_fields.PRODUCTS.match(action_id) and chosen:
+        return builder.with_line(view, carried, chosen, rules.ruleset)
+    if row is not None and action_id.endswith(".remove"):
+        return builder.without_line(view, carried, row)
+    return forms.drawn_again(view, carried.stored, view["blocks"])
+
+
+def register_builder(app: AsyncApp, surface: Surface) -> None:
+    """Register the listeners of the builder; call it before the listener of all other buttons is registered."""
+    listeners = QuoteBuilder(surface)
+    app.options(builder_fields.PRODUCTS)(listeners.on_products)
+    app.action(builder_fields.LIVE)(listeners.on_change)

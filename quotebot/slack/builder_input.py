@@ -1,0 +1,305 @@
+"""Input of the quote builder as changes of a request: of the edited version, or of the empty request of a new quote.
+
+The fields and the typed text are read separately and joined: a value may come from both only if it is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
+from quotebot.domain.pricing.engine import Pricing, price, request_of
+from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, PricingProblem, as_of, changed, dated
+from quotebot.slack import grammar
+from quotebot.slack.form_fields import ERROR_CHARACTERS_MAX, Errors, Filled, Form, last_block, plain_text, said
+from quotebot.views import builder, forms, messages
+from quotebot.views import builder_fields as blocks
+from quotebot.views.forms import ACCOUNT_CHARACTERS_MAX, FOUND, block_of, read_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quotebot.domain.pricing.price_requests import LineRequest
+    from quotebot.domain.quotes.quote import ChosenOpportunity
+    from quotebot.views.builder import Carried
+
+NO_PRODUCT: Final = "Add a product."
+_BLOCKS_OF: Final = {  # of a problem's code, the first one that the form has
+    "term": (blocks.MONTHS, forms.TERM),
+    "discount": (forms.DISCOUNT,),
+    "currency": (forms.CURRENCY,),
+    "no_rate": (forms.CURRENCY,),
+    "stale_rate": (forms.CURRENCY,),
+    "terms": (blocks.SPECIAL,),
+    "no_tax": (blocks.TAX,),
+    "billing": (blocks.BILLING,),
+}
+_NAMES: Final = {"term_months": "the term", "discount_percent": "the discount", "with_tax": "the tax", "terms": "the special terms"}
+
+
+def read_creation(form: Form) -> Filled | Errors:
+    """Return the creation that a form asks for, or every error by its block."""
+    carried = builder.carried_by(form.view.get("private_metadata") or "")
+    if carried is None or "c" not in carried.stored:
+        return {last_block(form.view): messages.UNREADABLE_FORM}
+    errors: Errors = {}
+    about = carried.stored
+    account, channel = form.typed(forms.ACCOUNT) or form.typed(FOUND), about["c"] or form.typed(forms.CHANNEL)
+    if not account:
+        errors[forms.ACCOUNT] = "Enter a customer."
+    elif len(account) > ACCOUNT_CHARACTERS_MAX:
+        errors[forms.ACCOUNT] = f"At most {ACCOUNT_CHARACTERS_MAX} characters."
+    if not channel:
+        errors[forms.CHANNEL] = "Choose a channel."
+    request = _checked(form, carried, errors)
+    opportunity = _opportunity(form, about.get("a"), account, request, errors)
+    if errors or request is None:
+        return errors
+    token = str(about.get("t") or form.view["root_view_id"])
+    return Filled(CreateByForm(token, CreateQuote(account, request, str(channel), opportunity)))
+
+
+def read_revision(form: Form) -> Filled | Errors:
+    """Return the revision that a form asks for, or every error by its block."""
+    carried = builder.carried_by(form.view.get("private_metadata") or "")
+    if carried is None or form.quote is None or "q" not in carried.stored:
+        return {last_block(form.view): messages.UNREADABLE_FORM}
+    errors: Errors = {}
+    changes = _changes(form, carried, request_of(form.quote.pricing), errors)
+    if not errors and changes == Changes():
+        return {forms.TEXT: "No changes yet."}
+    _checked(form, carried, errors)
+    return errors or Filled(ReviseQuote(changes=changes), form.quote.quote_id, form.quote.version)
+
+
+def wanted(form: Form, carried: Carried) -> PriceRequest | str:
+    """Return the request of an open form as it is now, or the first reason why there is none."""
+    errors: Errors = {}
+    request = _edited(form, carried, errors)
+    return request if request is not None else next(iter(errors.values()), NO_PRODUCT)
+
+
+def _checked(form: Form, carried: Carried, errors: Errors) -> PriceRequest | None:
+    """Return the request if it can be priced; else add each problem to `errors` at its block."""
+    request = _edited(form, carried, errors)
+    if request is None:
+        return None
+    days = dated if form.quote is None else as_of
+    priced = price(days(request, form.received_at), form.ruleset)
+    if isinstance(priced, Pricing):
+        return request
+    _place(priced, form, carried, errors)
+    return None
+
+
+def _edited(form: Form, carried: Carried, errors: Errors) -> PriceRequest | None:
+    original = builder.NOTHING if form.quote is None else request_of(form.quote.pricing)
+    before = len(errors)
+    changes = _changes(form, carried, original, errors)
+    if len(errors) > before:
+        return None
+    request = changed(original, changes)
+    if isinstance(request, PriceRequest) and request.lines:
+        return request
+    if isinstance(request, PriceRequest):
+        errors[_menu(form)] = NO_PRODUCT
+    else:
+        _place(request, form, carried, errors)
+    return None
+
+
+def _place(problems: tuple[PricingProblem, ...], form: Form, carried: Carried, errors: Errors) -> None:
+    """Add each problem to the errors at the field that it is about."""
+    by_block: dict[str, list[str]] = {}
+    for problem in problems:
+        by_block.setdefault(_block(problem, form, carried), []).append(f"{problem.message}: {problem.suggestion}")
+    errors.update({block_id: said(found) for block_id, found in by_block.items()})
+
+
+def _block(problem: PricingProblem, form: Form, carried: Carried) -> str:
+    named = re.findall(r"[a-z0-9_-]+", problem.message)
+    keys = [key for key, sku in carried.rows if sku in named]
+    candidates = [
+        *(blocks.attribute_block(key, word) for key in keys for word in named if problem.code == "attribute"),
+        *(blocks.discount_block(key) for key in keys if problem.code == "discount"),
+        *(blocks.quantity_block(key) for key in keys),
+        *_BLOCKS_OF.get(problem.code, ()),
+        forms.TEXT,
+    ]
+    return next((block_id for block_id in candidates if form.has(block_id)), last_block(form.view))
+
+
+def _menu(form: Form) -> str:
+    names = (str(block.get("block_id")) for block in form.view["blocks"])
+    return next((name for name in names if blocks.PRODUCTS.match(name)), forms.TEXT)
+
+
+# ------------------------------------------------------------------------------------------------------------------- changes
+
+
+def _changes(form: Form, carried: Carried, original: PriceRequest, errors: Errors) -> Changes:
+    """Return what the form changes of the original request; add what is wrong to `errors`."""
+    rows = tuple(_row_changes(form, carried, original, errors))
+    chosen = replace(_chosen(form, original, errors), lines=rows)
+    menu = _menu(form)
+    picked = form.typed(menu)
+    if picked and all(sku != picked for _, sku in carried.rows):
+        errors[menu] = "Its line was not added yet. Choose it again."
+    typed = _typed(form, errors)
+    if form.quote is None:
+        skus = [sku for _, sku in carried.rows] + [line.sku for line in typed.lines]
+        twice = sorted({sku for sku in skus if skus.count(sku) > 1})
+        if twice:
+            errors[forms.TEXT] = f"{', '.join(twice)}: a product has one line. Keep one."[:ERROR_CHARACTERS_MAX]
+    return _joined(chosen, typed, errors)
+
+
+def _joined(chosen: Changes, typed: Changes, errors: Errors) -> Changes:
+    both: dict[str, Any] = {"lines": (*chosen.lines, *typed.lines)}
+    for name in (each.name for each in fields(Changes) if each.name != "lines"):
+        above, here, unchanged = (getattr(each, name) for each in (chosen, typed, builder.UNCHANGED))
+        if above != here and unchanged not in (above, here):
+            named = _NAMES.get(name, f"the {name.replace('_', ' ')}")
+            errors.setdefault(forms.TEXT, f"Here and above are different values for {named}. Keep one.")
+        both[name] = here if above == unchanged else above
+    return Changes(**both)
+
+
+def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
+    """Return the changes that the fields of the whole quote say."""
+    term, discount = _term(form, errors), read_discount(form, errors)
+    currency, segment, tax = form.typed(forms.CURRENCY), form.typed(blocks.SEGMENT), form.typed(blocks.TAX)
+    priced_in = original.currency if form.quote is None else form.quote.pricing.currency
+    billing = form.typed(blocks.BILLING)
+    terms: tuple[str, ...] | None = None
+    if form.has(blocks.SPECIAL):
+        offered = {each["value"] for each in _element(form, blocks.SPECIAL)["options"]}
+        kept = [term for term in original.terms if term not in offered]
+        terms = tuple(sorted({*kept, *form.several(blocks.SPECIAL)}))
+    region = tax.removeprefix(blocks.CHOSEN) if tax.startswith(blocks.CHOSEN) else None
+    with_tax = None if not tax else region is not None
+    named = segment.removeprefix(blocks.CHOSEN) if segment.startswith(blocks.CHOSEN) else None
+    return Changes(
+        term_months=_unless(term, original.term_months),
+        discount_percent=_unless(discount, original.discount_percent),
+        currency=_unless(currency or None, priced_in),
+        region=_unless(region, original.region),
+        with_tax=_unless(with_tax, original.with_tax),
+        terms=_unless(terms, tuple(sorted(original.terms))),
+        segment=_unless(named, original.segment),
+        billing_frequency=_unless(billing or None, original.billing_frequency),
+    )
+
+
+def _unless(value: Any, same: object) -> Any:
+    return None if value == same else value
+
+
+def _element(form: Form, block_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(block["element"] for block in form.view["blocks"] if block.get("block_id") == block_id)
+    return found
+
+
+def _row_changes(form: Form, carried: Carried, original: PriceRequest, errors: Errors) -> Iterator[LineChange]:
+    drawn = original.lines[: int(carried.stored.get("d", 0))]
+    kept = {key for key, _ in carried.rows}
+    yield from (LineChange("remove", line.sku) for key, line in enumerate(drawn) if key not in kept)
+    for key, sku in carried.rows:
+        change = _row_change(form, key, sku, drawn[key] if key < len(drawn) else None, errors)
+        if change is not None:
+            yield change
+
+
+def _row_change(form: Form, key: int, sku: str, before: LineRequest | None, errors: Errors) -> LineChange | None:
+    at = blocks.quantity_block(key)
+    typed = form.typed(at)
+    if before is not None and typed in ("", "0"):
+        return LineChange("remove", sku)
+    quantity = grammar.whole(typed)
+    if not quantity:
+        errors[at] = (
+            "Enter a whole number like 1500, or remove the line." if before is None else "Enter a whole number, or 0 to remove."
+        )
+    own = _own_discount(form, key, errors)
+    attributes = _attributes(form, key, sku, before)
+    if before is None:
+        return LineChange("set", sku, quantity or 0, own or None, attributes or None)
+    discount = None if own is None or own == before.discount_percent else own
+    chosen = None if attributes == tuple(sorted(before.attributes)) else attributes
+    same = (quantity, discount, chosen) == (before.quantity, None, None)
+    return None if same else LineChange("set", sku, quantity or 0, discount, chosen)
+
+
+def _own_discount(form: Form, key: int, errors: Errors) -> Decimal | None:
+    at = blocks.discount_block(key)
+    found = grammar.read_discount(form.typed(at) or "0")
+    if isinstance(found, Decimal):
+        return found
+    errors[at] = "Enter a number from 0 to 100."
+    return None
+
+
+def _attributes(form: Form, key: int, sku: str, before: LineRequest | None) -> tuple[tuple[str, str], ...]:
+    product = form.ruleset.catalogue.products.get(sku)
+    found = {} if before is None else dict(before.attributes)
+    for attribute in () if product is None else product.attributes:
+        chosen = form.raw(blocks.attribute_block(key, attribute.name))
+        if chosen == blocks.BY_DEFAULT:
+            found.pop(attribute.name, None)
+        elif chosen.startswith(blocks.CHOSEN):
+            found[attribute.name] = chosen.removeprefix(blocks.CHOSEN)
+    return tuple(sorted(found.items()))
+
+
+def _term(form: Form, errors: Errors) -> int | None:
+    typed = form.typed(forms.TERM)
+    at = forms.TERM
+    if typed == blocks.OTHER and form.has(blocks.MONTHS):
+        at, typed = blocks.MONTHS, form.typed(blocks.MONTHS)
+    found = grammar.read_term(typed)
+    if isinstance(found, int):
+        return found
+    errors[at] = "Enter a term like 12 or 24 months."
+    return None
+
+
+def read_discount(form: Form, errors: Errors) -> Decimal | None:
+    """Return the header discount; add to `errors` if it is no percentage."""
+    found = grammar.read_discount(form.typed(forms.DISCOUNT) or "0")
+    if isinstance(found, Decimal):
+        return found
+    errors[forms.DISCOUNT] = "Enter a number from 0 to 100."
+    return None
+
+
+def _typed(form: Form, errors: Errors) -> Changes:
+    typed = "; ".join(form.lines(forms.TEXT))
+    found = grammar.read_changes(typed, form.ruleset.catalogue) if typed else Changes()
+    if isinstance(found, Changes):
+        return found
+    errors[forms.TEXT] = said([plain_text(problem) for problem in found])
+    return Changes()
+
+
+def _opportunity(
+    form: Form, offered_for: object, account: str, request: PriceRequest | None, errors: Errors
+) -> ChosenOpportunity | None:
+    """Return the chosen opportunity, if any; add to `errors` if it does not match the rest of the form."""
+    block_id = block_of(offered_for) if isinstance(offered_for, str) else ""
+    chosen = form.typed(block_id)
+    if not chosen:
+        return None
+    choice = read_choice(chosen)
+    currency = None if request is None else request.currency
+    if choice is None:
+        errors[block_id] = "This opportunity was offered by another version of the bot. Choose it again, or leave it empty."
+        return None
+    if account.casefold() != messages.one_line(str(offered_for)).casefold():
+        problem = f"This opportunity belongs to {offered_for}, not {account}. Pick another or clear it."
+        errors[block_id] = problem[:ERROR_CHARACTERS_MAX]
+    elif choice.currency and currency and choice.currency != currency:
+        errors[block_id] = f"This opportunity is in {choice.currency}, and the quote in {currency}. Choose one currency."
+    return choice.opportunity

@@ -1,0 +1,376 @@
+"""Quote builder: the form of a new quote and of a new version, with lines that are added and removed, and a live total.
+
+slack/builder_input.py parses its input. Its metadata holds the numbers and products of the lines; the fields hold everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.domain import money
+from quotebot.domain.pricing.engine import MIXED, request_of
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest, PriceRequest
+from quotebot.domain.quotes.lifecycle import may_be_changed
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.views import builder_fields as fields
+from quotebot.views import messages
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, SEAL_CHARACTERS, Json, button, modal, read, section, text_input, written
+from quotebot.views.card import avoidance_rows
+from quotebot.views.forms import (
+    ACCOUNT,
+    ACCOUNT_CHARACTERS_MAX,
+    CREATE_FORM,
+    REVISE_FORM,
+    TERM,
+    TEXT,
+    TEXT_CHARACTERS_MAX,
+    about,
+    account_input,
+    channel_input,
+    drawn_again,
+    line_text,
+    remembered,
+    terms_text,
+)
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from quotebot.domain.approvals.advice import Avoidance
+    from quotebot.domain.approvals.policy import ApprovalPolicy
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.priced import Pricing
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.quotes.versions import Simulation
+
+PREVIEW: Final = "preview"  # block_id of the live total
+UNCHANGED: Final = Changes()
+NOTHING: Final = PriceRequest((), 12, Decimal(0))  # of a new quote, before anything is filled in
+BLOCKS_MAX: Final = 88  # a line is added up to here; the further fields and Slack's limit of 100 leave room for the rest
+CARRIED_CHARACTERS_MAX: Final = BUTTON_CHARACTERS_MAX - SEAL_CHARACTERS - 60
+QUOTED_CHARACTERS_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Initial content of the form of a new quote. All forms with the same `token` create one quote together.
+
+    `term` and `discount` are typed text, `text` is the typed part of the form, and `quoted` is mrkdwn above the fields.
+    """
+
+    account: str = ""
+    lines: tuple[LineRequest, ...] = ()
+    term: str = "12m"
+    discount: str = "0"
+    currency: str | None = None
+    token: str | None = None
+    more: Changes = UNCHANGED  # tax, segment, billing, special terms
+    text: str = ""
+    quoted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Metadata of an open builder. `rows` are the numbers and products of its lines, in order; `next_key` is the next number."""
+
+    rows: tuple[tuple[int, str], ...]
+    next_key: int
+    stored: Mapping[str, Any]  # all fields, to be written back
+
+    def written(self, rows: Sequence[tuple[int, str]], next_key: int) -> dict[str, Any]:
+        """Return the fields with other lines."""
+        return {**self.stored, "r": [list(row) for row in rows], "k": next_key}
+
+
+def carried_by(text: str) -> Carried | None:
+    """Return the metadata of a builder; None if this build did not write it."""
+    found = remembered(text) or read(text, {"q", "n", "d", "r", "k"})
+    if found is None or not isinstance(found["r"], list) or not isinstance(found["k"], int):
+        return None
+    rows = [row for row in found["r"] if isinstance(row, list) and len(row) == 2]  # noqa: PLR2004 -- a number and a product
+    if len(rows) != len(found["r"]):
+        return None
+    stored = {name: value for name, value in found.items() if name != "v"}
+    return Carried(tuple((int(key), str(sku)) for key, sku in rows), found["k"], stored)
+
+
+# ------------------------------------------------------------------------------------------------------------------- drawn
+
+
+def create_form(
+    channel: str | None,
+    ruleset: Ruleset,
+    draft: Draft = Draft(),
+    *,
+    policy: ApprovalPolicy | None = None,
+    lookup: bool = False,
+    opportunities: bool = False,
+) -> Json:
+    """Return the form that creates a quote in `channel`; if `channel` is None, the form asks for it.
+
+    With `lookup`, the user may choose the customer from the accounts in Salesforce instead of typing it; with `opportunities`,
+    also one of the account's opportunities.
+    """
+    rows, text = _split(draft, ruleset, policy)
+    details = fields.Details.of(ruleset, policy)
+    months = draft.term.removesuffix("m")
+    term = int(months) if months.isdecimal() else None
+    shown = details.shown(_request_of(draft.more))
+    further = list(details.inputs(shown, revised=False)) if shown != NOTHING else [_more_button()]
+    known = ruleset.catalogue.products
+    blocks = [
+        *([section(draft.quoted[:QUOTED_CHARACTERS_MAX])] if draft.quoted else []),
+        *([account_input(with_more=opportunities)] if lookup else []),
+        text_input(
+            ACCOUNT,
+            "Not in Salesforce? Type the name" if lookup else "Customer",
+            length_max=ACCOUNT_CHARACTERS_MAX,
+            initial=draft.account,
+            example="Acme",
+            optional=lookup,
+        ),
+        *(
+            block
+            for key, line in enumerate(rows)
+            for block in fields.line_blocks(key, line, known[line.sku], known[line.sku].name, may_empty=False)
+        ),
+        fields.product_input(len(rows)),
+        *fields.term_inputs(term, draft.term),
+        fields.discount_input(draft.discount, _free(policy)),
+        fields.currency_input(fields.currencies(ruleset), draft.currency),
+        *further,
+        *([channel_input()] if channel is None else []),
+        _text_input("Anything else", text, "Anything a command may say, with semicolons: 10 sso; terms net_60"),
+        _preview("Add a product to see the total."),
+    ]
+    once = {} if draft.token is None else {"t": draft.token}
+    listed = [[key, line.sku] for key, line in enumerate(rows)]
+    return modal(CREATE_FORM, "New quote", "Create quote", written({"c": channel, **once, "r": listed, "k": len(rows)}), blocks)
+
+
+def fits(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> bool:
+    """Return whether the form of a new quote can hold all that a draft says."""
+    return len(_split(draft, ruleset, policy)[1]) <= TEXT_CHARACTERS_MAX
+
+
+def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = None) -> Json:
+    """Return the form that edits a quote as its next version. Lines without fields stay as they are."""
+    request = request_of(quote.pricing)
+    details = fields.Details.of(ruleset, policy)
+    known, names = ruleset.catalogue.products, {line.sku: line.name for line in quote.pricing.every_line}
+    drawn: list[list[str | int]] = []
+    blocks: list[Json] = [section(f"{about(quote)}\nSaving creates v{quote.version + 1}.")]
+    for key, line in enumerate(request.lines[: fields.ROWS_MAX]):
+        product = known.get(line.sku)
+        name = names.get(line.sku, line.sku) if product is None else product.name
+        more = fields.line_blocks(key, line, product, name, may_empty=True)
+        if len(blocks) + len(more) > BLOCKS_MAX - 20 or len(str([*drawn, [key, line.sku]])) > CARRIED_CHARACTERS_MAX:
+            break
+        drawn.append([key, line.sku])
+        blocks += more
+    left = len(request.lines) - len(drawn)
+    hint = "e.g. add 10 sso; remove support; billing annual" + (
+        f". The other {left} lines stay as they are; change them here, by name." if left else ""
+    )
+    currencies = dict.fromkeys((quote.pricing.currency, *fields.currencies(ruleset)))
+    blocks += [
+        fields.product_input(len(drawn)),
+        *fields.term_inputs(request.term_months, f"{request.term_months}"),
+        fields.discount_input(money.trimmed(request.discount_percent), _free(policy)),
+        fields.currency_input(tuple(currencies)[: fields.OPTIONS_MAX], quote.pricing.currency),
+        *details.inputs(request, revised=True),
+        _text_input("Other changes", "", hint),
+        _preview(f"Total {messages.net(quote)}. No changes yet."),
+    ]
+    carried = written({"q": quote.quote_id, "n": quote.version, "d": len(drawn), "r": drawn, "k": len(drawn)})
+    return modal(REVISE_FORM, "Edit quote", f"Save as v{quote.version + 1}", carried, blocks)
+
+
+def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tuple[tuple[LineRequest, ...], str]:
+    """Return the lines that get fields of their own, and the typed text with everything else. The order of lines is kept."""
+    rows: list[LineRequest] = []
+    size = 0
+    for line in draft.lines[: fields.ROWS_MAX]:
+        size += 3 + len(ruleset.catalogue.products[line.sku].attributes) if line.sku in ruleset.catalogue.products else 0
+        if not fields.in_a_row(line, ruleset.catalogue) or size > BLOCKS_MAX - 30 or any(row.sku == line.sku for row in rows):
+            break
+        rows.append(line)
+    details = fields.Details.of(ruleset, policy)
+    left = details.left(_request_of(draft.more))
+    unsold = draft.currency if draft.currency not in (None, *fields.currencies(ruleset)) else None
+    parts = (
+        ", ".join(line_text(line) for line in draft.lines[len(rows) :]),
+        "" if unsold is None else f"currency {unsold}",  # shown, so that none is replaced silently
+        terms_text(left),
+        draft.text,
+    )
+    return tuple(rows), "; ".join(filter(None, parts))
+
+
+def _request_of(more: Changes) -> PriceRequest:
+    return replace(
+        NOTHING,
+        segment=more.segment,
+        region=more.region,
+        with_tax=bool(more.with_tax),
+        terms=more.terms or (),
+        billing_frequency=more.billing_frequency or BILLING_FREQUENCIES[0],
+    )
+
+
+def _free(policy: ApprovalPolicy | None) -> str | None:
+    return money.format_percent(policy.discount_over[0].limit) if policy is not None and policy.discount_over else None
+
+
+def _text_input(label: str, initial: str, hint: str) -> Json:
+    return text_input(
+        TEXT,
+        label,
+        length_max=TEXT_CHARACTERS_MAX,
+        initial=initial,
+        hint=hint,
+        example="10 sso; terms net_60",
+        multiline=True,
+        optional=True,
+    )
+
+
+def _more_button() -> Json:
+    return {"type": "actions", "block_id": fields.MORE, "elements": [button(fields.MORE, "More details", "more")]}
+
+
+def _preview(text: str) -> Json:
+    return {**section(text), "block_id": PREVIEW}
+
+
+# ---------------------------------------------------------------------------------------------------------------- drawn again
+
+
+def with_line(view: Mapping[str, Any], carried: Carried, sku: str, ruleset: Ruleset) -> Json:
+    """Return the form with a line of a product, one unit. A product that has a line already, or that does not fit, adds none."""
+    product, key = ruleset.catalogue.products.get(sku), carried.next_key
+    at = _place_of(fields.PRODUCTS, view)
+    blocks = [*view["blocks"]]
+    if at is None:
+        return drawn_again(view, carried.stored, blocks)
+    rows = [*carried.rows]
+    if product is not None and all(sku != row[1] for row in rows):
+        line = fields.line_blocks(key, LineRequest(sku, 1), product, product.name, may_empty="q" in carried.stored)
+        size = len(str([*rows, (key, sku)]))
+        if len(rows) < fields.ROWS_MAX and len(blocks) + len(line) <= BLOCKS_MAX and size <= CARRIED_CHARACTERS_MAX:
+            blocks[at:at] = line
+            rows.append((key, sku))
+            at += len(line)
+    blocks[at] = fields.product_input(key + 1)
+    return drawn_again(view, carried.written(rows, key + 1), blocks)
+
+
+def without_line(view: Mapping[str, Any], carried: Carried, key: int) -> Json:
+    """Return the form without a line."""
+    blocks = [block for block in view["blocks"] if fields.row_of(str(block.get("block_id"))) != key]
+    return drawn_again(view, carried.written([row for row in carried.rows if row[0] != key], carried.next_key), blocks)
+
+
+def with_months(view: Mapping[str, Any], carried: Carried, *, other: bool) -> Json:
+    """Return the form with the field of a term in months, or without it."""
+    blocks = [block for block in view["blocks"] if block.get("block_id") != fields.MONTHS]
+    names = [block.get("block_id") for block in blocks]
+    if other and TERM in names:
+        blocks.insert(names.index(TERM) + 1, fields.months_input())
+    return drawn_again(view, carried.stored, blocks)
+
+
+def with_details(view: Mapping[str, Any], carried: Carried, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Json:
+    """Return the form with the further fields in place of the button that asks for them."""
+    blocks: list[Json] = []
+    for block in view["blocks"]:
+        more = block.get("block_id") == fields.MORE
+        blocks += fields.Details.of(ruleset, policy).inputs(NOTHING, revised=False) if more else [block]
+    return drawn_again(view, carried.stored, blocks)
+
+
+def with_preview(view: Mapping[str, Any], carried: Carried, foot: str, priced: Pricing | None, ruleset: Ruleset) -> Json:
+    """Return the form with its total, and the amount of each line, as they are now."""
+    rows = dict(carried.rows)
+    blocks = []
+    for block in view["blocks"]:
+        key = fields.row_of(str(block.get("block_id")))
+        if block.get("block_id") == PREVIEW:
+            blocks.append(_preview(foot))
+        elif key in rows and block["type"] == "section":
+            blocks.append(fields.line_head(key, rows[key], _line_words(rows[key], priced, ruleset)))
+        else:
+            blocks.append(block)
+    return drawn_again(view, carried.stored, blocks)
+
+
+def _place_of(block_id: re.Pattern[str], view: Mapping[str, Any]) -> int | None:
+    found = (index for index, block in enumerate(view["blocks"]) if block_id.match(str(block.get("block_id"))))
+    return next(found, None)
+
+
+def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
+    product = ruleset.catalogue.products.get(sku)
+    name = messages.short(sku if product is None else product.name, fields.NAME_CHARACTERS_MAX)
+    lines = [] if priced is None else [line for line in priced.every_line if (line.bundle or line.sku) == sku]
+    if priced is None or not lines:
+        return f"*{name}*"
+    net = money.total(tuple(line.net_amount for line in lines), priced.currency)
+    amount = f"*{money.format_amount(net, priced.currency)}*"
+    (line, *others) = lines
+    if others or line.bundle is not None or line.kind in MIXED:
+        return f"*{name}* \u00b7 {amount}"
+    unit = money.format_unit_price(line.unit_price, priced.currency)
+    per = "/month" if line.billing == "recurring" else ""
+    return f"*{name}* \u00d7 {line.quantity:,} \u00b7 {unit}{per} \u00b7 {amount}"
+
+
+# ------------------------------------------------------------------------------------------------------------------- the foot
+
+
+def foot_of_problem(text: str) -> str:
+    """Return the foot of a form that has no price yet; `text` is plain text."""
+    return f"*No total yet:* {messages.escape(messages.one_line(text))[:1_000]}"
+
+
+def foot(found: Simulation, easier: Sequence[Avoidance], before: Quote | None) -> str:
+    """Return the total and the approvals of a form as it is filled in; `before` is the edited version of a quote."""
+    return "\n".join((*_totals(found.pricing, before), *_approvals(found, easier, before)))
+
+
+def _totals(pricing: Pricing, before: Quote | None) -> Iterator[str]:
+    currency = pricing.currency
+    total = f"*Total {money.format_amount(pricing.net_total, currency)}*"
+    if pricing.discount_total:
+        total += f" \u00b7 list price {money.format_amount(pricing.list_total, currency)}"
+    if pricing.tax_total:
+        total += f" \u00b7 {money.format_amount(pricing.gross_total, currency)} with tax"
+    yield total
+    if before is None:
+        return
+    if before.pricing.currency != currency:
+        yield f"Was {messages.net(before)}"
+    elif change := money.EXACT.subtract(pricing.net_total, before.pricing.net_total):
+        sign = "+" if change > 0 else "\u2212"
+        yield f"{sign}{money.format_amount(abs(change), currency)} against v{before.version}"
+
+
+def _approvals(found: Simulation, easier: Sequence[Avoidance], before: Quote | None) -> Iterator[str]:
+    decision = found.decision
+    why = messages.escape("; ".join(decision.hits))[:1_000]
+    if decision.blocked:
+        yield f"\u26d4 Can't be submitted: {why}"
+    elif decision.automatic:
+        yield "\u2705 No approval needed"
+    else:
+        again = " again" if before is not None and _was_approved(before) else ""
+        yield f"\u23f3 Needs approval{again}: *{messages.approver_words(decision.required_roles)}* ({why})"
+    for name, value in avoidance_rows(easier):
+        yield messages.escape(f"{name}: {value}")[:1_000]
+
+
+def _was_approved(quote: Quote) -> bool:
+    return may_be_changed(quote.state) and quote.state not in (QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED)

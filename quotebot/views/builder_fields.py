@@ -1,0 +1,300 @@
+"""Fields of the quote builder as Block Kit: product lines, the product menu, and the inputs of the whole quote.
+
+An input that is `live` reports each change at once, so that the total and the approvals can be shown before the form is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain import money
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.price_books import Flat, Share, Tiered, books_for
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, clipped
+from quotebot.views import messages
+from quotebot.views.blocks import Json, button, option, plain, section, text_input
+from quotebot.views.forms import (
+    CURRENCY,
+    DISCOUNT,
+    OPTION_CHARACTERS_MAX,
+    SHORT_CHARACTERS_MAX,
+    TERM,
+    VALUE_CHARACTERS_MAX,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import date
+
+    from quotebot.domain.approvals.policy import ApprovalPolicy
+    from quotebot.domain.catalogue.catalogue import Attribute, Catalogue, Product
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
+
+ROW: Final = "row"  # prefix of a line's blocks; its number follows
+PRODUCT: Final = "product"  # prefix of the product menu; a number follows, so that the menu is empty after each choice
+MONTHS: Final = "months"  # block_id of a term that the menu of terms does not offer
+SEGMENT, BILLING, TAX, SPECIAL = "segment", "billing", "tax", "special"  # block_ids
+MORE: Final = "form.more"  # action_id of the button that shows the further fields
+LIVE: Final = re.compile(rf"^(?:row\.|product\.|form\.|(?:{TERM}|months|{DISCOUNT}|{CURRENCY}|segment|billing|tax|special)$)")
+PRODUCTS: Final = re.compile(rf"^{PRODUCT}\.")
+
+OTHER: Final = "other"  # of the menu of terms
+NONE: Final = "none"  # of the menus of segments and taxes
+BY_DEFAULT: Final = "~"  # an attribute's default choice where the line does not name it
+CHOSEN: Final = "="  # prefix of a choice that the line names
+MONTHS_OFFERED: Final = (12, 24, 36)
+OPTIONS_MAX: Final = 100
+ROWS_MAX: Final = 20
+NAME_CHARACTERS_MAX: Final = 60
+BILLING_WORDS: Final = dict(zip(BILLING_FREQUENCIES, ("Up front", "Monthly", "Quarterly", "Annually"), strict=True))
+
+
+def quantity_block(key: int) -> str:
+    """Return the block_id of a line's quantity."""
+    return f"{ROW}.{key}.quantity"
+
+
+def discount_block(key: int) -> str:
+    """Return the block_id of a line's own discount."""
+    return f"{ROW}.{key}.discount"
+
+
+def attribute_block(key: int, name: str) -> str:
+    """Return the block_id of one attribute of a line."""
+    return f"{ROW}.{key}.{CHOSEN}{name}"
+
+
+def row_of(block_id: str) -> int | None:
+    """Return the number of the line to which a block belongs, or None."""
+    parts = block_id.split(".")
+    return int(parts[1]) if len(parts) > 1 and parts[0] == ROW and parts[1].isdecimal() else None
+
+
+def live(block: Json) -> Json:
+    """Return an input that reports each change at once."""
+    element = block["element"]
+    if element["type"] == "plain_text_input":
+        element = {**element, "dispatch_action_config": {"trigger_actions_on": ["on_enter_pressed", "on_character_entered"]}}
+    return {**block, "dispatch_action": True, "element": element}
+
+
+def line_blocks(key: int, line: LineRequest, product: Product | None, name: str, *, may_empty: bool) -> list[Json]:
+    """Return the blocks of one line. `may_empty`: an empty quantity removes the line."""
+    name = clipped(messages.one_line(name), NAME_CHARACTERS_MAX)
+    quantity = text_input(
+        quantity_block(key),
+        f"{name}: quantity",
+        length_max=SHORT_CHARACTERS_MAX,
+        initial=f"{line.quantity}",
+        example="0 to remove" if may_empty else "150",
+        optional=may_empty,
+    )
+    discount = text_input(
+        discount_block(key),
+        f"{name}: discount (%)",
+        length_max=SHORT_CHARACTERS_MAX,
+        initial=money.trimmed(line.discount_percent) if line.discount_percent else None,
+        example="0",
+        optional=True,
+    )
+    chosen = dict(line.attributes)
+    attributes = () if product is None else product.attributes
+    choices = (attribute_input(key, name, each, chosen.get(each.name)) for each in attributes)
+    return [line_head(key, line.sku, messages.escape(name)), live(quantity), live(discount), *(each for each in choices if each)]
+
+
+def line_head(key: int, sku: str, text: str) -> Json:
+    """Return the heading of a line: escaped mrkdwn beside the button that removes it."""
+    remove = button(f"{ROW}.{key}.remove", "Remove", sku)
+    return {**section(text), "block_id": f"{ROW}.{key}", "accessory": remove}
+
+
+def attribute_input(key: int, product: str, attribute: Attribute, chosen: str | None) -> Json | None:
+    """Return the menu of an attribute's choices; None if Slack cannot show them all, or the line has another choice."""
+    choices = attribute.choices
+    fits = len(choices) <= OPTIONS_MAX and all(len(each) < VALUE_CHARACTERS_MAX for each in choices)
+    if not fits or (chosen is not None and chosen not in choices):
+        return None
+    values = {each: BY_DEFAULT if chosen is None and each == attribute.default else f"{CHOSEN}{each}" for each in choices}
+    shown = chosen if chosen is not None else attribute.default
+    return live(
+        _menu(
+            attribute_block(key, attribute.name),
+            f"{product}: {attribute.name.replace('_', ' ')}",
+            [(values[each], clipped(each, OPTION_CHARACTERS_MAX)) for each in choices],
+            None if shown is None else values[shown],
+        )
+    )
+
+
+def in_a_row(line: LineRequest, catalogue: Catalogue) -> bool:
+    """Return whether the fields of a line can hold all that it says."""
+    product = catalogue.products.get(line.sku)
+    if product is None or not product.active or line.discount_limit_percent is not None:
+        return False
+    known = {each.name: each for each in product.attributes}
+    chosen = dict(line.attributes)
+    plain_line = type(line)(line.sku, line.quantity, line.discount_percent, None, line.attributes)
+    return (
+        line == plain_line
+        and len(chosen) == len(line.attributes)
+        and all(name in known and attribute_input(0, "", known[name], choice) is not None for name, choice in chosen.items())
+    )
+
+
+def product_input(number: int) -> Json:
+    """Return the menu that adds a line."""
+    name = f"{PRODUCT}.{number}"
+    element = {"type": "external_select", "action_id": name, "min_query_length": 0, "placeholder": plain("Search products")}
+    return live({"type": "input", "block_id": name, "label": plain("Add a product"), "optional": True, "element": element})
+
+
+def product_groups(ruleset: Ruleset, typed: str, day: date) -> list[Json]:
+    """Return the products whose SKU, name, alias or family contains the typed text, with list prices, in groups by family."""
+    wanted = typed.strip().casefold()
+    sold = [
+        product
+        for product in ruleset.catalogue.products.values()
+        if product.active
+        and any(wanted in name.casefold() for name in (product.name, product.sku, product.family, *product.aliases))
+    ]
+    groups: dict[str, list[Json]] = {}
+    for product in sorted(sold, key=lambda each: (each.family, each.name))[:OPTIONS_MAX]:
+        price = f" \u00b7 {price_words(product, ruleset, day)}"
+        label = f"{clipped(messages.one_line(product.name), max(OPTION_CHARACTERS_MAX - len(price), 20))}{price}"
+        groups.setdefault(product.family, []).append(option(clipped(label, OPTION_CHARACTERS_MAX), product.sku))
+    return [{"label": plain(clipped(family, OPTION_CHARACTERS_MAX)), "options": options} for family, options in groups.items()]
+
+
+def price_words(product: Product, ruleset: Ruleset, day: date) -> str:
+    """Return a product's list price in the ruleset's currency and its unit as plain text: "from 6.00 USD per seat and month"."""
+    if product.kind == "bundle":
+        return ", ".join(f"{part.quantity:,} {part.sku}" for part in product.components)
+    books = books_for(ruleset.books, ruleset.currency, None, None, day)
+    entry = next((book.prices[product.sku] for book in books if product.sku in book.prices), None)
+    kind = None if entry is None else entry.kind
+    if isinstance(kind, Share):
+        return f"{money.format_percent(kind.percent)} of {', '.join(kind.of) or 'everything else'}"
+    if isinstance(kind, Flat):
+        return f"{money.format_unit_price(kind.price, ruleset.currency)} {_per(product)}"
+    if isinstance(kind, Tiered) and kind.kind != "block":
+        lowest = min(tier.price for tier in kind.tiers)
+        start = "" if len(kind.tiers) == 1 else "from "
+        return f"{start}{money.format_unit_price(lowest, ruleset.currency)} {_per(product)}"
+    return f"no list price in {ruleset.currency}" if kind is None else "price by quantity"
+
+
+def _per(product: Product) -> str:
+    unit = "" if product.unit in ("once", "month") else f"per {messages.one_line(product.unit)}"
+    if product.billing == "recurring":
+        return f"{unit} and month" if unit else "per month"
+    return f"{unit}, one-time" if unit else "one-time"
+
+
+def term_inputs(months: int | None, typed: str) -> list[Json]:
+    """Return the menu of terms; with another term, or with text that is none, also the field for it."""
+    offered = [(f"{each}m", f"{each} months") for each in MONTHS_OFFERED]
+    known = months in MONTHS_OFFERED
+    menu = live(_menu(TERM, "Term", [*offered, (OTHER, "Other")], f"{months}m" if known else OTHER))
+    return [menu] if known else [menu, months_input(typed)]
+
+
+def months_input(typed: str = "") -> Json:
+    """Return the field of a term that the menu does not offer."""
+    return live(text_input(MONTHS, "Term in months", length_max=SHORT_CHARACTERS_MAX, initial=typed, example="18"))
+
+
+def discount_input(typed: str, free: str | None) -> Json:
+    """Return the field of the header discount; `free` is the largest one that a policy approves by itself."""
+    hint = "Applies to the whole quote." + ("" if free is None else f" Over {free} needs approval.")
+    return live(
+        text_input(
+            DISCOUNT, "Discount (%)", length_max=SHORT_CHARACTERS_MAX, initial=typed or "0", hint=hint, example="15", optional=True
+        )
+    )
+
+
+def currency_input(codes: Sequence[str], chosen: str | None) -> Json:
+    """Return the menu of currencies."""
+    return live(_menu(CURRENCY, "Currency", [(code, code) for code in codes], chosen if chosen in codes else codes[0]))
+
+
+def currencies(ruleset: Ruleset) -> tuple[str, ...]:
+    """Return the currencies in which a ruleset sells, its own first."""
+    sold = {code for book in ruleset.books for code in (book.currency, *book.converts_to)}
+    return (ruleset.currency, *sorted(sold - {ruleset.currency}))[:OPTIONS_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Further inputs of the whole quote that the builder has fields for, by the active ruleset and policy."""
+
+    segments: tuple[str, ...]
+    taxes: tuple[str, ...]
+    terms: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Details:
+        """Return what can be chosen under these rules."""
+        segments = dict.fromkeys(book.segment.casefold() for book in ruleset.books if book.segment is not None)
+        known = frozenset() if policy is None else policy.legal_terms | policy.other_terms
+        regions = dict.fromkeys(tax.region for tax in ruleset.taxes)
+        return cls(
+            tuple(sorted(segments))[: OPTIONS_MAX - 1],
+            tuple(sorted(regions))[: OPTIONS_MAX - 1],
+            tuple(sorted(known))[:OPTIONS_MAX],
+        )
+
+    def shown(self, request: PriceRequest) -> PriceRequest:
+        """Return the request without what the fields cannot show."""
+        if request.segment not in (None, *self.segments):
+            request = replace(request, segment=None)
+        if not (request.region is None or (request.with_tax and request.region in self.taxes)):
+            request = replace(request, region=None, with_tax=False)
+        return request if set(request.terms) <= set(self.terms) else replace(request, terms=())
+
+    def left(self, request: PriceRequest) -> PriceRequest:
+        """Return the request without what the fields show."""
+        shown = self.shown(request)
+        return replace(
+            request,
+            segment=None if shown.segment == request.segment else request.segment,
+            region=None if shown.region == request.region else request.region,
+            with_tax=request.with_tax and shown.region != request.region,
+            terms=() if shown.terms == request.terms else request.terms,
+            billing_frequency=BILLING_FREQUENCIES[0],
+        )
+
+    def inputs(self, request: PriceRequest, *, revised: bool) -> Iterator[Json]:
+        """Yield the fields, filled in with the request. `revised`: a segment can be replaced, but not removed."""
+        yield live(_menu(BILLING, "Billing", list(BILLING_WORDS.items()), request.billing_frequency))
+        if self.segments:
+            shown = request.segment if request.segment in self.segments else None
+            nothing = [] if revised and request.segment is not None else [(NONE, "None")]
+            names = [(f"{CHOSEN}{each}", clipped(each, OPTION_CHARACTERS_MAX)) for each in self.segments]
+            initial = f"{CHOSEN}{shown}" if shown else NONE if nothing else None
+            yield live({**_menu(SEGMENT, "Segment", [*nothing, *names], initial), "optional": not nothing})
+        if self.taxes:
+            shown = request.region if request.with_tax and request.region in self.taxes else None
+            regions = [(f"{CHOSEN}{each}", f"Tax of {each}") for each in self.taxes]
+            yield live(_menu(TAX, "Tax", [(NONE, "Without tax"), *regions], f"{CHOSEN}{shown}" if shown else NONE))
+        if self.terms:
+            options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in self.terms]
+            chosen = [each for each in options if each["value"] in request.terms]
+            element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain("None")}
+            element |= {"initial_options": chosen} if chosen else {}
+            hint = plain("Some of them need approval by Legal.")
+            block = {"type": "input", "block_id": SPECIAL, "label": plain("Special terms"), "optional": True, "hint": hint}
+            yield live({**block, "element": element})
+
+
+def _menu(name: str, label: str, choices: Sequence[tuple[str, str]], chosen: str | None) -> Json:
+    options = [option(text, value) for value, text in choices]
+    element: Json = {"type": "static_select", "action_id": name, "options": options}
+    initial = next((each for each in options if each["value"] == chosen), None)
+    if initial is not None:
+        element["initial_option"] = initial
+    return {"type": "input", "block_id": name, "label": plain(label), "optional": False, "element": element}

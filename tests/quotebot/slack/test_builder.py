@@ -1,0 +1,218 @@
+"""Tests of the quote builder: lines, the live total, the approvals, and bundles and attributes in a new version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from quotebot.commands.payloads import CreateByForm, ReviseQuote
+from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.pricing.engine import Pricing, price
+from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
+from quotebot.domain.rules import Rules
+from quotebot.slack.builder import previewed
+from quotebot.slack.form_input import Filled, Form, read_form
+from quotebot.views import builder, builder_fields
+from tests.quotebot.domain.ruleset_parts import book, document, product
+from tests.quotebot.parts import POLICY
+from tests.quotebot.views.block_kit import view_problems
+from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
+from tests.quotebot.views.test_forms import typed
+from tests.rig import FIRST_QUOTE
+
+if TYPE_CHECKING:
+    from tests.rig import Deal
+
+SAMPLE: Final = Rules(RULESET, POLICY, {})
+STORAGE: Final = product(
+    "storage",
+    kind="configurable",
+    attributes=[{"name": "gb", "choices": ["10", "100"], "default": "10"}, {"name": "region", "choices": ["us", "eu"]}],
+)
+KIT: Final = {
+    "sku": "kit",
+    "name": "Starter Kit",
+    "family": "saas",
+    "kind": "bundle",
+    "bundle_discount_percent": "10",
+    "components": [{"sku": "a", "quantity": 2}, {"sku": "b"}],
+}
+SHOP: Final = Rules(
+    parse_ruleset(
+        document(products=[product("a"), product("b"), STORAGE, KIT], price_books=[book({"a": 10, "b": 20, "storage": 5})])
+    ),
+    POLICY,
+    {},
+)
+
+
+def blocks_of(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {block["block_id"]: block for block in view["blocks"] if "block_id" in block}
+
+
+def foot(view: dict[str, Any]) -> str:
+    text: str = blocks_of(view)[builder.PREVIEW]["text"]["text"]
+    return text
+
+
+def carried(view: dict[str, Any]) -> builder.Carried:
+    found = builder.carried_by(view["private_metadata"])
+    assert found is not None
+    return found
+
+
+def filled(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
+    """Return the view as previewed after these values were typed."""
+    return previewed(typed(view, **values), SAMPLE, MORNING, None)
+
+
+def test_a_product_adds_a_line_of_one_unit_and_the_menu_is_empty_again() -> None:
+    view = builder.create_form("C0SALES", RULESET, policy=POLICY)
+    for sku in ("pro", "sso", "pro"):  # one line per product
+        view = builder.with_line(view, carried(view), sku, RULESET)
+    assert carried(view).rows == ((0, "pro"), (1, "sso"))
+    assert "product.3" in blocks_of(view)
+    assert view_problems(view) == []
+    view = builder.without_line(view, carried(view), 0)
+    assert carried(view).rows == ((1, "sso"),)
+    assert not [block for block in blocks_of(view) if block.startswith("row.0")]
+
+
+def test_the_total_and_the_approvals_follow_what_is_typed() -> None:
+    view = builder.create_form("C0SALES", RULESET, policy=POLICY)
+    assert foot(filled(view)) == "*No total yet:* Add a product."
+    view = builder.with_line(view, carried(view), "pro", RULESET)
+    assert "10,800.00" in foot(filled(view, **{"row.0.quantity": "150"}))
+    assert "No approval needed" in foot(filled(view, **{"row.0.quantity": "150"}))
+    over = filled(view, **{"row.0.quantity": "150", "discount": "15"})
+    assert "9,180.00" in foot(over)
+    assert "Needs approval" in foot(over)
+    assert "9,180.00" in blocks_of(over)["row.0"]["text"]["text"]
+    assert "Can't be submitted" in foot(filled(view, discount="50"))
+    assert "Enter a whole number" in foot(filled(view, **{"row.0.quantity": "many"}))
+    assert "line_cap" in foot(filled(view, terms="terms line_cap"))  # no special term of the policy
+    assert view_problems(over) == []
+
+
+def test_a_form_is_full_at_twenty_lines_and_keeps_within_slacks_limits() -> None:
+    skus = [f"p{number}" for number in range(25)]
+    rules = parse_ruleset(document(products=[product(sku) for sku in skus], price_books=[book(dict.fromkeys(skus, 10))]))
+    view = builder.create_form("C0SALES", rules, policy=POLICY)
+    for sku in skus:
+        view = builder.with_line(view, carried(view), sku, rules)
+    view = builder.with_details(view, carried(view), rules, POLICY)
+    assert len(carried(view).rows) == builder_fields.ROWS_MAX
+    assert view_problems(view) == []
+    draft = builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus))
+    long = builder.create_form("C0SALES", rules, draft, policy=POLICY)
+    assert blocks_of(long)["terms"]["element"]["initial_value"].endswith("1 p24")  # the rest stays typed, and none is lost
+    found = read_form(Form(typed(long), rules, MORNING))
+    assert isinstance(found, Filled)
+    assert isinstance(found.payload, CreateByForm)
+    assert [line.sku for line in found.payload.quote.request.lines] == skus
+
+
+def test_products_are_offered_in_groups_with_price_and_unit() -> None:
+    day = dated(PriceRequest((), 12, Decimal(0)), MORNING).priced_on
+    assert day is not None
+    groups = builder_fields.product_groups(RULESET, "", day)
+    assert [group["label"]["text"] for group in groups] == ["saas", "services"]
+    texts = {option["value"]: option["text"]["text"] for group in groups for option in group["options"]}
+    assert texts["sso"] == f"SSO \u00b7 {builder_fields.price_words(RULESET.catalogue.products['sso'], RULESET, day)}"
+    assert "per seat and month" in texts["pro"]
+    assert "one-time" in texts["onboarding"]
+    assert [option["value"] for group in builder_fields.product_groups(RULESET, "seat", day) for option in group["options"]] == [
+        *("enterprise", "pro", "sso")
+    ]
+
+
+def revised(request: PriceRequest, **values: str | None) -> Filled | dict[str, str]:
+    """Return the reading of the Edit form of a quote with this request."""
+    priced = price(dated(request, MORNING), SHOP.ruleset)
+    assert isinstance(priced, Pricing)
+    quote = replace(example_quote(), pricing=priced)
+    view = builder.revise_form(quote, SHOP.ruleset, POLICY)
+    assert view_problems(view) == []
+    shown = previewed(typed(view, **values), SHOP, MORNING, quote)
+    assert ("against v1" in foot(shown)) == any(name.endswith("quantity") for name in values) or "No total" in foot(shown)
+    return read_form(Form(typed(view, **values), SHOP.ruleset, MORNING, quote))
+
+
+CONFIGURED: Final = PriceRequest(
+    (LineRequest("kit", 2), LineRequest("storage", 5, attributes=(("region", "us"),))), 12, Decimal(0), "USD"
+)
+EDITED: Final[dict[str, tuple[dict[str, str | None], Changes]]] = {
+    "a bundle's quantity": ({"row.0.quantity": "3"}, Changes((LineChange("set", "kit", 3),))),
+    "a bundle out": ({"row.0.quantity": "0"}, Changes((LineChange("remove", "kit"),))),
+    "an attribute": (
+        {"row.1.=region": "=eu"},
+        Changes((LineChange("set", "storage", 5, attributes=(("region", "eu"),)),)),
+    ),
+    "an attribute with a default": (
+        {"row.1.=gb": "=100"},
+        Changes((LineChange("set", "storage", 5, attributes=(("gb", "100"), ("region", "us"))),)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EDITED)
+def test_bundles_and_attributes_are_edited_in_their_fields(case: str) -> None:
+    values, changes = EDITED[case]
+    assert revised(CONFIGURED, **values) == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+def test_a_larger_edit_leaves_lines_without_fields_as_they_are() -> None:
+    agreed = LineRequest("a", 7, agreed_price=Decimal(8), price_reason="volume")
+    request = replace(CONFIGURED, lines=(agreed, *CONFIGURED.lines))
+    found = revised(request, **{"row.0.quantity": "9", "row.2.discount": "5"})
+    changes = Changes((LineChange("set", "a", 9), LineChange("set", "storage", 5, Decimal(5))))
+    assert found == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+def test_a_problem_of_one_line_is_said_at_its_field() -> None:
+    found = revised(CONFIGURED, **{"row.1.quantity": "2000000"})
+    assert isinstance(found, dict)
+    assert list(found) == ["row.1.quantity"]
+
+
+async def opened(deal: Deal) -> dict[str, Any]:
+    (view,) = (await deal.get("state"))["views"]
+    found: dict[str, Any] = view["view"]
+    return found
+
+
+async def test_a_quote_is_built_line_by_line_with_a_live_total(deal: Deal) -> None:
+    await deal.slash("new")
+    view_id = (await opened(deal))["id"]
+    person: dict[str, Any] = {"user": "U0REP", "view_id": view_id}
+    offered = await deal.post("suggest", **person, action_id="product.0", value="pro")
+    assert {option["value"] for option in offered["options"]} == {"pro"}
+    await deal.post("action", **person, action_id="product.0", value="pro")
+    await deal.post("action", **person, action_id="product.1", value="sso")
+    await deal.post("action", **person, action_id="row.0.quantity", value="150")
+    await deal.post("action", **person, action_id="discount", value="15")
+    view = await opened(deal)
+    assert "Needs approval" in foot(view)
+    await deal.post("action", **person, action_id="row.1.remove")
+    await deal.post("action", **person, action_id="term", value="other")
+    await deal.post("action", **person, action_id="months", value="6")
+    view = await opened(deal)
+    assert "4,590.00" in foot(view)
+    await deal.post("action", **person, action_id="form.more")
+    values = {"account": {"account": "Acme"}, "billing": {"billing": "monthly"}}
+    sent = await deal.post("submit", **person, values=values)
+    assert sent["ack"] == {}
+    await deal.settled()
+    card = await deal.card_text()
+    assert "4,590.00" in card
+    assert "onthly" in card
+    await deal.click("quote.revise", user="U0REP")
+    person["view_id"] = (await opened(deal))["id"]
+    await deal.post("action", **person, action_id="row.0.quantity", value="200")
+    assert "+1,530.00" in foot(await opened(deal)).replace("$", "").replace("USD\u00a0", "")
+    await deal.post("submit", **person, values={})
+    await deal.settled()
+    assert f"{FIRST_QUOTE} v2" in (await deal.card())["text"]
