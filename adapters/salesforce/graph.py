@@ -31,7 +31,9 @@ _KEY = re.compile(r"[A-Za-z0-9_-]{1,240}")  # fits a URL unescaped and leaves ro
 _QUOTE_NODE = "quote"
 _OPPORTUNITY_NODE = "opportunity"
 _SUCCESS = range(200, 300)
-_CUSTOMER_TEXT = frozenset({"name", "account", "opportunity_name"})  # of a quote: shown by length only
+_CUSTOMER_TEXT = frozenset(
+    {"name", "account", "opportunity_name", "bill_to", "bill_to_email", "bill_to_address", "vat_id", "po_number"}
+)  # of a quote: shown by length only
 OFFERED_MAX: Final = 20
 _GONE: Final = frozenset({"NOT_FOUND", "ENTITY_IS_DELETED"})
 
@@ -57,7 +59,7 @@ class SalesforceQuote:
     `content_hash` covers our snapshot: the same key with another hash is a conflict. `currency` is ISO 4217, `expires_on` a date
     (YYYY-MM-DD). `opportunity_key` is the identity of the opportunity that all versions share, if the mapping wants one; an
     older version (not `is_head`) never changes its amount. `opportunity_id` names an opportunity that a user chose instead, of
-    the account `opportunity_account_id`.
+    the account `opportunity_account_id`. Without a value, the fields of `account_id` and of what follows it are not written.
     """
 
     key: str
@@ -74,6 +76,15 @@ class SalesforceQuote:
     is_head: bool = True
     opportunity_id: str = ""
     opportunity_account_id: str = ""
+    account_id: str | None = None
+    tax: Decimal | None = None
+    bill_to: str | None = None
+    bill_to_email: str | None = None
+    bill_to_address: str | None = None
+    vat_id: str | None = None
+    po_number: str | None = None
+    start_date: str | None = None
+    payment: str | None = None
 
 
 def checked_key(key: str) -> str:
@@ -104,7 +115,8 @@ def graph_body(
         size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {most} at once."
         raise AdapterError(Failure.VALIDATION, "too_many_lines", f"{size} Nothing was sent. Split the quote.")
     body = _quote_body(quote, mapping)
-    body |= _linked(quote, mapping, opportunity_id)
+    if link := _linked(quote, mapping, opportunity_id):  # Salesforce takes the account from the opportunity
+        body = {name: value for name, value in body.items() if mapping.quote_fields.get(name) != "account_id"} | link
     nodes.append({"method": "POST", "url": f"{root}/{mapping.quote}/", "referenceId": _QUOTE_NODE, "body": body})
     for line in quote.lines:
         body = {
@@ -231,7 +243,8 @@ def _quote_body(quote: SalesforceQuote, mapping: CrmMapping) -> dict[str, object
 
 
 def _mapped(source: SalesforceQuote | SalesforceLine, fields: Mapping[str, str]) -> dict[str, object]:
-    return {name: getattr(source, attribute) for name, attribute in fields.items()}
+    values = {name: getattr(source, attribute) for name, attribute in fields.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _tellable(body: Mapping[str, object], held: Mapping[str, str]) -> dict[str, str]:

@@ -16,8 +16,15 @@ if TYPE_CHECKING:
 Owner = Literal["crm_wins", "local_wins", "merge", "immutable_after_bind"]
 OWNERS: Final = ("crm_wins", "local_wins", "merge", "immutable_after_bind")
 STATUSES: Final = ("approved", "sent", "accepted", "lost", "cancelled", "expired", "superseded")
-QUOTE_ATTRIBUTES: Final = ("content_hash", "name", "account", "version", "currency", "total", "expires_on")
-OPPORTUNITY_ATTRIBUTES: Final = ("opportunity_name", "account", "currency", "expires_on")
+# Attributes that not every quote has. Without a value their fields are left out.
+OPTIONAL_ATTRIBUTES: Final = (
+    *("account_id", "tax", "bill_to", "bill_to_email", "bill_to_address", "vat_id", "po_number", "start_date", "payment"),
+)
+QUOTE_ATTRIBUTES: Final = (
+    *("content_hash", "name", "account", "version", "currency", "total", "expires_on"),
+    *OPTIONAL_ATTRIBUTES,
+)
+OPPORTUNITY_ATTRIBUTES: Final = ("opportunity_name", "account", "currency", "expires_on", "account_id")
 LINE_ATTRIBUTES: Final = ("sku", "name", "quantity", "months", "unit_price", "discount_percent", "net_amount", "position")
 MIRROR_FACTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -9,7 +9,7 @@ brings our changed records, and the pages of mirrored objects, since the last sy
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -23,7 +23,8 @@ from quotebot.dispatch.crm_mirror import fingerprint
 from quotebot.dispatch.documents import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.domain import money
-from quotebot.domain.pricing.engine import canonical
+from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
+from quotebot.domain.pricing.engine import canonical, request_of
 from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, judge, status_of
 from quotebot.execution import crm_effects
 from quotebot.execution.crm_effects import AMOUNT, CHOSEN, DOCUMENT, OWN, effects_of, newest_recorded, notified_before
@@ -80,7 +81,8 @@ def connected(services: Services) -> Salesforce:
 
 async def record_of(services: Services, quote: Quote) -> SalesforceQuote:
     """Return the record of a quote version, as Salesforce is to hold it."""
-    return crm_quote(quote, await services.ledger.database.read(ledger_id))
+    ours, account_id = await services.ledger.database.read(lambda tx: (ledger_id(tx), crm_mirror.account_id(tx, quote.account)))
+    return replace(crm_quote(quote, ours), account_id=account_id)
 
 
 def ledger_id(tx: Tx) -> str:
@@ -91,6 +93,9 @@ def ledger_id(tx: Tx) -> str:
 def crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
     """Return the record of a quote version. Its key and its content hash depend on nothing else."""
     snapshot: Any = canonical(quote.pricing)
+    request = request_of(quote.pricing)
+    agreed = request.commercial
+    days = payment_days(agreed, request.terms)
     return SalesforceQuote(
         key=f"{ledger_id}_{quote.quote_id}_v{quote.version}",
         name=f"{quote.quote_id} v{quote.version} {quote.account}",
@@ -118,6 +123,14 @@ def crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
         is_head=not quote.superseded,
         opportunity_id="" if quote.opportunity is None else quote.opportunity.record_id,
         opportunity_account_id="" if quote.opportunity is None else quote.opportunity.account_id,
+        tax=quote.pricing.tax_total if request.with_tax else None,
+        bill_to=agreed.bill_to,
+        bill_to_email=agreed.bill_to_email,
+        bill_to_address=agreed.bill_to_address,
+        vat_id=agreed.vat_id,
+        po_number=agreed.po_number,
+        start_date=None if agreed.start_date is None else agreed.start_date.isoformat(),
+        payment=None if days is None else payment_words(days),
     )
 
 

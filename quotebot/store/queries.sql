@@ -757,6 +757,9 @@ DELETE FROM crm_mirror_cursors WHERE kind = :kind;
 SELECT DISTINCT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginning AND name_key < :past
 ORDER BY name_key LIMIT :limit;
 
+-- name: mirrored_accounts
+SELECT record_id FROM crm_mirror WHERE kind = 'accounts' AND name_key = :name_key AND name = :name LIMIT 2;
+
 -- name: mirrored_contacts
 SELECT DISTINCT c.name, json_extract(c.facts, '$.email') AS email, c.name_key FROM crm_mirror AS a
 JOIN crm_mirror AS c ON c.kind = 'contacts' AND c.account_id = a.record_id

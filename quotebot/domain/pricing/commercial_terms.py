@@ -24,7 +24,7 @@ LANGUAGES: Final = ("en", "de")
 TEXTS_MAX: Final = {
     "po_number": 40,
     "bill_to": 100,
-    "bill_to_email": 100,
+    "bill_to_email": 80,
     "bill_to_address": 250,
     "vat_id": 30,
     "approver_note": 400,

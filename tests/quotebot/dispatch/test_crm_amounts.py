@@ -7,8 +7,12 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from adapters.salesforce.mapping import default_mapping
 from quotebot.app.installation import dead_letters
-from quotebot.commands.payloads import CreateAnother, FinalizeQuote, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import CreateAnother, FinalizeQuote, ReviseQuote, SubmitQuote, SyncCrm
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.sandbox.salesforce.schema import SCHEMA
@@ -170,3 +174,38 @@ async def test_resubmitted_quote_that_is_created_after_all_keeps_its_opportunity
     rows = bench.rows("SELECT quote_id, record_id FROM quote_opportunities ORDER BY quote_id")
     assert [row["record_id"] for row in rows] == [deal.id, deal.id]
     assert rows[0]["quote_id"] == QUOTE
+
+
+async def test_a_record_names_tax_bill_and_the_only_account_of_that_name(bench: Bench, tmp_path: Path) -> None:
+    agreed = CommercialTerms(bill_to="Jo Doe", bill_to_email="jo@acme.example", bill_to_address="1 Main St", payment_days=45)
+    command = create_command("5")
+    command = replace(command, request=replace(command.request, region="DE", with_tax=True, commercial=agreed))
+    mapping = replace(default_mapping(), quote_fields={**default_mapping().quote_fields, "Description": "payment"})
+    async with crm_at(bench, tmp_path, mapping=mapping) as crm:
+        account = crm.service._org.create(SCHEMA["account"], {"Name": "Acme"})
+        crm.service._org.create(SCHEMA["account"], {"Name": "ACME"})  # another name
+        sync = {"quote_id": "crm", "version": 0, "source": "scheduler", "actor_type": "system"}
+        await crm.ask(SyncCrm(("accounts",)), "quotebot", **sync)
+        await crm.settle()
+        await crm.ask(command, quote_id="new", version=0)
+        await crm.ask(SubmitQuote())
+        await crm.settle()
+        record = crm.record()
+    found = {name: record[name] for name in ("BillingName", "Email", "BillingStreet", "QuoteAccountId", "Description")}
+    assert found == {
+        "BillingName": "Jo Doe",
+        "Email": "jo@acme.example",
+        "BillingStreet": "1 Main St",
+        "QuoteAccountId": account,
+        "Description": "net 45",
+    }
+    assert record["Tax"] == pytest.approx(float(record["Quotebot_Total__c"]) * 0.19, abs=0.02)  # rounded on each line
+
+
+async def test_a_record_of_a_quote_without_those_leaves_their_fields_out(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        record = deal.crm.record()
+    assert {record.get(name) for name in ("Tax", "BillingName", "Email", "BillingStreet", "QuoteAccountId")} == {None}
+    assert record["OpportunityId"] == deal.id
