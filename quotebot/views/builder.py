@@ -141,10 +141,10 @@ def create_form(
         *fields.term_inputs(term, draft.term),
         fields.discount_input(draft.discount, _free(policy)),
         fields.currency_input(fields.currencies(ruleset), draft.currency),
+        _preview("Add a product to see the total."),
         *further,
         *([channel_input()] if channel is None else []),
         _text_input("Anything else", text, "Anything a command may say, with semicolons: 10 sso; terms net_60"),
-        _preview("Add a product to see the total."),
     ]
     once = {} if draft.token is None else {"t": draft.token}
     listed = [[key, line.sku] for key, line in enumerate(rows)]
@@ -181,9 +181,9 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
         *fields.term_inputs(request.term_months, f"{request.term_months}"),
         fields.discount_input(money.trimmed(request.discount_percent), _free(policy)),
         fields.currency_input(tuple(currencies)[: fields.OPTIONS_MAX], quote.pricing.currency),
+        _preview(f"Total {messages.net(quote)}. No changes yet."),
         *details.inputs(request, revised=True),
         _text_input("Other changes", "", hint),
-        _preview(f"Total {messages.net(quote)}. No changes yet."),
     ]
     carried = written({"q": quote.quote_id, "n": quote.version, "d": len(drawn), "r": drawn, "k": len(drawn)})
     return modal(REVISE_FORM, "Edit quote", f"Save as v{quote.version + 1}", carried, blocks)
@@ -328,7 +328,7 @@ def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
     return f"*{name}* \u00d7 {line.quantity:,} \u00b7 {unit}{per} \u00b7 {amount}"
 
 
-# ------------------------------------------------------------------------------------------------------------------- the foot
+# ----------------------------------------------------------------------------------------------------------------- the total
 
 
 def foot_of_problem(text: str) -> str:

@@ -266,3 +266,34 @@ async def test_the_last_delivery_is_delivered_again_and_has_no_second_effect(san
         await page.get_by_test_id(how).click()
         await expect(page.get_by_test_id("redelivered")).to_have_text(re.compile(r"(acknowledged in [\d.]+ ms(, )?){5}"))
     await expect(card(page, "Hooli")).to_have_count(1)
+
+
+async def test_a_quote_is_built_in_a_form_with_a_live_price(sandbox: str, page: Page, checkout: Path) -> None:
+    await page.set_viewport_size({"width": 1280, "height": 1000})
+    await enter(page, sandbox)
+    await page.get_by_test_id("guide-close").click()
+    await say(page, "/quote new")
+    form = page.get_by_test_id("view-modal")
+    await form.get_by_label("Customer", exact=True).fill("Umbrella")
+    for product in ("pro", "sso"):
+        await form.get_by_label("Add a product").fill(product)
+        offered = form.get_by_test_id("lookup-options")
+        await expect(offered).to_contain_text("saas")
+        await offered.locator(f"[role=option][data-value={product}]").click()
+        await expect(form.locator(f"[data-block-id$=quantity]:has-text('{product}')")).to_be_visible()
+    await form.get_by_label("Pro: quantity").fill("150")
+    total = form.locator(".block.section").last
+    await expect(total).to_contain_text("10,824.00")
+    await expect(total).to_contain_text("No approval needed")
+    await form.locator("[data-action-id=discount]").fill("15")
+    await expect(total).to_contain_text("9,200.40")
+    await expect(total).to_contain_text(re.compile("Needs approval: Sales.Manager", re.IGNORECASE))
+    await form.get_by_role("button", name="More details").click()
+    await expect(form.get_by_label("Billing")).to_be_visible()
+    assert await page.evaluate(NAMELESS) == []
+    await total.scroll_into_view_if_needed()
+    await photograph(page, checkout, "story-form")
+    await form.get_by_role("button", name="Remove").last.click()
+    await expect(total).to_contain_text("9,180.00")
+    await form.get_by_test_id("view-submit").click()
+    await expect(card(page, "Umbrella")).to_contain_text("9,180.00", timeout=WORK_MS)

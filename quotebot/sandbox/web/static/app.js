@@ -124,7 +124,8 @@ function Page({ state, linked }) {
 
   // What a person still sees can be clicked, even when the card has changed since: the bot has to know what to say.
   const act = (body) => post("action", { user: me, stale: true, ...body });
-  const lookup = useMemo(() => directory(state, me, act), [state, me]);
+  const seek = ({ view_id, channel, message_ts, action_id, value }) => post("suggest", { user: me, view_id, channel, message_ts, action_id, value });
+  const lookup = useMemo(() => directory(state, me, act, seek), [state, me]);
   const isApp = Boolean(channel?.other?.is_bot);
   const guides = !guided && Boolean(channel) && !channel.isIm && channel === channels[0];
   const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);

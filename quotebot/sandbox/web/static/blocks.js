@@ -74,6 +74,7 @@ function Input({ block, form, surface }) {
       labelled=${`${id}-label`}
       described=${`${id}-notes`}
       invalid=${Boolean(error)}
+      surface=${surface}
       onChange=${onChange}
       onEnter=${onEnter && (() => onEnter(value))}
     />

@@ -2,20 +2,21 @@
 
 import { createContext } from "./vendor/standalone.module.js";
 
-/** {users: Map(id -> user), channels: Map(id -> channel), shortcuts: of the app, me: user id, act(body): POST a click} */
-export const Directory = createContext({ users: new Map(), channels: new Map(), shortcuts: [], me: null, act: async () => ({ ack: null }) });
+/** {users: Map(id -> user), channels: Map(id -> channel), shortcuts: of the app, me: user id, act(body): POST a click, seek(body): what a menu offers} */
+export const Directory = createContext({ users: new Map(), channels: new Map(), shortcuts: [], me: null, act: async () => ({ ack: null }), seek: async () => ({ ack: null }) });
 
 /** What a person is called on the page. */
 export const called = (user) => user?.real_name || user?.name || "Unknown";
 
 /** The shapes the page needs of one state, seen by one person. */
-export function directory(state, me, act) {
+export function directory(state, me, act, seek) {
   return {
     users: new Map(state.users.map((user) => [user.id, user])),
     channels: new Map(state.channels.map((channel) => [channel.id, channel])),
     shortcuts: state.app.shortcuts,
     me,
     act,
+    seek,
   };
 }
 

@@ -3,6 +3,7 @@
 import { html, useContext } from "./vendor/standalone.module.js";
 import { Directory } from "./directory.js";
 import { Icon } from "./icons.js";
+import { Lookup } from "./lookup.js";
 import { Text, unescape } from "./mrkdwn.js";
 import { choicesOf } from "./values.js";
 
@@ -19,7 +20,7 @@ const MANY_OF = new Set(["multi_static_select", "multi_users_select", "multi_cha
 const LISTED = new Set(["checkboxes", "radio_buttons", ...MANY_OF]);
 
 /** Whether this page can show an element as a field. */
-export const canHold = (element) => ONE_OF.has(element.type) || LISTED.has(element.type) || Boolean(INPUT_TYPES[element.type]);
+export const canHold = (element) => element.type === "external_select" || ONE_OF.has(element.type) || LISTED.has(element.type) || Boolean(INPUT_TYPES[element.type]);
 
 /** Whether an element is a group of controls, which a label's `for` cannot name. */
 export const isGroup = (element) => LISTED.has(element.type);
@@ -88,8 +89,9 @@ export function Typed({ element, value, onChange, onEnter, ...rest }) {
 }
 
 /** The element of an input block. `labelled` and `described` are the ids of its label and of its notes. */
-export function Field({ element, id, value, onChange, onEnter, labelled, described, invalid }) {
+export function Field({ element, id, value, onChange, onEnter, labelled, described, invalid, surface }) {
   const notes = { "aria-describedby": described, "aria-invalid": invalid || undefined };
+  if (element.type === "external_select") return html`<${Lookup} element=${element} value=${value} onChange=${onChange} surface=${surface} id=${id} ...${notes} />`;
   if (ONE_OF.has(element.type)) return html`<${Choice} element=${element} value=${value} onChange=${onChange} id=${id} ...${notes} />`;
   if (LISTED.has(element.type)) return html`<${Options} element=${element} value=${value} onChange=${onChange} id=${id} aria-labelledby=${labelled} ...${notes} />`;
   if (INPUT_TYPES[element.type]) return html`<${Typed} element=${element} value=${value} onChange=${onChange} onEnter=${onEnter} id=${id} ...${notes} />`;

@@ -5,6 +5,7 @@ import { unescape } from "./mrkdwn.js";
 
 const INITIAL = {
   static_select: (element) => element.initial_option?.value ?? "",
+  external_select: (element) => element.initial_option?.value ?? "",
   radio_buttons: (element) => element.initial_option?.value ?? "",
   checkboxes: (element) => (element.initial_options ?? []).map((option) => option.value),
   multi_static_select: (element) => (element.initial_options ?? []).map((option) => option.value),
