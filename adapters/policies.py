@@ -356,6 +356,8 @@ POLICIES: Mapping[str, Policy] = _table(
     #      class            semantics      retries backoff          jitter     timeout max age at once lane         dead letter when
     Policy("slack.card",    "convergent",  5,      _SLACK,          "full",    10,     _WEEK,  4,      "message",   _4XX),
     Policy("slack.post",    "append",      5,      _SLACK,          "full",    10,     _WEEK,  4,      "thread",    _4XX),
+    Policy("slack.direct",  "append",      5,      _SLACK,          "full",    10,     _WEEK,  4,      "person",    _4XX),
+    Policy("slack.direct_card", "convergent", 5,   _SLACK,          "full",    10,     _WEEK,  4,      "message",   _4XX),
     Policy("slack.reply",   "repeat_once", 5,      _SLACK,          "full",    10,     _WEEK,  4,      "user",      _GONE),
     Policy("slack.file",    "append",      5,      _SLACK,          "full",    60,     _WEEK,  4,      "thread",    _4XX),
     Policy("crm.create",    "keyed",       6,      _CRM,            "full",    20,     _WEEK,  2,      "quote",     _MAPS),

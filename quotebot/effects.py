@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CARD: Final = "slack.card"
 POST: Final = "slack.post"
+DIRECT: Final = "slack.direct"
+DIRECT_CARD: Final = "slack.direct_card"
 REPLY: Final = "slack.reply"
 FILE: Final = "slack.file"
 RENDER: Final = "pdf.render"
@@ -81,6 +83,24 @@ def home(user: str, team_id: str, not_before: int | None = None, *, always: bool
     target = f"home:{user}"
     content: dict[str, Any] = {"what": "home", "user": user, "team_id": team_id} | ({"always": True} if always else {})
     return _intent(CARD, target, target, content, supersede_key=target, not_before=not_before)
+
+
+def copy_target(approval_id: str, user: str) -> str:
+    """Return the target of all effects on the direct message that asks a person to decide a request."""
+    return f"copy:{approval_id}:{user}"
+
+
+def ask_directly(quote_id: str, approval_id: str, user: str) -> EffectIntent:
+    """Ask a person in a direct message to decide a request for approval."""
+    content = {"quote_id": quote_id, "approval_id": approval_id, "user": user}
+    return _intent(DIRECT, copy_target(approval_id, user), quote_id, content)
+
+
+def update_copy(quote_id: str, approval_id: str, user: str, post_key: str) -> EffectIntent:
+    """Show the current state of a request in the direct message to a person. A newer one supersedes this one."""
+    target = copy_target(approval_id, user)
+    content = {"quote_id": quote_id, "approval_id": approval_id, "user": user}
+    return _intent(DIRECT_CARD, target, quote_id, content, after=post_key, supersede_key=f"card:{target}")
 
 
 def dead_letter_target(reference: str) -> str:

@@ -22,6 +22,8 @@ UNAUTHORISED: Final = 401
 RETRIES: Final[Mapping[str, int]] = {  # SPEC 5
     "slack.card": 5,
     "slack.post": 5,
+    "slack.direct": 5,
+    "slack.direct_card": 5,
     "slack.reply": 5,
     "slack.file": 5,
     "crm.create": 6,
@@ -35,6 +37,8 @@ RETRIES_DEFAULT: Final = 5
 CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless the service asks for it
     "slack.card": 30_000,
     "slack.post": 30_000,
+    "slack.direct": 30_000,
+    "slack.direct_card": 30_000,
     "slack.reply": 30_000,
     "slack.file": 30_000,
     "crm.create": 60_000,
@@ -45,17 +49,18 @@ CAP_MS: Final[Mapping[str, int]] = {  # SPEC 5: no drawn delay is longer, unless
     "llm.summarize": 10_000,
 }
 THROTTLED_CAP_MS: Final = 1_000  # the minimum after a 429 without Retry-After
-CLASS_OF_METHOD: Final[Mapping[str, str]] = {
-    "chat.postMessage": "slack.post",
-    "conversations.history": "slack.post",
-    "conversations.replies": "slack.post",
-    "chat.update": "slack.card",
-    "views.publish": "slack.card",
-    "composite/graph": "crm.create",
-    "files.getUploadURLExternal": "slack.file",
-    "files.completeUploadExternal": "slack.file",
-    "files.info": "slack.file",
-    "upload": "slack.file",
+CLASSES_OF_METHOD: Final[Mapping[str, tuple[str, ...]]] = {
+    "chat.postMessage": ("slack.post", "slack.direct"),
+    "conversations.history": ("slack.post", "slack.direct"),
+    "conversations.replies": ("slack.post",),
+    "conversations.open": ("slack.direct",),
+    "chat.update": ("slack.card", "slack.direct_card"),
+    "views.publish": ("slack.card",),
+    "composite/graph": ("crm.create",),
+    "files.getUploadURLExternal": ("slack.file",),
+    "files.completeUploadExternal": ("slack.file",),
+    "files.info": ("slack.file",),
+    "upload": ("slack.file",),
 }
 
 
@@ -225,6 +230,7 @@ def _claimed(
 
 def _cards_claimed(facts: Facts) -> Iterator[str]:
     cards = grouped((effect for effect in facts.effects if effect["class"] == "slack.card"), "aggregate_id")
+    cards |= grouped((effect for effect in facts.effects if effect["class"] == "slack.direct_card"), "target")
     shown = {quote["thread_ts"]: quote["quote_id"] for quote in facts.quotes if quote["thread_ts"] is not None}
     shown |= {  # the cards of dead letters in the operators' channel
         effect["external_ref"]: effect["aggregate_id"]
@@ -232,6 +238,11 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
         if effect["class"] == "slack.post"
         and effect["state"] == "delivered"
         and effect["aggregate_id"].startswith(("letter:", "ops:"))
+    }
+    shown |= {  # the direct messages to approvers
+        effect["external_ref"]: effect["target"]
+        for effect in facts.effects
+        if effect["class"] == "slack.direct" and effect["external_ref"] is not None
     }
     shown |= {at: effect["aggregate_id"] for effect in facts.effects if (at := _withdrawn(effect)) is not None}
     for key, requests in grouped(facts.sightings.get("chat.update", ()), "key").items():
@@ -361,8 +372,8 @@ def _seen_at(facts: Facts, attempt: Row, effect_class: str) -> float:
     """Return when the service refused this attempt (ms), or when the attempt started if the refusal was not seen."""
     seen = (
         sighting["at"] * 1000
-        for method, of_class in CLASS_OF_METHOD.items()
-        if of_class == effect_class
+        for method, classes in CLASSES_OF_METHOD.items()
+        if effect_class in classes
         for sighting in facts.sightings.get(method, ())
         if sighting["status"] == attempt["http_status"]
     )

@@ -97,7 +97,7 @@ def _messages_once(facts: Facts) -> Iterator[str]:
             yield from _owned(facts, effect, f"message {messages[0]['ts']}")
         elif not facts.forgets and not all(facts.lost(float(message["ts"]) * 1000) for message in messages):
             yield f"message {messages[0]['ts']} carries the key {key[:8]}, which no effect has"
-    for effect in _delivered(facts, "slack.post", "slack.reply"):
+    for effect in _delivered(facts, "slack.post", "slack.direct", "slack.reply"):
         if effect["class"] == "slack.reply" and effect["external_ref"] is None:
             continue
         seen = [message["ts"] for message in facts.message_by_key.get(effect["effect_key"], ())]

@@ -159,6 +159,8 @@ class Office:
                 "crm.create",
                 "slack.post",
                 "slack.card",
+                "slack.direct",
+                "slack.direct_card",
                 "slack.file",
                 "slack.reply",
                 "pdf.render",

@@ -95,7 +95,7 @@ async def _cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> No
             "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id"
         ).fetchall()
         effects = closed.execute(
-            "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class <> 'slack.card' ORDER BY id"
+            "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class NOT LIKE 'slack.%card' ORDER BY id"
         ).fetchall()
     async with open_ledger(settings, clock, engine(trap)) as ledger:
         for (row_id,) in commands:

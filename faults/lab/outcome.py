@@ -49,7 +49,7 @@ _SAME: Final = {
     "operations": "SELECT operation_key, action_kind, state, outcome, response FROM operations ORDER BY operation_key",
     "effects": """
         SELECT effect_key, class, state, payload FROM effects
-        WHERE class NOT IN ('slack.card', 'slack.reply') ORDER BY effect_key""",
+        WHERE class NOT IN ('slack.card', 'slack.direct_card', 'slack.reply') ORDER BY effect_key""",
     "tombstones": "SELECT operation_key, outcome FROM tombstones ORDER BY operation_key",
     "gates": "SELECT name, state, cause FROM gates WHERE state = 'held' AND until_at IS NULL ORDER BY name",
 }

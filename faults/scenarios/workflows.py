@@ -229,6 +229,11 @@ STORIES: Final = (
     ),
     Story("submit, nobody needed", lambda: [Clicks("quote.submit", REP), Settles()], lambda: [Starts(), Types(SMALL), Settles()]),
     Story("approve", lambda: [Clicks("approval.approve", MANAGER), Settles()], submitted),
+    Story(
+        "approve in a direct message",
+        lambda: [Clicks("approval.approve", MANAGER, channel="D0MANAGER"), Settles()],
+        submitted,
+    ),
     Story("reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*submitted(), Clicks("approval.reject", MANAGER)]),
     Story("revise", lambda: [Types(f"revise {QUOTE}: 200 pro, remove support; discount 8%"), Settles()], created),
     Story("revise what is sent", lambda: [Types(f"revise {QUOTE}: discount 8%"), Settles()], _sent),

@@ -15,7 +15,7 @@ from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
-from quotebot.execution.membership import Channels
+from quotebot.execution.membership import Channels, Directory
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.views.document import TERMS, Seller
 
@@ -119,6 +119,7 @@ def build_performer(
         settle_delay_seconds=settings.settle_delay_seconds,
         pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
         channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),
+        directory=Directory(ledger, adapters.slack, enterprise_id=settings.enterprise_id),
         observe_pdf=observe_pdf,
     )
 

@@ -136,7 +136,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     if salesforce is not None:
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # a stopped bot leaves no outdated page
-    directory = Directory(ledger, outside.adapters.slack, enterprise_id=settings.enterprise_id)
+    directory = performer.services.directory
     sweep = ArtefactSweep(database, outside.adapters.artefacts, Documents(performer.services).restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
     await guard.begin()

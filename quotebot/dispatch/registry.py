@@ -9,7 +9,7 @@ from quotebot.dispatch.documents import FileHandler, RenderHandler
 from quotebot.dispatch.llm import ExtractHandler, SummarizeHandler
 from quotebot.dispatch.services import EffectHandler
 from quotebot.dispatch.slack_card import CardHandler
-from quotebot.dispatch.slack_post import PostHandler
+from quotebot.dispatch.slack_post import DirectCardHandler, DirectHandler, PostHandler
 from quotebot.dispatch.slack_reply import ReplyHandler
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ HANDLERS: Final[Mapping[str, type[EffectHandler]]] = {
     for handler in (
         PostHandler,
         CardHandler,
+        DirectHandler,
+        DirectCardHandler,
         ReplyHandler,
         FileHandler,
         RenderHandler,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
-from quotebot.execution.membership import Channels
+from quotebot.execution.membership import Channels, Directory
 from quotebot.store import dead_letters
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
@@ -234,7 +234,10 @@ def ignored(_seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that a handler may use. `pacer` assigns turns per Slack channel, `channels` queries the members of a channel."""
+    """Everything that a handler may use.
+
+    `pacer` assigns turns per Slack channel, `channels` queries the members of a channel, `directory` Slack's records of people.
+    """
 
     ledger: Ledger
     adapters: Adapters
@@ -243,6 +246,7 @@ class Services:
     seller: Seller
     pacer: Pacer
     channels: Channels
+    directory: Directory
     settle_delay_ms: int
     observe_pdf: Callable[[float], object] = ignored  # receives the seconds of each rendering
 
@@ -320,9 +324,10 @@ class EffectHandlers:
         settle_delay_seconds: float,
         pacer: Pacer | None = None,
         channels: Channels | None = None,
+        directory: Directory | None = None,
         observe_pdf: Callable[[float], object] = ignored,
     ) -> None:
-        """`handlers` maps effect classes to their handlers; `pacer` and `channels` default to instances of their own."""
+        """`handlers` maps effect classes to handlers; `pacer`, `channels` and `directory` default to instances of their own."""
         self.services = Services(
             ledger,
             adapters,
@@ -331,6 +336,7 @@ class EffectHandlers:
             seller,
             Pacer(ledger.clock) if pacer is None else pacer,
             Channels(ledger.clock, adapters.slack) if channels is None else channels,
+            Directory(ledger, adapters.slack) if directory is None else directory,
             round(settle_delay_seconds * 1000),
             observe_pdf,
         )

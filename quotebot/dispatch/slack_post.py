@@ -1,24 +1,48 @@
-"""Effect class slack.post: a quote's card as the root of its thread, a notice below it, and a card of the operators' channel."""
+"""Effect classes of posted messages: slack.post, slack.direct and slack.direct_card.
+
+slack.post posts a quote's card as the root of its thread, a notice below it, and a card of the operators' channel.
+
+slack.direct asks one approver in a direct message to decide one request; slack.direct_card redraws that message. Its channel is
+opened and recorded before the message is posted, so that after a lost answer the message is looked up there. It shows margins and
+goes to full members alone. A person whom it cannot reach is named in the quote's thread.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from adapters.failures import AdapterError
-from ledger.records import AuditEvent, Delivered, FollowUps
+from adapters.failures import AdapterError, Failure
+from ledger.records import AuditEvent, Delivered, Drop, FollowUps, Trouble
 from quotebot import effects
 from quotebot.dispatch import ops_cards, slack_card
+from quotebot.dispatch.ops_cards import GONE_CODES
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, earliest_attempt, enqueuing, quote_of
 from quotebot.dispatch.slack_card import QuoteCards, of_no_quote
+from quotebot.domain.approvals.advice import basis_of
+from quotebot.domain.approvals.decisions import Mandate, may_decide
+from quotebot.domain.approvals.people import sufficient_role
 from quotebot.domain.approvals.policy import without_margin_figures
+from quotebot.domain.quotes.quote import ApprovalState
+from quotebot.domain.quotes.summaries import facts_of
+from quotebot.domain.quotes.summaries import shown as may_be_shown
+from quotebot.execution import membership
+from quotebot.store import approvals
 from quotebot.store import quotes as store
-from quotebot.views import messages
+from quotebot.views import approval_messages, approver_card, messages
+from quotebot.views.approver_card import Ask
+from quotebot.views.card import status_card
 
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Effect, EffectIntent, Settlement
+    from quotebot.dispatch.services import Services
+    from quotebot.domain.quotes.quote import Quote
+    from quotebot.store.approvals import Copy
     from quotebot.views.blocks import Json
+    from quotebot.views.card import Card
+
+EARLIER_QUOTES: Final = 3
 
 
 class PostHandler(EffectHandler):
@@ -145,11 +169,12 @@ def _sent_directly(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, .
     if quote is None or quote.card_channel is None:
         return ()
     text = effect.payload["text"]
+    asked = approvals.asked_by(tx, effect.operation_id)  # their own direct message asks them
     mentioned = dict.fromkeys(messages.mentioned(text))
     return tuple(
         effects.tell(quote.quote_id, user, messages.sent_directly(quote, text), now_ms)
         for user in mentioned
-        if user != quote.requester
+        if user != quote.requester and user not in asked
     )
 
 
@@ -161,3 +186,193 @@ def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
     quote = enqueuing(tx, effect)
     text = messages.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
     return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """A request with its quote, as one person may see it. `decides`: they may decide now; `lost`: they have no authority for it."""
+
+    quote: Quote
+    copy: Copy
+    ask: Ask
+    newest: int  # the version
+    decides: bool
+    lost: bool
+
+    @property
+    def open(self) -> bool:
+        """True while the request waits for decisions."""
+        return self.quote.approval is not None and self.quote.approval.state is ApprovalState.PENDING
+
+    def draw(self) -> Card:
+        """Return the card for the person."""
+        if self.lost:
+            return approver_card.without_figures(self.quote)
+        if self.decides:
+            return approver_card.asking(self.quote, self.ask)
+        card = status_card(self.quote, (), approvers=self.ask.waiting, away=self.ask.away, buttons=False)
+        return card if self.newest == self.quote.version else approver_card.replaced(card, self.quote, self.newest)
+
+
+class DirectHandler(EffectHandler):
+    """Posts the direct message once; after a lost answer its channel is searched for the effect's key."""
+
+    effect_class: ClassVar = effects.DIRECT
+
+    async def perform(self, effect: Effect) -> Settlement:
+        """Post the message, unless the person has nothing to decide any more. Raises AdapterError."""
+        services, user = self.services, effect.payload["user"]
+        state = await read(services, effect)
+        if state.open:
+            await self._require_member(state.quote.team_id, user)
+            state = await read(services, effect)
+        if not state.decides:
+            return Drop(
+                Trouble(Failure.VALIDATION.value, f"<@{user}> has nothing to decide about {state.quote.quote_id} any more.")
+            )
+        effect = await self._opened(effect)
+        channel = effect.steps[slack_card.DIRECT]["channel"]
+        if (later := services.pacer.put_off(channel, effect.id, user)) is not None:
+            return later
+        card = state.draw()
+        async with services.pacer.place_in(channel) as busy:
+            if busy is not None:
+                return busy
+            posted = await services.adapters.slack.post(
+                channel=channel,
+                text=card.text,
+                blocks=card.blocks,
+                thread_ts=None,
+                key=effect.effect_key,
+                correlation_id=effect.correlation_id,
+            )
+        return Delivered(posted.ts, {"channel": posted.channel, "ts": posted.ts})
+
+    async def _require_member(self, team_id: str, user: str) -> None:
+        """Raise AdapterError unless Slack reports the person as a full member of the workspace."""
+        found = await self.services.directory.learn(team_id, user)
+        if found is None:
+            raise AdapterError(Failure.TRANSIENT, "not_known", f"Slack has not answered who <@{user}> is. Nothing was sent.")
+        if found.kind != "member":
+            raise AdapterError(Failure.VALIDATION, "not_a_member", f"<@{user}> is no full member of the workspace ({found.kind}).")
+
+    async def _opened(self, effect: Effect) -> Effect:
+        """Open the direct-message channel and record it. Without the scope im:write only the user is known."""
+        if slack_card.DIRECT in effect.steps:
+            return effect
+        user = effect.payload["user"]
+        try:
+            channel = await self.services.adapters.slack.open_direct(user=user)
+        except AdapterError as error:
+            error.possibly_applied = False  # an open channel shows nothing to anybody
+            if error.code != membership.MISSING_SCOPE:
+                raise
+            channel = user
+        return await self.services.ledger.record_step(effect, slack_card.DIRECT, {"channel": channel})
+
+    async def find(self, effect: Effect) -> Delivered | None:
+        """Search the direct-message channel for a message with the effect's key. Raises AdapterError."""
+        if slack_card.DIRECT not in effect.steps:
+            return None
+        channel: str = effect.steps[slack_card.DIRECT]["channel"]
+        if channel == effect.payload["user"]:
+            unknown = "Whether it was sent cannot be looked up without the scope im:write: a direct message has no known channel."
+            raise AdapterError(Failure.UNCERTAIN, "direct_unknown", unknown)
+        found = await self.services.adapters.slack.find(
+            channel=channel, thread_ts=None, key=effect.effect_key, oldest_seconds=earliest_attempt(effect)
+        )
+        return None if found is None else Delivered(found.ts, {"channel": found.channel, "ts": found.ts}, already_there=True)
+
+    def may_have_happened(self, effect: Effect) -> bool:
+        """Return true once the channel is recorded: nothing was posted before."""
+        return slack_card.DIRECT in effect.steps
+
+    @classmethod
+    def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+        """Record where the message is; name a person whom it did not reach in the quote's thread, once."""
+        del now_ms
+        quote_id, user = effect.aggregate_id, effect.payload["user"]
+        copy = approvals.copy_of(tx, effect.payload["approval_id"], user)
+        more: tuple[EffectIntent, ...] = ()
+        if effect.state == "delivered" and effect.external_ref is not None and copy is not None:
+            channel = (effect.result or {}).get("channel") or effect.steps[slack_card.DIRECT]["channel"]
+            approvals.place_copy(tx, copy, channel, effect.external_ref)
+            if effect.lost_from is not None:  # a lost part of the ledger may have drawn it
+                more = (effects.update_copy(quote_id, copy.approval_id, user, copy.post_key),)
+        elif effect.state == "failed" and effect.cycle == 1:
+            more = (effects.notice(quote_id, store.root_effect_key(tx, quote_id), approval_messages.not_reached(quote_id, user)),)
+        return FollowUps((*more, *dead_letter_card_updated(tx, effect)))
+
+
+class DirectCardHandler(EffectHandler):
+    """Shows the current state of a request in the direct message to a person. A newer update supersedes this one."""
+
+    effect_class: ClassVar = effects.DIRECT_CARD
+
+    async def perform(self, effect: Effect) -> Settlement:
+        """Draw it. Raises AdapterError."""
+        services = self.services
+        state = await read(services, effect)
+        channel, ts = state.copy.channel, state.copy.ts
+        if channel is None or ts is None:
+            return Drop(Trouble(Failure.NOT_FOUND.value, "No message was posted."))
+        if (later := services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
+            return later
+        card = state.draw()
+        async with services.pacer.place_in(channel) as busy:
+            if busy is not None:
+                return busy
+            try:
+                await services.adapters.slack.update(
+                    channel=channel, ts=ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+                )
+            except AdapterError as error:
+                if error.code not in GONE_CODES:
+                    raise
+                return Drop(Trouble(error.failure.value, f"Somebody deleted this message ({error.code}): nothing to update."))
+        return Delivered(ts, {})
+
+    def after_attempt(self, tx: Tx, effect: Effect) -> FollowUps:
+        """Draw it once more after the settle delay if an update was lost: it may still arrive and show an older state."""
+        copy = approvals.copy_of(tx, effect.payload["approval_id"], effect.payload["user"])
+        if effect.state != "delivered" or not effect.maybe_sent or copy is None:
+            return super().after_attempt(tx, effect)
+        not_before = self.services.ledger.clock.now_ms() + self.services.settle_delay_ms
+        again = effects.update_copy(effect.aggregate_id, copy.approval_id, copy.user_id, copy.post_key)
+        return FollowUps((replace(again, supersede_key=None, not_before=not_before),))
+
+
+async def read(services: Services, effect: Effect) -> CopyState:
+    """Read the request of an effect as its person may see it. Raises AdapterError if there is no such request."""
+    now = services.ledger.clock.now_ms()
+    state = await services.ledger.database.read(lambda tx: _state(services, tx, effect, now))
+    if state is None:
+        raise AdapterError(Failure.INTERNAL, "unknown_approval", f"There is no request {effect.payload['approval_id']}.")
+    return state
+
+
+def _state(services: Services, tx: Tx, effect: Effect, now: int) -> CopyState | None:
+    approval_id, user = effect.payload["approval_id"], effect.payload["user"]
+    approval, copy = approvals.find(tx, approval_id), approvals.copy_of(tx, approval_id, user)
+    if approval is None or copy is None:
+        return None
+    found, head = store.load_version(tx, approval.quote_id, approval.quote_version), store.load(tx, approval.quote_id)
+    if found is None or head is None:
+        return None
+    rules, away = services.rules_now(tx), approvals.delegations(tx, found.team_id, now)
+    known = membership.known_person(tx, found.team_id, user)
+    person = rules.person(user, found.team_id, away, "member" if known is None else known.kind)
+    quote = replace(found, approval=approval)
+    advice = store.load_advice(tx, quote, basis_of(rules.ruleset, rules.policy))
+    summary = store.summary_of(tx, quote.quote_id, quote.version)
+    ask = Ask(
+        policy=rules.policy,
+        advice=advice,
+        summary=None if summary is None else may_be_shown(summary, facts_of(quote)),
+        waiting=rules.who_may_decide(approval, quote.makers, away),
+        away=away,
+        earlier=store.last_quotes_of(tx, quote, EARLIER_QUOTES),
+    )
+    has_role = any(sufficient_role(slot.roles, person.roles) is not None for slot in approval.slots)
+    decides = isinstance(may_decide(approval, head, person, received_at=now), Mandate)
+    return CopyState(quote, copy, ask, head.version, decides, person.kind != "member" or not has_role)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ledger.keys import effect_key
 from ledger.records import Outcome
 from ledger.retention import close_aggregate
 from quotebot import effects
@@ -84,10 +85,11 @@ if TYPE_CHECKING:
     from quotebot.commands.registry import Creation, Payload
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.crm_fields import Conflict
-    from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.quotes.quote import Approval, Quote
 
 # Response codes after which the card that the user saw is redrawn.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+COPIES_MAX: Final = 50  # direct messages of one command; everybody is named in the thread, and may decide on the card
 
 HOMES_AFTER_MS: Final = 2_000  # changes within this time share one drawing of a Home tab
 
@@ -145,17 +147,17 @@ def load_head(run: Run, payload: Payload) -> QuoteHead | Outcome:
 
 def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision) -> Outcome:
     """Save the changed quote. Once it has ended, its operations, this one included, may be purged after `rules.keep_closed_ms`."""
-    del payload
     tx, quote = run.tx, head.quote
     if decision.quote is not None:
         store.save(tx, quote, decision.quote, run.asked.received_at)
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
-        more = (*status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote))
-        decision = replace(decision, effects=(*decision.effects, *more))
+        owed = (*decision.effects, *status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote))
+        decision = replace(decision, effects=(*owed, *copies_pending(run, quote, decision.quote, len(owed))))
     elif decision.response["code"] in _CARD_WAS_STALE:
         card = effects.card(quote.quote_id, head.root, always=decision.response["code"] == "stale")
-        decision = replace(decision, effects=(*decision.effects, card))
+        stale = copies_of_actor(run, payload)
+        decision = replace(decision, effects=(*decision.effects, card, *stale))
     outcome = outcome_of(decision)
     if not is_final((decision.quote or quote).state):
         return outcome
@@ -183,6 +185,45 @@ def _homes(run: Run, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
 def _asking(quote: Quote) -> tuple[object, ...]:
     slots = () if quote.approval is None else tuple((slot.state, slot.asked, slot.assignee) for slot in quote.approval.slots)
     return quote.state, quote.version, slots
+
+
+def copies_pending(run: Run, before: Quote, after: Quote, ordinal: int) -> tuple[EffectIntent, ...]:
+    """Return the redraws of a changed request's direct messages, and a first one to each person whom it asks now.
+
+    `ordinal` is the number of effects that the command enqueues before these.
+    """
+    redrawn = () if before.approval is None or before.approval == after.approval else _redrawn(run, before.approval)
+    asked = after.approval
+    if asked is None or asked == before.approval or asked.state is not ApprovalState.PENDING:
+        return redrawn
+    delegations = approval_store.delegations(run.tx, after.team_id, run.asked.received_at)
+    has_one = {copy.user_id for copy in approval_store.copies(run.tx, asked.approval_id)}
+    users = [user for user in run.rules.who_may_decide(asked, after.makers, delegations) if user not in has_one][:COPIES_MAX]
+    for number, user in enumerate(users, start=ordinal + len(redrawn)):
+        post_key = effect_key(run.asked.operation_key, effects.DIRECT, number)
+        approval_store.add_copy(run.tx, asked.approval_id, user, post_key, run.now)
+    return (*redrawn, *(effects.ask_directly(after.quote_id, asked.approval_id, user) for user in users))
+
+
+def copies_of_actor(run: Run, payload: Payload) -> tuple[EffectIntent, ...]:
+    """Return the redraw of the direct message in which a person decided too late, if it was there."""
+    if not isinstance(payload, DecideApproval):
+        return ()
+    copy = approval_store.copy_of(run.tx, payload.approval_id, run.asked.actor)
+    if copy is None or not copy.shown:
+        return ()
+    return (effects.update_copy(run.operation.aggregate_id, copy.approval_id, copy.user_id, copy.post_key),)
+
+
+def _redrawn(run: Run, approval: Approval) -> tuple[EffectIntent, ...]:
+    """Return the redraws of a request that was open until now; the messages of one that had ended stay as they are."""
+    if approval.state is not ApprovalState.PENDING:
+        return ()
+    return tuple(
+        effects.update_copy(approval.quote_id, copy.approval_id, copy.user_id, copy.post_key)
+        for copy in approval_store.copies(run.tx, approval.approval_id)
+        if copy.shown
+    )
 
 
 def save_advice(run: Run, quote: Quote) -> None:

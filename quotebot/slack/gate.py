@@ -19,7 +19,7 @@ from quotebot.domain.access import Refusal, Viewer, admit
 from quotebot.execution.membership import is_direct
 from quotebot.slack import payloads
 from quotebot.slack.form_fields import last_block
-from quotebot.store import dead_letters, quotes
+from quotebot.store import approvals, dead_letters, quotes
 from quotebot.views import messages
 from quotebot.views.blocks import read_any, section
 from quotebot.views.forms import window
@@ -188,10 +188,16 @@ class AccessGate:
         about = read_any(value)
         if about is None:
             return None if MARK in value else body  # of another build: its listener says so
-        return body if await self.ledger.database.read(lambda tx: self._recorded(tx, about, channel, ts)) else None
+        return body if await self.ledger.database.read(lambda tx: self._recorded(tx, person, about, channel, ts)) else None
 
-    def _recorded(self, tx: Tx, about: Body, channel: str, ts: str) -> bool:
-        """Return true if the ledger recorded the message as the card of the quote or dead letter that a value names."""
+    def _recorded(self, tx: Tx, person: str, about: Body, channel: str, ts: str) -> bool:
+        """Return true if the ledger recorded the message as the card of the quote or dead letter that a value names.
+
+        In a direct message it may also be the copy that asks this person to decide the request which the value names.
+        """
+        approval_id = about.get("a")
+        if isinstance(approval_id, str) and is_direct(channel) and approvals.is_copy_for(tx, approval_id, person, channel, ts):
+            return True
         if isinstance(about.get("q"), str):
             return quotes.is_card_of(tx, about["q"], channel, ts, self.team_id)
         if isinstance(about.get("l"), str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quotebot.domain.approvals.people import Delegation
@@ -17,6 +18,62 @@ if TYPE_CHECKING:
 
     from ledger.database import Row, Tx
     from quotebot.commands.payloads import DelegateApprovals
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Direct message that asks one person to decide one request. `post_key` is the effect that posts it."""
+
+    approval_id: str
+    user_id: str
+    post_key: str
+    channel: str | None  # None until it was posted
+    ts: str | None
+    shown: bool  # it is posted, or will be
+
+
+def find(tx: Tx, approval_id: str) -> Approval | None:
+    """Return a request by its id, or None."""
+    row = tx.one("approval_of_id", approval_id=approval_id)
+    return None if row is None else _approval(tx, row)
+
+
+def copies(tx: Tx, approval_id: str) -> list[Copy]:
+    """Return the direct messages of a request."""
+    return [_copy(row) for row in tx.all("approval_copies", approval_id=approval_id, user_id=None)]
+
+
+def copy_of(tx: Tx, approval_id: str, user: str) -> Copy | None:
+    """Return the direct message that asks a person to decide a request, or None."""
+    row = tx.one("approval_copies", approval_id=approval_id, user_id=user)
+    return None if row is None else _copy(row)
+
+
+def asked_by(tx: Tx, operation_id: int) -> frozenset[str]:
+    """Return the people whom a command asks in a direct message."""
+    return frozenset(row["user_id"] for row in tx.all("approval_copies_of_operation", operation_id=operation_id))
+
+
+def add_copy(tx: Tx, approval_id: str, user: str, post_key: str, now: int) -> None:
+    """Record that a person is asked in a direct message. A second message for the same request violates the primary key."""
+    tx.one("add_approval_copy", approval_id=approval_id, user_id=user, post_key=post_key, now=now)
+
+
+def place_copy(tx: Tx, copy: Copy, channel: str, ts: str) -> None:
+    """Record the message that was posted."""
+    tx.one(
+        "place_approval_copy", approval_id=copy.approval_id, user_id=copy.user_id, post_key=copy.post_key, channel=channel, ts=ts
+    )
+
+
+def is_copy_for(tx: Tx, approval_id: str, user: str, channel: str, ts: str) -> bool:
+    """Return true if a message is the person's recorded copy of a request, or can be: an unconfirmed one has no ts yet."""
+    copy = copy_of(tx, approval_id, user)
+    return copy is not None and (copy.ts is None or (copy.channel, copy.ts) == (channel, ts))
+
+
+def _copy(row: Row) -> Copy:
+    return Copy(row["approval_id"], row["user_id"], row["post_key"], row["channel"], row["ts"], bool(row["shown"]))
 
 
 def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:

@@ -124,6 +124,15 @@ WHERE q.team_id = :team_id
 ORDER BY q.created_at DESC, q.quote_id DESC
 LIMIT :limit OFFSET :offset;
 
+-- name: last_quotes_of_account
+-- Of the same customer by name, the newest first.
+SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.requester_name, q.team_id, q.channel, q.created_at, q.valid_until,
+  json_extract(v.pricing, '$.net_total') AS net_total, json_extract(v.pricing, '$.currency') AS currency
+FROM quotes AS q JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
+WHERE q.team_id = :team_id AND lower(q.account) = lower(:account) AND q.quote_id <> :quote_id
+ORDER BY q.created_at DESC, q.quote_id DESC
+LIMIT :limit;
+
 -- name: channels_of_account
 -- Where quotes of others are for a customer with this piece of a name.
 SELECT DISTINCT channel FROM quotes
@@ -184,6 +193,29 @@ SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms FR
 LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
 WHERE a.quote_id = :quote_id AND a.quote_version = :quote_version
 ORDER BY a.requested_at DESC, a.approval_id DESC LIMIT 1;
+
+-- name: approval_of_id
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms FROM approvals AS a
+LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
+WHERE a.approval_id = :approval_id;
+
+-- name: approval_copies
+-- A post that failed shows nothing; when it is replayed, it shows the state of then.
+SELECT c.approval_id, c.user_id, c.post_key, c.channel, c.ts,
+  c.ts IS NOT NULL OR EXISTS (
+    SELECT 1 FROM effects AS e WHERE e.effect_key = c.post_key AND e.state IN ('pending', 'in_flight', 'uncertain')) AS shown
+FROM approval_copies AS c WHERE c.approval_id = :approval_id AND c.user_id = coalesce(:user_id, c.user_id) ORDER BY c.user_id;
+
+-- name: approval_copies_of_operation
+SELECT c.user_id FROM approval_copies AS c JOIN effects AS e ON e.effect_key = c.post_key
+WHERE e.operation_id = :operation_id AND e.class = 'slack.direct';
+
+-- name: add_approval_copy
+INSERT INTO approval_copies (approval_id, user_id, post_key, added_at) VALUES (:approval_id, :user_id, :post_key, :now);
+
+-- name: place_approval_copy
+UPDATE approval_copies SET channel = :channel, ts = :ts
+WHERE approval_id = :approval_id AND user_id = :user_id AND post_key = :post_key;
 
 -- name: insert_approval
 INSERT INTO approvals (

@@ -435,6 +435,12 @@ def list_quotes(tx: Tx, chosen: Filter, *, page: int = 1, rows: int = PAGE_ROWS)
     return Page(tuple(_listed(row) for row in found[:rows]), page, len(found) > rows)
 
 
+def last_quotes_of(tx: Tx, quote: Quote, most: int) -> tuple[Listed, ...]:
+    """Return the newest other quotes of the same customer, at most `most`."""
+    named = {"team_id": quote.team_id, "account": quote.account, "quote_id": quote.quote_id}
+    return tuple(_listed(row) for row in tx.all("last_quotes_of_account", **named, limit=most))
+
+
 def channels_of_account(tx: Tx, team_id: str, account: str, viewer: str) -> frozenset[str]:
     """Return the channels of the quotes that others made for a customer with `account` in its name."""
     rows = tx.all("channels_of_account", team_id=team_id, account=account, viewer=viewer)

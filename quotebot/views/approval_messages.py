@@ -32,6 +32,12 @@ def changes_requested(quote: Quote, approval: Approval) -> str:
     return head if approval.decision_reason is None else f"{head}\n{messages.quoted(approval.decision_reason)}"
 
 
+def not_reached(quote_id: str, user: str) -> str:
+    """Ask an approver in the thread whom no direct message reached."""
+    who = messages.mention(user)
+    return f"{who}, a direct message about {quote_id} did not reach you. Please decide with the buttons on the card above."
+
+
 def acted_for_others(quote_id: str) -> str:
     """Refuse the decision of a person who acted on the quote at a terminal in another person's name."""
     return (

@@ -128,10 +128,10 @@ def button_value(quote: Quote, approval: Approval | None = None) -> str:
     return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
 
 
-def actions(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
+def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = True) -> list[Json]:
     """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
     after = allowed(quote.state)
-    made = [*_asking(quote, decision), *deciding(quote)]
+    made = [*_asking(quote, decision), *(deciding(quote) if decides else ())]
     made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
     if may_be_changed(quote.state):
         made.append(button(REVISE, "Edit", button_value(quote)))
@@ -298,13 +298,16 @@ def status_card(
     figures: tuple[PriceRow, ...] = (),
     easier: tuple[PriceRow, ...] = (),
     pending: tuple[PendingCommand, ...] = (),
+    buttons: bool = True,
+    decides: bool = True,
 ) -> Card:
     """Render the card.
 
     `approvers` are the user ids to name while approval is pending; `away` are the delegations that may apply to them. `decision`
     is the policy's preview before submission; `free_discount` is the largest discount in per cent that needs no approval.
     `figures` are (name, value) rows below the lines; `easier` are rows below the required approvers, with changes that would need
-    fewer approvals. `pending` are the commands that wait for a retry, or have not ended for a while.
+    fewer approvals. `pending` are the commands that wait for a retry, or have not ended for a while. `decides` is false where
+    an approval is decided elsewhere.
     """
     pricing = quote.pricing
     account, net = messages.one_line(quote.account), messages.net(quote)
@@ -315,10 +318,14 @@ def status_card(
         {"type": "section", "fields": _fields(quote)},
         section(_table(pricing, owed)),
         *([section("\n".join(messages.option_rows(pricing)))] if pricing.options else []),
-        *_figures(figures),
+        *figure_rows(figures),
         *([] if approval_text is None else [section(approval_text)]),
-        *_figures(easier, "💡 "),
-        {"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision)},
+        *figure_rows(easier, "💡 "),
+        *(
+            [{"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision, decides=decides)}]
+            if buttons
+            else []
+        ),
         *_decided_context(quote),
         *_end_context(quote),
         *([context([_waiting(command) for command in pending])] if pending else []),
@@ -366,7 +373,8 @@ def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
     return "\n".join(rows)
 
 
-def _figures(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str, Any]]:
+def figure_rows(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str, Any]]:
+    """Return a paragraph of (name, value) rows; none without rows."""
     rows = [f"{sign}{messages.escape(name)}: *{messages.escape(clipped(value, FIGURE_CHARACTERS_MAX))}*" for name, value in figures]
     paragraphs: list[str] = []
     for row in rows:

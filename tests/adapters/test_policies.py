@@ -30,6 +30,8 @@ CLASSES = sorted(POLICIES)
 CELLS: dict[str, tuple[str, int, str, str, float, float, int, str, str]] = {
     "slack.card": ("convergent", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "message", "exhausted or terminal 4xx"),
     "slack.post": ("append", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "thread", "exhausted or terminal 4xx"),
+    "slack.direct": ("append", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "person", "exhausted or terminal 4xx"),
+    "slack.direct_card": ("convergent", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "message", "exhausted or terminal 4xx"),
     "slack.reply": (
         "repeat_once", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "user", "exhausted; a dead response_url is superseded by a DM",
     ),
@@ -64,6 +66,8 @@ LLM_DRAWS: Draws = [(0.225, 0.375), (0.45, 0.75), (0.9, 1.5), None]
 DRAWS: dict[str, Draws] = {
     "slack.card": SLACK_DRAWS,
     "slack.post": SLACK_DRAWS,
+    "slack.direct": SLACK_DRAWS,
+    "slack.direct_card": SLACK_DRAWS,
     "slack.reply": SLACK_DRAWS,
     "slack.file": SLACK_DRAWS,
     "crm.create": CRM_DRAWS,

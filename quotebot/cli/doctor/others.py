@@ -49,7 +49,7 @@ SCOPES: Final = frozenset(
 CHANNEL_SCOPES: Final = {  # without one of them the bot works with restrictions
     "channels:read": "quotes of public channels go to direct messages and are shown in full to few",
     "groups:read": "likewise those of private channels",
-    "im:write": "a direct message whose answer was lost is not found again",
+    "im:write": "a direct message, such as one to an approver, is not found again after a lost answer",
 }
 NOT_CONFIGURED: Final = "it is not configured"
 Question = Callable[[Site], Awaitable[Any]]

@@ -76,6 +76,8 @@ class Calls:
         self._calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "slack.card": lambda: slack.update(ts="1.1", correlation_id="c-1", **place),
             "slack.post": lambda: slack.post(thread_ts=None, **place, **who),
+            "slack.direct": lambda: slack.open_direct(user="U1"),
+            "slack.direct_card": lambda: slack.update(ts="1.1", correlation_id="c-1", **place),
             "slack.reply": lambda: slack.respond(f"{url}/respond", text="x"),
             "slack.file": lambda: slack.upload_bytes(f"{url}/upload", b"x"),
             "crm.create": lambda: salesforce.create_quote(QUOTE, correlation_id="c-1"),

@@ -120,7 +120,10 @@ async def test_reminder_enqueues_a_notice_and_an_escalation_also_the_card(bench:
     reminded = await done(bench, executor, tick(bench, "remind"))
     bench.clock.advance(2 * HOUR)
     escalated = await done(bench, executor, tick(bench, "escalate"))
-    assert (owed(bench, reminded["id"]), owed(bench, escalated["id"])) == (["slack.post"], ["slack.card", "slack.post"])
+    assert (owed(bench, reminded["id"]), owed(bench, escalated["id"])) == (
+        ["slack.post", "slack.direct_card"],
+        ["slack.card", "slack.post", "slack.direct_card", "slack.direct"],
+    )
     slot = bench.row("SELECT * FROM approval_slots")
     assert (slot["state"], json.loads(slot["asked"])) == ("escalated", ["sales_manager", "deal_desk"])
     assert (slot["reminded_at"], slot["escalated_at"]) == (MORNING + 2 * HOUR, MORNING + 4 * HOUR)
@@ -146,7 +149,7 @@ async def test_an_expired_request_may_be_asked_for_again_and_the_new_one_decides
     await done(bench, executor, tick(bench, "expire"))
     late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
     assert late["response"]["code"] == "request_expired"
-    assert owed(bench, late["id"]) == ["slack.reply", "slack.card"]  # the card offers to ask again
+    assert owed(bench, late["id"]) == ["slack.reply", "slack.card", "slack.direct_card"]  # the card offers to ask again
     again = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP"))
     assert again["response"]["code"] == "submitted"
     await done(bench, executor, by(bench, DecideApproval("A-2026-0001-v1-2", "approve"), "5", "U0MANAGER"))

@@ -126,13 +126,14 @@ async def test_a_command_on_a_quote_that_does_not_exist_is_kept_for_thirty_days(
 async def test_submit_and_approve_enqueue_their_effects_and_store_the_decision(bench: Bench, executor: Executor) -> None:
     await created(bench, executor)
     submitted = await done(bench, executor, request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1))
-    assert owed(bench, submitted["id"]) == [("slack.card", "pending"), ("slack.post", "pending")]
+    assert owed(bench, submitted["id"]) == [("slack.card", "pending"), ("slack.post", "pending"), ("slack.direct", "pending")]
     approved = await done(bench, executor, decision("3", "approve", "U0MANAGER"))
     assert owed(bench, approved["id"]) == [
         ("slack.card", "pending"),
         ("slack.post", "pending"),
         ("pdf.render", "pending"),
         ("crm.create", "pending"),
+        ("slack.direct_card", "pending"),
     ]
     assert owed(bench, submitted["id"])[0] == ("slack.card", "superseded")
     approval = bench.row("SELECT * FROM approvals")

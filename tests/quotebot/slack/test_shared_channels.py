@@ -67,8 +67,8 @@ async def test_quote_of_an_unlisted_shared_channel_lives_in_a_direct_message(dea
     assert f"The card of {FIRST_QUOTE} is in your direct messages" in whispered(state, SHARED, "U0REP")[-1]
 
     await click(deal, "D0REP", SUBMIT, "U0REP")
-    assert "Home tab" in await seen_in(deal, "D0MANAGER")
-    await decide_at_home(deal, "U0MANAGER")
+    assert "asks you to approve" in await seen_in(deal, "D0MANAGER")
+    await click(deal, "D0MANAGER", APPROVE, "U0MANAGER")
     assert "Approved" in (await card_in(deal, "D0REP"))["text"]
     assert f"{FIRST_QUOTE}-v1.pdf" in await seen_in(deal, "D0REP")
 

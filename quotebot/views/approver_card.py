@@ -1,0 +1,142 @@
+"""Card in the direct message to an approver: what they need to decide, with the buttons, and the outcome once it is decided.
+
+It shows margins, so it is drawn for one person with authority; without authority no figure is left. After the decision the quote's
+card without its buttons takes its place. Block Kit limits hold by construction, as on the quote's card.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain import money
+from quotebot.domain.approvals.decisions import slot_words
+from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.quotes.quote import ApprovalState, SlotState, state_words, title, utc_text
+from quotebot.views import messages
+from quotebot.views.blocks import context, mrkdwn, plain, section
+from quotebot.views.card import (
+    HEADER_CHARACTERS_MAX,
+    REASONS_CHARACTERS_MAX,
+    STATE_ICONS,
+    Card,
+    approver_rows,
+    avoidance_rows,
+    deciding,
+    figure_rows,
+    price_rows,
+    summary_row,
+)
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals.advice import Advice
+    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.approvals.policy import ApprovalPolicy
+    from quotebot.domain.quotes.quote import Approval, Listed, Quote
+    from quotebot.views.blocks import Json
+
+REASONS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Facts of a request beside the quote. `earlier` are the customer's last quotes."""
+
+    policy: ApprovalPolicy
+    advice: Advice | None
+    summary: str | None
+    waiting: tuple[str, ...]
+    away: tuple[Delegation, ...]
+    earlier: tuple[Listed, ...]
+
+
+def asking(quote: Quote, ask: Ask) -> Card:
+    """Ask for a decision. The quote's approval is the request."""
+    approval = _request(quote)
+    easier = () if ask.advice is None else avoidance_rows(ask.advice.changes, approver=True)
+    shown = (*price_rows(quote.pricing, ask.policy), *summary_row(ask.summary), *approver_rows(quote.pricing, ask.policy))
+    text = f"{messages.mention(approval.requested_by)} asks you to approve {_subject(quote)}, {messages.net(quote)}"
+    blocks: list[Json] = [
+        _header(quote),
+        section(f"{messages.mention(approval.requested_by)} asks you to approve this quote."),
+        {"type": "section", "fields": [*_fields(quote), *_due(approval)]},
+        section(f"*Why you are asked*\n{_reasons(approval)}"),
+        *figure_rows(shown),
+        *figure_rows(easier, "💡 "),
+        *_earlier(quote, ask.earlier),
+        {"type": "actions", "block_id": "quote.actions", "elements": deciding(quote)},
+        *_progress(approval),
+        _place(quote),
+    ]
+    return Card(text, blocks)
+
+
+def replaced(card: Card, quote: Quote, newest: int) -> Card:
+    """Add to the card of a request that a newer version of the quote replaced the version that it was about."""
+    return Card(card.text, [*card.blocks, context([f"v{quote.version} was replaced by v{newest}"])])
+
+
+def without_figures(quote: Quote) -> Card:
+    """Replace the content for a person who lost the authority to decide."""
+    text = f"{title(quote)}: this request no longer needs you"
+    return Card(text, [section(f"{text}.")])
+
+
+def _request(quote: Quote) -> Approval:
+    assert quote.approval is not None  # noqa: S101 -- the card is about it
+    return quote.approval
+
+
+def _subject(quote: Quote) -> str:
+    return f"{messages.short(quote.account, HEADER_CHARACTERS_MAX)} · {title(quote)}"
+
+
+def _header(quote: Quote) -> Json:
+    return {"type": "header", "text": plain(clipped(f"{messages.one_line(quote.account)} · {title(quote)}", HEADER_CHARACTERS_MAX))}
+
+
+def _fields(quote: Quote) -> list[Json]:
+    pricing = quote.pricing
+    discount = f"{money.format_percent(pricing.discount_percent)} of {money.format_amount(pricing.list_total, pricing.currency)}"
+    facts = {
+        "Total": f"*{messages.net(quote)}*",
+        "Discount": discount if pricing.discount_total else "None",
+        "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
+        "Requested by": messages.mention(quote.requester),
+    }
+    return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
+
+
+def _due(approval: Approval) -> list[Json]:
+    """Return when the request expires."""
+    ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
+    return [mrkdwn(f"*Decide by*\n{utc_text(min(ends))}")] if ends else []
+
+
+def _reasons(approval: Approval) -> str:
+    shown = [f"• {messages.short(reason, REASONS_CHARACTERS_MAX // 2)}" for reason in approval.reasons[:REASONS_MAX]]
+    more = len(approval.reasons) - len(shown)
+    return "\n".join([*shown, *([f"• {more} more"] if more else [])]) or "• The policy requires it"
+
+
+def _earlier(quote: Quote, earlier: tuple[Listed, ...]) -> list[Json]:
+    """Return the customer's last quotes, one line each."""
+    rows = [
+        f"• {title(each)} · {money.format_amount(each.net_total, each.currency)} · "
+        f"{STATE_ICONS[each.state]} {state_words(each.state)} · {utc_text(each.created_at)}"
+        for each in earlier
+    ]
+    if not rows:
+        return []
+    return [section("\n".join([f"*Last quotes for {messages.short(quote.account, HEADER_CHARACTERS_MAX)}*", *rows]))]
+
+
+def _progress(approval: Approval) -> list[Json]:
+    """Return the approvals given so far, while others are missing."""
+    given = [f"✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
+    return [context(given[:REASONS_MAX])] if given and approval.state is ApprovalState.PENDING else []
+
+
+def _place(quote: Quote) -> Json:
+    where = "" if quote.card_channel is not None else f" in <#{quote.channel}>"
+    return context([f"Its card is{where}: `/quote show {quote.quote_id}`" if where else f"`/quote show {quote.quote_id}`"])
