@@ -15,9 +15,9 @@ PAGE: Final = (Path(__file__).resolve().parent.parent / "docs" / "first-deal.md"
 async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None:
     await deal.approved_deal()
     card = await deal.card_text()
-    assert "20,400.00 USD" in card
-    assert "*17,340.00 USD*" in card
-    assert "Approved by <@U0MANAGER> (sales_manager)" in card
+    assert "$20,400.00" in card
+    assert "*$17,340.00*" in card
+    assert "Approved by <@U0MANAGER> (Sales Manager)" in card
     assert '"approval.' not in card
     assert [file["name"] for file in await deal.files()] == [f"{FIRST_QUOTE}-v1.pdf"]
     (quote,) = await deal.crm()

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from faults.checks.evidence import OPEN_EFFECTS, grouped, loaded, rows
+from quotebot.domain.quotes.quote import QuoteState, state_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ def card_shows_the_state(facts: Facts) -> Iterator[str]:
         given_up = any(effect["state"] not in ("delivered", "superseded") for effect in cards.get(quote["quote_id"], ()))
         if card is None or given_up:
             continue
-        words = str(quote["state"]).replace("_", " ").capitalize()
+        words = state_words(QuoteState(str(quote["state"]))).capitalize()
         if words not in card["text"]:
             yield f"the card of {quote['quote_id']} does not say {words!r}: {card['text']!r}"
         if crm.get(quote["quote_id"], {}).get("state") == "delivered":

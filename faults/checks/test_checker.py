@@ -412,7 +412,7 @@ DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "another file than was rendered": (lambda outside: shared(outside).update(sha256="0" * 64), "I15"),
     "a line that Salesforce does not have": (lambda outside: outside.crm["QuoteLineItem"].pop(0), "I17"),
     "no line at all in Salesforce": (lambda outside: outside.crm["QuoteLineItem"].clear(), "I17"),
-    "a card that shows an older state": (lambda outside: card(outside).update(text="Quote Q-2026-0001: Priced"), "L6"),
+    "a card that shows an older state": (lambda outside: card(outside).update(text="Quote Q-2026-0001: Draft"), "L6"),
     "a card that still calls the record pending": (
         lambda outside: card(outside)["blocks"].append({"type": "context", "text": "CRM pending, ref c-1"}),
         "L6",

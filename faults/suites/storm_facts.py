@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from faults.suites.storm_traffic import History
 
 DEATHS_OF_POISON: Final = 3
-STATE_WORDS: Final = {"approved": "Approved", "pending_approval": "Pending approval", "priced": "Priced", "rejected": "Rejected"}
+STATE_WORDS: Final = {"approved": "Approved", "pending_approval": "Waiting for approval", "priced": "Draft", "rejected": "Rejected"}
 # An effect whose parent was given up waits for a replay and does not count.
 UNFINISHED: Final = (
     "SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable') UNION ALL "

@@ -27,6 +27,7 @@ from quotebot.app.installation import LedgerInUseError
 from quotebot.cli import exits, tables, terminal
 from quotebot.cli.terminal import bot_runs
 from quotebot.domain.pricing import term_clauses
+from quotebot.domain.quotes.quote import plain_times
 from quotebot.execution.executor import Executor, as_it_came, failure_answer
 from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.observability import logs
@@ -312,5 +313,5 @@ def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
 
 def plain(mrkdwn: str) -> str:
     """Return a message of the bot in its terminal form, without Slack's entities."""
-    text = mrkdwn.replace("`/quote status ", "`quotebot quote show ")
+    text = plain_times(mrkdwn).replace("`/quote status ", "`quotebot quote show ")
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

@@ -10,7 +10,7 @@ import functools
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING
 
-from babel.numbers import UnknownCurrencyError, validate_currency
+from babel.numbers import UnknownCurrencyError, get_currency_symbol, validate_currency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 DIGITS_MAX = 30
 TEXT_CHARACTERS_MAX = 80  # of a number as text
+MINUS = "\N{MINUS SIGN}"
 
 # ISO 4217: the currencies that do not have two decimals. (Babel has display decimals, which may differ.)
 _EXPONENTS = {
@@ -114,8 +115,21 @@ def total(amounts: tuple[Decimal, ...], currency: str) -> Decimal:
 
 
 def format_amount(amount: Decimal, currency: str) -> str:
-    """Return "17,340.00 USD"."""
-    return f"{format_number(amount, currency)} {currency}"
+    """Return "$17,340.00", or "CAD 17,340.00" for a currency whose sign is not unique."""
+    return with_sign(format_number(amount, currency), currency)
+
+
+def with_sign(number: str, currency: str) -> str:
+    """Return a formatted number with its currency's sign or code before it, and a minus before both."""
+    digits = number.removeprefix("-")
+    return f"{'' if digits is number else MINUS}{_sign(currency)}{digits}"
+
+
+@functools.cache
+def _sign(currency: str) -> str:
+    """Return the sign of a currency if no other currency shares it, else its code and a no-break space."""
+    sign = get_currency_symbol(currency, locale="en_US")
+    return sign if len(sign) == 1 and not sign.isalpha() else f"{currency}\N{NO-BREAK SPACE}"
 
 
 def format_number(amount: Decimal, currency: str) -> str:
@@ -124,11 +138,11 @@ def format_number(amount: Decimal, currency: str) -> str:
 
 
 def format_unit_price(price: Decimal, currency: str) -> str:
-    """Return a unit price with all its decimals, at least the currency's, e.g. "0.405 USD"."""
+    """Return a unit price with all its decimals, at least the currency's, e.g. "$0.405"."""
     plain = trimmed(price)
     if len(plain.partition(".")[2]) <= exponent(currency):
         return format_amount(price, currency)
-    return f"{exact(plain):,f} {currency}"
+    return with_sign(f"{exact(plain):,f}", currency)
 
 
 PRICE_DECIMALS_MAX = 4
@@ -143,12 +157,12 @@ def format_rounded_price(price: Decimal, currency: str) -> str:
     if decimals > PRICE_DECIMALS_MAX:
         decimals = next(count for count in range(exponent(currency), decimals + 1) if round(price, count) or count == decimals)
         price = price.quantize(Decimal(1).scaleb(-decimals), context=EXACT)
-    return format_unit_price(price, currency).removesuffix(f" {currency}")
+    return format_unit_price(price, currency).removeprefix(_sign(currency))
 
 
 def format_percent(percent: Decimal) -> str:
-    """Return "15 %" or "12.5 %"."""
-    return f"{trimmed(percent)} %"
+    """Return "15%" or "12.5%"."""
+    return f"{trimmed(percent)}%"
 
 
 def floor_hundredths(value: Decimal) -> Decimal:

@@ -26,7 +26,7 @@ from quotebot.domain.pricing.commercial_terms import ends_at, renewed_terms
 from quotebot.domain.pricing.engine import Pricing, price, renewed, request_of
 from quotebot.domain.pricing.price_requests import Changes, PricingProblem, as_of, changed
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending, state_words, utc_text
+from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending, local_time, state_words
 from quotebot.domain.quotes.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused
@@ -231,7 +231,7 @@ def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decis
     if QuoteState.EXPIRED not in allowed(quote.state):
         return _not_due("final", quote, messages.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
     if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
-        return _not_due("still_valid", quote, messages.not_expired(quote, f"it is valid until {utc_text(quote.valid_until)}"))
+        return _not_due("still_valid", quote, messages.not_expired(quote, f"it is valid until {local_time(quote.valid_until)}"))
     after = replace(withdrawn(quote, asked.received_at), state=QuoteState.EXPIRED)
     notice = messages.expired_notice(after)
     return Decision(
@@ -251,9 +251,9 @@ def note_stale(asked: Asked, command: NoteStaleDraft, quote: Quote, root: str, t
     if quote.state not in _DRAFTS:
         return _not_due("not_draft", quote, messages.not_reminded(quote, f"it is {state_words(quote.state)}"))
     if touched_at != command.untouched_since:
-        return _not_due("touched", quote, messages.not_reminded(quote, f"it was touched on {utc_text(touched_at)}"))
+        return _not_due("touched", quote, messages.not_reminded(quote, f"it was touched {local_time(touched_at)}"))
     if asked.received_at >= quote.valid_until:
-        return _not_due("expired", quote, messages.not_reminded(quote, f"it was valid until {utc_text(quote.valid_until)}"))
+        return _not_due("expired", quote, messages.not_reminded(quote, f"it was valid until {local_time(quote.valid_until)}"))
     notice = messages.stale_notice(quote, touched_at)
     return Decision(
         "applied",

@@ -223,7 +223,7 @@ def _in_words(facts: Facts) -> str:
     """Return one plain sentence, for requests that ask for no structure."""
     lines = ", ".join(f"{line.quantity} {line.product}" for line in facts.lines) or "no products"
     term = f", {facts.term_months} months" if facts.term_months is not None else ""
-    discount = f", {facts.discount} % discount" if facts.discount is not None else ""
+    discount = f", {facts.discount}% discount" if facts.discount is not None else ""
     return f"{lines} for {facts.account or 'an unnamed account'}{term}{discount}."
 
 

@@ -24,7 +24,7 @@ from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import LADDER, evaluate, without_margin_figures
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
-from quotebot.domain.quotes.quote import parse_quote_id, state_words, title, utc_text
+from quotebot.domain.quotes.quote import local_time, parse_quote_id, state_words, title
 from quotebot.domain.quotes.reports import approval_counts, report
 from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.domain.schedule.schedules import DAY_MS
@@ -374,7 +374,7 @@ def _event(row: Row) -> str:
     actor = str(row["actor"])
     who = messages.mention(actor) if _PERSON.fullmatch(actor) else messages.escape(clipped(actor, 60))
     ref = "" if row["correlation_id"] is None else f" · {messages.escape(str(row['correlation_id']))}"
-    return f"• {utc_text(row['at'])} · `{row['event_type']}`{'' if deed is None else f' ({deed})'} · {who}{ref}"
+    return f"• {local_time(row['at'])} · `{row['event_type']}`{'' if deed is None else f' ({deed})'} · {who}{ref}"
 
 
 def _dead_letter(letter: DeadLetter) -> str:
@@ -384,7 +384,7 @@ def _dead_letter(letter: DeadLetter) -> str:
 
 
 def _gate(gate: Gate) -> str:
-    since = "" if gate.held_at is None else f" since {utc_text(gate.held_at)}"
+    since = "" if gate.held_at is None else f" since {local_time(gate.held_at)}"
     why = messages.escape(clipped(messages.one_line(gate.reason or "no reason is known"), ERROR_CHARACTERS_MAX))
     how = f"`quotebot resume {gate.name}`" if gate.until_at is None else "it is tried again by itself"
     return f"• {gate.name} is held{since}: {why} ({how})"

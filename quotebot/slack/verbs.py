@@ -238,6 +238,18 @@ def begins_with_verb(text: str) -> bool:
     return grammar.normalised(text[: grammar.MESSAGE_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
 
 
+def _state_filters() -> tuple[tuple[str, frozenset[QuoteState]], ...]:
+    """Return each filter of a list with its states: their ids, the words that people read, `pending` and `open`; longest first."""
+    found = {"pending": frozenset({QuoteState.PENDING_APPROVAL}), "open": OPEN}
+    for state in QuoteState:
+        for name in (state.value, state.value.replace("_", " "), state_words(state)):
+            found[name] = found.get(name, frozenset()) | {state}
+    return tuple(sorted(found.items(), key=lambda each: -len(each[0])))
+
+
+_STATE_FILTERS: Final = _state_filters()
+
+
 def _list(rest: str) -> ListRequest | GrammarProblem:
     """Parse the text after `list`: the owner, the states and the page; the rest is a part of the customer's name."""
     page = _PAGE.search(rest)
@@ -246,14 +258,9 @@ def _list(rest: str) -> ListRequest | GrammarProblem:
         return GrammarProblem(f"Pages are 1 to {PAGE_MAX:,}. Nothing was recorded. Type `/quote list page 2`.")
     text = f" {rest if page is None else rest[: page.start()] + rest[page.end() :]} "
     mine, owner, states = True, None, frozenset[QuoteState]()
-    for state in QuoteState:
-        for name in {state.value, state_words(state)}:
-            text, found = _taken(text, name)
-            states |= {state} if found else frozenset()
-    text, pending = _taken(text, "pending")
-    text, is_open = _taken(text, "open")
-    states |= {QuoteState.PENDING_APPROVAL} if pending else frozenset()
-    states |= OPEN if is_open else frozenset()
+    for name, meant in _STATE_FILTERS:
+        text, found = _taken(text, name)
+        states |= meant if found else frozenset()
     text, everybody = _taken(text, "all")
     text, own = _taken(text, "mine")
     if named := _OWNER.search(text):

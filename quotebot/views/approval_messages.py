@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, title, utc_text
+from quotebot.domain.approvals.policy import role_words
+from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_time, title
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -64,14 +65,15 @@ def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> 
     """Remind, in the thread, the approvers that a slot asks. `now` is Unix ms."""
     who = messages.mentions(approvers) if approvers else "No approver is known yet"
     waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
-    until = "" if slot.expires_at is None else f" The request expires on {utc_text(slot.expires_at)}."
-    return f"⏰ {who}: {title(quote)} has waited{waited} for {slot.role}. Decide with the buttons on the card above.{until}"
+    until = "" if slot.expires_at is None else f" The request expires {local_time(slot.expires_at)}."
+    head = f"⏰ {who}: {title(quote)} has waited{waited} for {role_words(slot.role)}."
+    return f"{head} Decide with the buttons on the card above.{until}"
 
 
 def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
     """Ask more approvers, in the thread, or state that there is no one else to ask. `now` is Unix ms."""
     waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
-    head = f"⏫ {title(quote)} has waited{waited} for {slot.role}."
+    head = f"⏫ {title(quote)} has waited{waited} for {role_words(slot.role)}."
     if not approvers:
         return f"{head} Nobody holds this role now, and no other may stand in for it. It stays unapproved until somebody is named."
     return f"{head} Asked now: {messages.mentions(approvers)}. Nothing was decided; decide with the buttons on the card above."
@@ -103,8 +105,8 @@ INCIDENT_NEEDED = (
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
     """Reply to a delegation that is in force until `until`, from now or from `since` (both Unix ms)."""
-    begin = "" if since is None else f"From {utc_text(since)} "
-    until_words = f"{'until' if begin else 'Until'} {utc_text(until)}"
+    begin = "" if since is None else f"From {local_time(since)} "
+    until_words = f"{'until' if begin else 'Until'} {local_time(until)}"
     return f"{begin}{until_words} {messages.mention(delegate)} is asked instead of you. Decisions name both of you."
 
 
@@ -127,7 +129,7 @@ def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...])
 
 
 def _absence(delegation: Delegation, user: str) -> str:
-    period = f"from {utc_text(delegation.since)} until {utc_text(delegation.until)}"
+    period = f"from {local_time(delegation.since)} until {local_time(delegation.until)}"
     why = "" if delegation.reason is None else f": {messages.short(delegation.reason, 200)}"
     if delegation.absent == user:
         return f"{messages.mention(delegation.delegate)} is asked instead of you {period}{why}"

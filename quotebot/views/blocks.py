@@ -9,14 +9,14 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.domain.quotes.quote import parse_quote_id, plain_times
 
 Json = dict[str, Any]
 
 
 def plain(text: str) -> Json:
     """Return a plain_text object. Slack shows it literally, entities included, so `<` and `>` become similar characters instead."""
-    return {"type": "plain_text", "text": text.replace("<", "\u2039").replace(">", "\u203a"), "emoji": True}
+    return {"type": "plain_text", "text": plain_times(text).replace("<", "\u2039").replace(">", "\u203a"), "emoji": True}
 
 
 def mrkdwn(text: str) -> Json:

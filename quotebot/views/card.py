@@ -24,7 +24,7 @@ from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.tax_lines import tax_lines
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, state_words, title, utc_text
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, local_time, state_words, title
 from quotebot.views import approval_messages, messages
 from quotebot.views.blocks import (
     ButtonValue,
@@ -73,16 +73,16 @@ FIGURE_CHARACTERS_MAX = 300
 REASONS_CHARACTERS_MAX = 500
 
 STATE_ICONS = {  # the state's name is always shown beside it
-    QuoteState.DRAFT: "📝",
+    QuoteState.DRAFT: "✏️",
     QuoteState.VALIDATED: "☑️",
-    QuoteState.PRICED: "🧮",
+    QuoteState.PRICED: "📝",
     QuoteState.PENDING_APPROVAL: "⏳",
     QuoteState.APPROVED: "✅",
     QuoteState.REJECTED: "⛔",
     QuoteState.FINALIZED: "🔒",
     QuoteState.SENT: "📤",
-    QuoteState.ACCEPTED: "🏁",
-    QuoteState.LOST: "📕",
+    QuoteState.ACCEPTED: "🏆",
+    QuoteState.LOST: "⚪",
     QuoteState.CANCELLED: "🚫",
     QuoteState.EXPIRED: "⌛",
 }
@@ -245,7 +245,7 @@ def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: boo
         return ()
     if not any(change.roles for change in changes):
         return (("Needs nobody with", "; or ".join(change.words for change in changes)),)
-    return (("Needs less with", "; or ".join(f"{change.words} ({' and '.join(change.roles)})" for change in changes)),)
+    return (("Needs less with", "; or ".join(f"{change.words} ({messages.approver_words(change.roles)})" for change in changes)),)
 
 
 def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
@@ -452,14 +452,14 @@ def _end_context(quote: Quote) -> list[dict[str, Any]]:
     """Return the lines on the quote's finalization, its recipient and its end."""
     lines = []
     if quote.frozen is not None:
-        lines.append(f"🔒 Finalized by {messages.mention(quote.frozen.frozen_by)} on {utc_text(quote.frozen.frozen_at)}")
+        lines.append(f"🔒 Finalized by {messages.mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}")
     if quote.sent is not None:
         recipient = messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX)
-        lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}")
+        lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)}, {local_time(quote.sent.sent_at)}")
     if quote.closing is not None:
         closing = quote.closing
         reason = "" if closing.reason is None else f"\n{messages.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
-        lines.append(f"{_state(quote.state)} by {messages.mention(closing.closed_by)} on {utc_text(closing.closed_at)}{reason}")
+        lines.append(f"{_state(quote.state)} by {messages.mention(closing.closed_by)}, {local_time(closing.closed_at)}{reason}")
     return [context(lines)] if lines else []
 
 
@@ -490,7 +490,7 @@ def _linked(text: str, link: str | None) -> str:
 def _undelivered(effect: PendingEffect) -> str:
     why = f": {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else ""
     if effect.state == "paused":
-        since = "" if effect.since is None else f" since {utc_text(effect.since)}"
+        since = "" if effect.since is None else f" since {local_time(effect.since)}"
         safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
         return f"⏸️ {effect.label} paused{since}, ref {messages.escape(effect.ref)}{safe}"
     state = _OWED_WORDS.get(effect.state, effect.state)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.resubmission import is_editable
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import parse_quote_id, utc_text
+from quotebot.domain.quotes.quote import local_time, parse_quote_id
 from quotebot.views import messages, operator_messages
 from quotebot.views.blocks import Json, button, context, modal, mrkdwn, plain, read, section, text_input, written
 from quotebot.views.card import Card
@@ -150,7 +150,7 @@ def _facts(letter: DeadLetter) -> dict[str, str]:
         **_standing(letter),
         "Failure": _code(letter.category or "unknown"),
         "Attempts": f"{letter.attempts}, replayed {letter.prior_replay_count} times",
-        "Last tried": utc_text(failed_at),
+        "Last tried": local_time(failed_at),
     }
 
 
@@ -165,7 +165,7 @@ def _decided(card: DeadLetterCard) -> str:
 
 def _cycle(cycle: dict[str, Any]) -> str:
     replayed = cycle.get("replayed_at")
-    when = "" if replayed is None else f", replayed on {utc_text(int(replayed))}"
+    when = "" if replayed is None else f", replayed {local_time(int(replayed))}"
     return f"Cycle {cycle.get('cycle')}: {cycle.get('attempts')} attempts, {_error(cycle.get('last_error'))}{when}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.quotes.quote import Quote, QuoteState, state_words, title, utc_text
+from quotebot.domain.quotes.quote import Quote, QuoteState, local_time, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
 from quotebot.views.messages import net
@@ -65,7 +65,7 @@ def sent(quote: Quote, actor: str) -> str:
     assert quote.sent is not None  # noqa: S101 -- it was just sent
     recipient = messages.escape(messages.one_line(quote.sent.recipient))
     said = f"{title(quote)}, {net(quote)}, was sent to {recipient}, says {messages.mention(actor)}."
-    return f"{said} Valid until {utc_text(quote.valid_until)}."
+    return f"{said} Valid until {local_time(quote.valid_until)}."
 
 
 def accepted(quote: Quote, actor: str) -> str:
@@ -115,8 +115,8 @@ def wrong_state(quote: Quote, verb: str) -> str:
 def lapsed(quote: Quote, verb: str) -> str:
     """Refuse a command after the quote's last day, even if its state is not yet expired."""
     return (
-        f"You cannot {verb} {title(quote)}: it was valid until {utc_text(quote.valid_until)} and has expired. Nothing was changed. "
-        f"`/quote clone {quote.quote_id}` makes a new quote of it."
+        f"You cannot {verb} {title(quote)}: it was valid until {local_time(quote.valid_until)} and has expired. "
+        f"Nothing was changed. `/quote clone {quote.quote_id}` makes a new quote of it."
     )
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.decisions import decided_words
+from quotebot.domain.approvals.policy import role_words
 from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.engine import PricedLine, Pricing, PricingProblem, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, state_words, title, utc_text
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, local_time, state_words, title
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
@@ -66,8 +67,8 @@ def mentions(users: tuple[str, ...]) -> str:
 
 
 def approver_words(roles: tuple[str, ...]) -> str:
-    """Return the roles in words: "sales_manager", "deal_desk and legal"."""
-    return " and ".join(roles)
+    """Return the roles as people say them: "Sales Manager", "Deal Desk and Legal"."""
+    return " and ".join(map(role_words, roles))
 
 
 # commands that are recorded: their acknowledgement has no text
@@ -100,7 +101,7 @@ OPERATION_PENDING = "Still working on it. No need to send it again."
 
 def retry_pending(due_at: int | None = None) -> str:
     """Reply while an operation waits for its next attempt at `due_at` (Unix ms)."""
-    when = "Retrying soon" if due_at is None else f"Retrying at {utc_text(due_at)}"
+    when = "Retrying soon" if due_at is None else f"Retrying {local_time(due_at)}"
     return f"Saved. {when}; no need to send it again."
 
 
@@ -185,7 +186,7 @@ HELP_TEXT = "\n".join(
         "`/quote report discounts by product` shows the deal desk its numbers (also pipeline, win-loss, cycle-time, approvals).",
         "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
         "`/quote help` shows this. Instead of new: start, create.",
-        f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0 %.",
+        f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0%.",
     )
 )
 
@@ -199,7 +200,7 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
     """Ask for confirmation of a second identical quote; the first was recorded at `recorded_at` (both times Unix ms)."""
     if (now - recorded_at) // 1000 <= AGO_SECONDS_MAX:
         return f"You just created the same quote, {quote_id}. Create another?"
-    return f"You created the same quote, {quote_id}, on {utc_text(recorded_at)}. Create another?"
+    return f"You created the same quote, {quote_id}, {local_time(recorded_at)}. Create another?"
 
 
 def line_options(line: PricedLine) -> str:
@@ -352,11 +353,11 @@ def outline(quote: Quote) -> str:
 def standing(quote: Quote) -> str:
     """Return the state of a quote; if a person set it, also that person and the time."""
     if quote.closing is not None:
-        return f"{state_words(quote.state)} by {mention(quote.closing.closed_by)} on {utc_text(quote.closing.closed_at)}"
+        return f"{state_words(quote.state)} by {mention(quote.closing.closed_by)}, {local_time(quote.closing.closed_at)}"
     if quote.sent is not None and quote.state is QuoteState.SENT:
-        return f"{state_words(quote.state)} by {mention(quote.sent.sent_by)} on {utc_text(quote.sent.sent_at)}"
+        return f"{state_words(quote.state)} by {mention(quote.sent.sent_by)}, {local_time(quote.sent.sent_at)}"
     if quote.frozen is not None and quote.state is QuoteState.FINALIZED:
-        return f"{state_words(quote.state)} by {mention(quote.frozen.frozen_by)} on {utc_text(quote.frozen.frozen_at)}"
+        return f"{state_words(quote.state)} by {mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}"
     approval = quote.approval
     if approval is not None and approval.state in _DECIDED and quote.state in (QuoteState.APPROVED, QuoteState.REJECTED):
         return decided_words(approval)
@@ -371,15 +372,15 @@ def wrong_state(quote: Quote, verb: str) -> str:
 def already_submitted(quote: Quote, approval: Approval) -> str:
     """Reply to a second request for the approval of a version that waits for its decision."""
     return (
-        f"{title(quote)} is already under review since {utc_text(approval.requested_at)}: <@{approval.requested_by}> asked for it. "
-        "Nothing was changed. Its card shows who may decide."
+        f"{title(quote)} is already under review since {local_time(approval.requested_at)}: "
+        f"<@{approval.requested_by}> asked for it. Nothing was changed. Its card shows who may decide."
     )
 
 
 def expired(quote: Quote, verb: str) -> str:
     """Refuse a button after the quote's last day; `verb` names its action."""
     return (
-        f"You cannot {verb} {title(quote)}: it was valid until {utc_text(quote.valid_until)}. Nothing was changed. "
+        f"You cannot {verb} {title(quote)}: it was valid until {local_time(quote.valid_until)}. Nothing was changed. "
         "If it is still wanted, create a new quote."
     )
 
@@ -455,8 +456,8 @@ def expired_notice(quote: Quote) -> str:
     """Notify the requester, in the thread, that the quote expired."""
     return (
         f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, expired: it was valid until "
-        f"{utc_text(quote.valid_until)}. It can no longer be submitted, approved or accepted. If it is still wanted, create a new "
-        "quote."
+        f"{local_time(quote.valid_until)}. It can no longer be submitted, approved or accepted. "
+        "If it is still wanted, create a new quote."
     )
 
 
@@ -464,7 +465,7 @@ def stale_notice(quote: Quote, touched_at: int) -> str:
     """Remind the requester, in the thread, of a quote that was last changed at `touched_at` (Unix ms)."""
     return (
         f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, is {state_words(quote.state)} and was "
-        f"not touched since {utc_text(touched_at)}. It expires on {utc_text(quote.valid_until)}. Submit it on the card above, or "
+        f"not touched since {local_time(touched_at)}. It expires {local_time(quote.valid_until)}. Submit it on the card above, or "
         "let it expire."
     )
 
@@ -481,7 +482,7 @@ def not_reminded(quote: Quote, reason: str) -> str:
 
 def pdf_comment(quote: Quote) -> str:
     """Comment of the uploaded PDF. It names the version, because a newer one may exist by the time of the upload."""
-    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {net(quote)}, valid until {utc_text(quote.valid_until)}."
+    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {net(quote)}, valid until {local_time(quote.valid_until)}."
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:

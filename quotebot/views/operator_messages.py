@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import Quote, title, utc_text
+from quotebot.domain.quotes.quote import Quote, local_time, title
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def decided(decision: str, decided_by: str, decided_at: int) -> str:
     """Return "retried by @operator on 21 Nov 2026 10:31 UTC"."""
-    return f"{decision} by {messages.mention(decided_by)} on {utc_text(decided_at)}"
+    return f"{decision} by {messages.mention(decided_by)}, {local_time(decided_at)}"
 
 
 def queued(reference: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import parse_quote_id, utc_text
+from quotebot.domain.quotes.quote import local_time, parse_quote_id
 from quotebot.store.dead_letters import CAUSE
 from quotebot.views import messages
 from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, read, section, written
@@ -90,7 +90,7 @@ def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | N
         "Status": f"⚠️ {state.letters} wait for an operator" if state.letters else "✅ None waits",
     }
     if state.letters:
-        facts |= {"Concerns": _concerns(state), "Since": utc_text(state.oldest_at or card.opened_at)}
+        facts |= {"Concerns": _concerns(state), "Since": local_time(state.oldest_at or card.opened_at)}
     value = cause_value(cause)
     sure = confirm("Retry all?", "What is done already is not done again.", "Retry all", "Back")
     replay = {**button(REPLAY_ALL, "Replay all", value, style="primary"), "confirm": sure}
@@ -103,7 +103,7 @@ def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | N
         *([] if shown is None else [section(f"*Newest error*\n{messages.short(shown, ERROR_CHARACTERS_MAX)}")]),
         *([{"type": "actions", "block_id": "ops.actions", "elements": buttons}] if buttons else []),
         *(
-            [context([f"Replayed by {messages.mention(card.decided_by or '')} on {utc_text(card.decided_at or 0)}"])]
+            [context([f"Replayed by {messages.mention(card.decided_by or '')}, {local_time(card.decided_at or 0)}"])]
             if decided
             else []
         ),
@@ -121,7 +121,7 @@ def _pause_card(state: Backlog, gate: Gate) -> Card:
     if gate.state == "half_open":
         status = f"⏳ It is tried with one effect. {waits}."
     else:
-        since = "" if gate.held_at is None else f" since {utc_text(gate.held_at)}"
+        since = "" if gate.held_at is None else f" since {local_time(gate.held_at)}"
         status = f"⏸️ Paused{since}. {waits}; nothing is given up."
     why = messages.short(gate.reason or "no reason is known", ERROR_CHARACTERS_MAX)
     todo = f"Mend the login, then: `quotebot resume {gate.name}`"
@@ -144,7 +144,7 @@ def _words(cause: str) -> str:
 def _dead_letter(row: Row) -> str:
     reference = f"{'op' if row['kind'] == 'operation' else ''}{row['id']}"
     about = "" if parse_quote_id(row["aggregate_id"]) is None else f" of {row['aggregate_id']}"
-    return f"• `{reference}`{about}, {utc_text(row['updated_at'])}, ref {_code(row['correlation_id'])}"
+    return f"• `{reference}`{about}, {local_time(row['updated_at'])}, ref {_code(row['correlation_id'])}"
 
 
 def _code(text: str) -> str:

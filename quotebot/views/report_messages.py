@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from quotebot.domain import money
+from quotebot.domain.quotes.quote import QuoteState, state_words
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 
 NOT_FOR_YOU: Final = "Reports are for the deal desk, the roles above it and operators. Nothing was recorded."
 _WORDS: Final = {
-    "discount_percent": "% discount",
-    "win_rate_percent": "% won",
+    "discount_percent": "discount",
+    "win_rate_percent": "won",
     "median_hours": "h median",
     "p90_hours": "h for nine of ten",
     "list_total": "list",
@@ -24,6 +26,7 @@ _WORDS: Final = {
 }
 _USER: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 _KEYS: Final = ("rep", "product", "month", "role", "state", "span")
+_PERCENTS: Final = frozenset({"discount_percent", "win_rate_percent"})
 _AMOUNTS: Final = frozenset({"list_total", "net_total", "accepted_net", "lost_net"})
 
 
@@ -47,6 +50,8 @@ def _row(record: dict[str, str | int | None]) -> str:
 
 
 def _key(name: str, text: str) -> str:
+    if name == "state":
+        return state_words(QuoteState(text))
     return messages.mention(text) if name == "rep" and _USER.fullmatch(text) else messages.escape(text.replace("_", " "))
 
 
@@ -59,4 +64,6 @@ def _cell(name: str, value: str | int | None, currency: str) -> str:
         return messages.short(text, 200)
     whole, point, decimals = text.partition(".")
     number = f"{int(whole):,}{point}{decimals}"
-    return f"{number} {currency} {_WORDS[name]}" if name in _AMOUNTS else f"{number} {_WORDS[name]}"
+    if name in _AMOUNTS:
+        number = money.with_sign(number, currency)
+    return f"{number}{'%' if name in _PERCENTS else ''} {_WORDS[name]}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quotebot.sandbox.world import World
 
 CHANNEL = "C0DEALS"
-BLOCKS: list[dict[str, Any]] = [{"type": "section", "text": {"type": "mrkdwn", "text": "17,340.00 USD"}}]
+BLOCKS: list[dict[str, Any]] = [{"type": "section", "text": {"type": "mrkdwn", "text": "$17,340.00"}}]
 PDF = b"%PDF-1.7 " + bytes(range(256)) * 8
 DEADLINE_SECONDS = 10.0
 

@@ -57,7 +57,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
 async def test_a_message_is_read_in_the_agreed_shape_and_facts_are_summed_up(server: Server) -> None:
     llm = server.client()
     read = await llm.extract(TEXT, products=["pro: Pro"], key="k" * 64, correlation_id="c-1")
-    said = await llm.summarize("15 % discount on 100.00 USD list.", key="s" * 64, correlation_id="c-2")
+    said = await llm.summarize("15% discount on $100.00 list.", key="s" * 64, correlation_id="c-2")
     await llm.close()
     assert (read.account, read.term_months, read.discount_percent, read.currency) == ("Acme Corp", "12", "10", "EUR")
     assert [line.quantity for line in read.lines] == ["50"]

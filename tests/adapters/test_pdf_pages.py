@@ -127,7 +127,7 @@ async def test_signature_never_stands_alone_on_a_page(renderer: PdfRenderer, ter
         *_, last = pages_of(await renderer.render(priced_document(lines, terms=terms)))
         assert "Name and title" in last
         assert re.search(r"Special term|binding when", last)
-        assert re.search(r"accepts this quote \(Q-2026-0042,\s+version 1\) at [\d,.]+ USD", last)
+        assert re.search(r"accepts this quote \(Q-2026-0042,\s+version 1\) at \$[\d,.]+", last)
 
 
 def priced_document(goods: list[tuple[str, int]], **asked: Any) -> QuoteDocument:
@@ -172,9 +172,9 @@ async def test_sections_come_in_their_order_with_their_lines_and_subtotals(rende
 
 @together
 async def test_the_summary_says_what_and_how_much_and_no_unit_price(renderer: PdfRenderer) -> None:
-    document = replace(DOCUMENT, template="summary", key_figures=(("Per month", "1,700.00 USD"),), footer="VAT IE1234567T")
+    document = replace(DOCUMENT, template="summary", key_figures=(("Per month", "$1,700.00"),), footer="VAT IE1234567T")
     (text,) = pages_of(await renderer.render(document))
-    for said in ("Premium Support", "10,800.00", "20,400.00 USD", "Per month", "1,700.00 USD", "VAT IE1234567T", "Signature"):
+    for said in ("Premium Support", "10,800.00", "$20,400.00", "Per month", "$1,700.00", "VAT IE1234567T", "Signature"):
         assert said in text, said
     assert "Unit price" not in text
     assert "500.00" not in text.replace("1,500.00", "")

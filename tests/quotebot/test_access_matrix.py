@@ -314,7 +314,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 async def in_thread(hand: Hand) -> str:
-    return await hand.wrote("<@U0QUOTEBOT> give them 12 %", thread_ts=(await hand.deal.cards())[0]["ts"])
+    return await hand.wrote("<@U0QUOTEBOT> give them 12%", thread_ts=(await hand.deal.cards())[0]["ts"])
 
 
 def holds_a_fact(answer: str) -> bool:

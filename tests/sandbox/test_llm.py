@@ -118,7 +118,7 @@ async def test_plain_and_json_answers_are_given_too_and_only_the_last_user_messa
     async with world.client() as client:
         plain = await ask(client)
         loose = await ask(client, parts, response_format={"type": "json_object"})
-    assert plain.choices[0].message.content == "50 pro, 2 onboarding for Acme Corp, 12 months, 10 % discount."
+    assert plain.choices[0].message.content == "50 pro, 2 onboarding for Acme Corp, 12 months, 10% discount."
     assert json.loads(loose.choices[0].message.content)["term_months"] == 24
 
 

@@ -63,10 +63,10 @@ class Avoidance:
 
     @property
     def words(self) -> str:
-        """Return "10 % discount instead of 15 %", "24 instead of 36 months", "120 instead of 150 pro"."""
+        """Return "10% discount instead of 15%", "24 instead of 36 months", "120 instead of 150 pro"."""
         before, after = money.trimmed(self.before), money.trimmed(self.after)
         return {
-            "discount": f"{after} % discount instead of {before} %",
+            "discount": f"{after}% discount instead of {before}%",
             "price": f"{self.name} at {after} instead of {before}",
             "term": f"{after} instead of {before} months",
             "quantity": f"{after} instead of {before} {self.name}",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quotebot.domain.approvals.people import Person, sufficient_role
-from quotebot.domain.approvals.policy import LADDER
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, state_words, utc_text
+from quotebot.domain.approvals.policy import LADDER, role_words
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, local_time, state_words
 
 NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
 
@@ -68,8 +68,8 @@ def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at:
 
 
 def decided_words(approval: Approval) -> str:
-    """Return "approved by <@U...> (cfo) on 21 Nov 2026 10:31 UTC", or "approved automatically on ...", of a decided approval."""
-    when = "" if approval.decided_at is None else f" on {utc_text(approval.decided_at)}"
+    """Return "approved by <@U...> (CFO), 21 Nov 2026, 10:31 UTC", or "approved automatically, ...", of a decided approval."""
+    when = "" if approval.decided_at is None else f", {local_time(approval.decided_at)}"
     if approval.state is ApprovalState.EXPIRED:
         return f"asked for until it expired{when}, undecided"
     if approval.state is ApprovalState.INVALIDATED:
@@ -83,11 +83,11 @@ def decided_words(approval: Approval) -> str:
 
 
 def slot_words(slot: Slot) -> str:
-    """Return "legal: approved by <@U...> (legal) on ..." or "legal: pending" of one slot."""
+    """Return "Legal: approved by <@U...> (Legal), ..." or "Legal: pending" of one slot."""
     if slot.decided_at is None or slot.decided_by is None:
-        return f"{slot.role}: {slot.state.value}"
+        return f"{role_words(slot.role)}: {slot.state.value}"
     decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
-    return f"{slot.role}: {slot.state.value} by {decider} on {utc_text(slot.decided_at)}"
+    return f"{role_words(slot.role)}: {slot.state.value} by {decider}, {local_time(slot.decided_at)}"
 
 
 def _deciders(slots: tuple[Slot, ...]) -> str:
@@ -102,7 +102,7 @@ def _deciders(slots: tuple[Slot, ...]) -> str:
 
 def _named(user: str | None, role: str | None, absent: str | None) -> str:
     instead = "" if absent is None else f", for <@{absent}>"
-    return f"<@{user}>" if role is None else f"<@{user}> ({role}{instead})"
+    return f"<@{user}>" if role is None else f"<@{user}> ({role_words(role)}{instead})"
 
 
 def _foreign(quote: Quote, person: Person) -> DecisionRefusal | None:
@@ -153,7 +153,7 @@ def _expired(quote: Quote, received_at: int | None) -> DecisionRefusal | None:
         return None
     return DecisionRefusal(
         "expired",
-        f"{quote.quote_id} expired on {utc_text(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote.",
+        f"{quote.quote_id} expired {local_time(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote.",
     )
 
 
@@ -165,7 +165,7 @@ def _request_expired(approval: Approval, quote: Quote, received_at: int | None) 
 
 
 def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal:
-    when = "" if at is None else f" on {utc_text(at)}"
+    when = "" if at is None else f" {local_time(at)}"
     return DecisionRefusal(
         "request_expired",
         f"The request to approve {quote.quote_id} expired{when}. Nothing was changed. "
@@ -176,7 +176,7 @@ def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal
 def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusal | None:
     if actor not in _askers(approval, quote):
         return None
-    roles = " and ".join(_role_words(role) for role in approval.required_roles)
+    roles = " and ".join(_role_or_higher(role) for role in approval.required_roles)
     asked = actor in (approval.requested_by, quote.requester)
     part = f"You asked for {quote.quote_id}" if asked else f"You had a part in {quote.quote_id} that nobody has approved yet"
     return DecisionRefusal("own_request", f"{part}, so someone else has to decide: {roles}. The request stays open.")
@@ -187,8 +187,8 @@ def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
     return (approval.requested_by, *quote.makers)
 
 
-def _role_words(required: str) -> str:
-    return f"{required} or a higher role" if required in LADDER[:-1] else required
+def _role_or_higher(required: str) -> str:
+    return f"{role_words(required)} or a higher role" if required in LADDER[:-1] else role_words(required)
 
 
 def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, ...]:
@@ -239,7 +239,7 @@ def _has_decided(approval: Approval, user: str, circle: str) -> bool:
 
 def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> DecisionRefusal:
     """Return the reason why the person may decide none of the open slots."""
-    missing = " and ".join(_role_words(slot.role) for slot in approval.slots if slot.is_open)
+    missing = " and ".join(_role_or_higher(slot.role) for slot in approval.slots if slot.is_open)
     if not missing:  # defensive: a pending request always has an open slot
         return DecisionRefusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
     theirs = [slot for slot in approval.slots if sufficient_role(slot.roles, person.roles) is not None]

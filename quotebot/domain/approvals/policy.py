@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
 ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
 ROLES = (*LADDER, *ORTHOGONAL)
+_ROLE_NAMES: Final = {
+    "sales_manager": "Sales Manager",
+    "deal_desk": "Deal Desk",
+    "vp_sales": "VP Sales",
+    "cfo": "CFO",
+    "legal": "Legal",
+}
 NOBODY: Final = "nobody"  # in place of a role: no approval is needed
 BLOCKED: Final = "blocked"  # in place of a role: nobody can approve
 UNNAMED_SEGMENT_ROLE: Final = "deal_desk"  # approves the prices of a segment that the policy does not name
@@ -30,7 +37,13 @@ HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
 UNDER_THE_FLOOR = "margin is under the floor"
 UNDER_PRICE_FLOOR: Final = "is priced under its floor"
-_WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* % )?is under [0-9][0-9.,]* %")
+_WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* ?% )?is under [0-9][0-9.,]* ?%")
+_ROLE_ID: Final = re.compile("|".join(_ROLE_NAMES))
+
+
+def role_words(role: str) -> str:
+    """Return a role as people say it: "VP Sales" for "vp_sales", "Deal Desk or Legal" for "deal_desk or legal"."""
+    return _ROLE_ID.sub(lambda found: _ROLE_NAMES[found[0]], role)
 
 
 @dataclass(frozen=True, slots=True)

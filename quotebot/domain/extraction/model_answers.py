@@ -141,10 +141,10 @@ def _discount(given: str | None, plain: Decimal | None, percentages: set[Decimal
     if given is None or Decimal(given) == plain or (plain is None and not Decimal(given)):
         return plain
     if plain is not None:
-        remarks.append(Remark("discounts", f"{plain} % / {given} %"))
+        remarks.append(Remark("discounts", f"{plain}% / {given}%"))
         return None
     if Decimal(given) not in percentages:
-        remarks.append(Remark("invented", f"{given} %"))
+        remarks.append(Remark("invented", f"{given}%"))
         return None
     remarks.append(Remark("percent", given, given))
     return Decimal(given)

@@ -25,7 +25,7 @@ class Converted:
 
     @property
     def words(self) -> str:
-        """Display text: "100,000.00 USD (1 USD = 0.92 EUR on 2026-01-02)"."""
+        """Display text: "$100,000.00 (1 USD = 0.92 EUR on 2026-01-02)"."""
         rate = self.rate
         amount = money.format_amount(self.amount, self.currency)
         return f"{amount} (1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()})"

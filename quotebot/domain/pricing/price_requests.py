@@ -245,7 +245,7 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
         if percent is not None and not _is_discount(percent):
             yield PricingProblem(
                 "discount",
-                f"a discount{where} is 0 to 100 % with at most 2 decimals, not {clipped(str(percent))} %",
+                f"a discount{where} is 0 to 100% with at most 2 decimals, not {clipped(str(percent))}%",
                 "e.g. discount 12.5%",
             )
 

@@ -235,6 +235,18 @@ QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+_LOCAL_TIME: Final = re.compile(r"<!date\^[0-9]+\^[^|<>]*\|([^<>]*)>")
+_STATE_WORDS: Final = {
+    QuoteState.DRAFT: "changes requested",
+    QuoteState.PRICED: "draft",
+    QuoteState.PENDING_APPROVAL: "waiting for approval",
+    QuoteState.FINALIZED: "ready to send",
+    QuoteState.SENT: "sent to customer",
+    QuoteState.ACCEPTED: "won",
+    QuoteState.CANCELLED: "canceled",
+}
+
+
 def quote_id_for(year: int, number: int) -> str:
     """Return "Q-2026-0042"; four digits at least, so that ids sort for the first 9,999 of a year."""
     return f"Q-{year:04d}-{number:04d}"
@@ -261,14 +273,34 @@ def title(quote: Quote | Listed) -> str:
 
 
 def state_words(state: QuoteState) -> str:
-    """Return the display text of the state: "pending approval"."""
-    return state.value.replace("_", " ")
+    """Return the state as people read it: "waiting for approval". Its id stays in filters and data."""
+    return _STATE_WORDS.get(state, state.value)
 
 
 def utc_text(unix_ms: int) -> str:
-    """Return "21 Nov 2026 10:31 UTC", with own month names, because strftime's depend on the machine's locale."""
+    """Return "21 Nov 2026, 10:31 UTC", with own month names, because strftime's depend on the machine's locale."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
-    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year} {moment.hour:02d}:{moment.minute:02d} UTC"
+    return f"{_day_text(moment)}, {moment.hour:02d}:{moment.minute:02d} UTC"
+
+
+def local_time(unix_ms: int) -> str:
+    """Return a time for mrkdwn. Slack shows it in the reader's zone and language, as "today at 9:41 PM" where it can."""
+    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}} at {{time}}|{utc_text(unix_ms)}>"
+
+
+def local_day(unix_ms: int) -> str:
+    """Return a day for mrkdwn, as `local_time` does."""
+    moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
+    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{_day_text(moment)}>"
+
+
+def plain_times(text: str) -> str:
+    """Return a text with each time of `local_time` and `local_day` in UTC, for places that show no mrkdwn."""
+    return _LOCAL_TIME.sub(r"\1", text)
+
+
+def _day_text(moment: datetime) -> str:
+    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
 
 
 RECORD_ID: Final = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?")

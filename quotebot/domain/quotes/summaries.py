@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
+from quotebot.domain.approvals.policy import role_words
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.pricing.engine import clipped
 
@@ -41,7 +42,7 @@ def facts_of(quote: Quote) -> str:
     months = "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months"
     facts = [f"{money.format_percent(pricing.discount_percent)} discount on {amounts[0]} list: {amounts[1]} net, {months}."]
     if approval is not None:
-        facts.append(f"Needs approval by: {', '.join(approval.required_roles)}.")
+        facts.append(f"Needs approval by: {', '.join(map(role_words, approval.required_roles))}.")
         facts += [f"Because: {reason}." for reason in approval.reasons]
     facts += [f"Line: {line.quantity:,} {line.name}, {line.billing}." for line in pricing.lines[:LINES_TOLD_MAX]]
     facts += [f"Special term: {term}." for term in pricing.terms]

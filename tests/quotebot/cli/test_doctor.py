@@ -335,7 +335,7 @@ LOCAL = [
     Broken(
         "crm.mirror",
         State.WARNING,
-        "accounts were never read whole; contacts are as of 1 Jan 1970 00:00 UTC",
+        "accounts were never read whole; contacts are as of 1 Jan 1970, 00:00 UTC",
         lambda site: with_(with_mirror(site), crm_mirror=("accounts", "contacts"), crm_sync_minutes=15),
         lambda site: with_(site, crm_mirror=(), crm_sync_minutes=None),
     ),

@@ -105,7 +105,7 @@ def test_tax_currency_terms_and_what_avoids_the_approval_are_shown_at_a_terminal
     assert (seen["terms"], seen["tax_estimated"], seen["required_roles"]) == (["net_60"], True, ["deal_desk"])
     assert [(way["what"], way["after"]) for way in seen["easier"]] == [("discount", "0.80"), ("term", "11"), ("quantity", "1388")]
     plain = command("quote", "price", "1400 pro; currency JPY; tax JP; terms net_60").stdout
-    for said in ("Tax 10 % (estimated): 1,512,000 JPY", "For the policy: 100,800.00 USD (1 USD = 150 JPY", "Special terms: net 60"):
+    for said in ("Tax 10% (estimated): ¥1,512,000", "For the policy: $100,800.00 (1 USD = 150 JPY", "Special terms: net 60"):
         assert said in plain
 
 
@@ -215,7 +215,7 @@ async def test_beside_a_running_bot_the_bot_executes_and_delivers(quotebot: Run,
         assert (await beside("finalize", quote, *AS_REP))["status"] == 0
         assert (await beside("finalize", quote, *AS_REP))["status"] == 3
         await deal.settled()
-        assert "Finalized" in await deal.card_text()
+        assert "Ready to send" in await deal.card_text()
         assert any("was finalized by <@U0REP>" in reply["text"] for reply in await deal.replies())
         assert {row["role"] for row in await deal.rows("SELECT role FROM epochs")} == {"bot"}
 
@@ -226,7 +226,7 @@ async def test_beside_a_running_bot_the_bot_executes_and_delivers(quotebot: Run,
 def test_a_refusal_says_why_on_stderr_and_leaves_stdout_empty(command: Run, quote: str) -> None:
     run = command("quote", "finalize", quote, *AS_REP)
     assert (run.returncode, run.stdout) == (3, "")
-    assert f"You cannot finalize {quote}: it is priced. Nothing was changed. Submit it for approval first." in run.stderr
+    assert f"You cannot finalize {quote}: it is draft. Nothing was changed. Submit it for approval first." in run.stderr
 
 
 def test_a_superseded_version_cannot_be_finalized(command: Run, quote: str) -> None:
@@ -312,7 +312,7 @@ def test_an_older_version_is_shown_and_compared(command: Run, quote: str) -> Non
     done(command, "revise", quote, "discount 8%", *AS_REP)
     assert done(command, "show", quote, "--version", "1")["quote"]["superseded"] == "yes"
     assert done(command, "show", quote)["discount_percent"] == "8"
-    expected = ["Pro: 9,180.00 USD → 9,936.00 USD", "discount 15 % → 8 %", "total 9,180.00 USD → 9,936.00 USD"]
+    expected = ["Pro: $9,180.00 → $9,936.00", "discount 15% → 8%", "total $9,180.00 → $9,936.00"]
     assert done(command, "compare", quote)["differences"] == expected
     assert command("quote", "compare", quote, "1", "2").stdout.splitlines() == expected
     assert command("quote", "compare", quote, "2", "2").stdout == "Nothing differs.\n"
@@ -321,11 +321,11 @@ def test_an_older_version_is_shown_and_compared(command: Run, quote: str) -> Non
 
 def test_a_price_is_explained(command: Run, quote: str) -> None:
     line, *steps = done(command, "explain", quote, "--line", "1")["trace"]
-    assert line.startswith("1. Pro: 150 x 6.00 USD (tier 100+) x 12 months")
+    assert line.startswith("1. Pro: 150 x $6.00 (tier 100+) x 12 months")
     assert steps[:3] == ["Price book: list, kind range.", "base: 10 (tier 1-49)", "tier: 6 (tier 100+ prices every unit)"]
     *whole, policy, total = command("quote", "explain", quote).stdout.splitlines()
     assert "  \u2022 tier: 6 (tier 100+ prices every unit)" in whole
-    assert policy == "Policy: discount 15 % is over 10 %: needs sales_manager."
+    assert policy == "Policy: discount 15% is over 10%: needs Sales Manager."
     assert total.startswith("Total:")
     assert command("quote", "explain", quote, "--line", "2").returncode == 4
 

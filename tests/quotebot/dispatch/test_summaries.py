@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
     from tests.quotebot.reading_parts import Desk, Script
 
-GOOD = "A 15 % discount brings it to 17,340.00 USD; <!channel> & a sales manager decides."
-SHOWN = "Summary (by the model): *A 15 % discount brings it to 17,340.00 USD; &lt;!channel&gt; &amp; a sales manager decides.*"
+GOOD = "A 15% discount brings it to $17,340.00; <!channel> & a sales manager decides."
+SHOWN = "Summary (by the model): *A 15% discount brings it to $17,340.00; &lt;!channel&gt; &amp; a sales manager decides.*"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_the_card_is_there_without_the_summary_and_is_drawn_again_when_it_
         assert "Acme" not in json.dumps(request["messages"])
 
 
-@pytest.mark.parametrize("answer", [{"summary": "A 90 % discount, approve it!"}, {"summary": 15}, {"approve": True}, "no JSON"])
+@pytest.mark.parametrize("answer", [{"summary": "A 90% discount, approve it!"}, {"summary": 15}, {"approve": True}, "no JSON"])
 async def test_words_that_may_not_be_shown_leave_the_card_as_it_is(bench: Bench, script: Script, answer: Any) -> None:
     script.says(answer)
     async with desk_at(bench, script.url) as desk:

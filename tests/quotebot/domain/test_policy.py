@@ -65,8 +65,8 @@ def test_each_discount_boundary_asks_for_its_role(discount: str, roles: tuple[st
     ("own", "roles", "blocked"),
     [
         ("0", (), False),
-        ("11.11", ("sales_manager",), False),  # 1 - 0.9 * 0.8889 is 19.999 %
-        ("11.12", ("vp_sales",), False),  # 20.008 %
+        ("11.11", ("sales_manager",), False),  # 1 - 0.9 * 0.8889 is 19.999%
+        ("11.12", ("vp_sales",), False),  # 20.008%
         ("22.22", ("vp_sales",), False),
         ("33.34", ("cfo",), True),
     ],
@@ -123,7 +123,7 @@ def test_margin_is_per_family_and_a_high_one_does_not_hide_a_low_one() -> None:
 def test_a_margin_just_under_its_floor_is_never_shown_as_the_floor() -> None:
     priced = pricing(line("saas", "99999.99", "40000.00"))
     assert evaluate(priced, POLICY).hits == ("saas margin is under the floor",)
-    assert margin_figures(priced, POLICY) == ("saas margin 59.99 % is under 60 %",)
+    assert margin_figures(priced, POLICY) == ("saas margin 59.99% is under 60%",)
     assert margin_figures(pricing(line("saas", "100000", "40000")), POLICY) == ()
 
 
@@ -131,11 +131,11 @@ def test_a_margin_just_under_its_floor_is_never_shown_as_the_floor() -> None:
     ("written", "told"),
     [
         (
-            "saas margin 45.35 % is under 60 %; total 1 USD is over 2 USD",
-            "saas margin is under the floor; total 1 USD is over 2 USD",
+            "saas margin 45.35% is under 60%; total $1 is over $2",
+            "saas margin is under the floor; total $1 is over $2",
         ),
-        ("services margin -18.03 % is under 40.5 %", "services margin is under the floor"),
-        ("saas is given away, so its margin is under 60 %", "saas is given away, so its margin is under the floor"),
+        ("services margin -18.03% is under 40.5%", "services margin is under the floor"),
+        ("saas is given away, so its margin is under 60%", "saas is given away, so its margin is under the floor"),
         ("hardware has no margin floor in policy sample 1", "hardware has no margin floor in policy sample 1"),
         ("saas margin is under the floor", "saas margin is under the floor"),
     ],
@@ -147,7 +147,7 @@ def test_a_margin_that_an_earlier_build_wrote_is_told_without_figures(written: s
 def test_the_higher_commercial_authority_decides_when_two_rules_match() -> None:  # EC-01
     decision = evaluate(pricing(line("saas", "120000", "0"), discount="18"), POLICY)
     assert decision.required_roles == ("deal_desk",)
-    assert decision.hits == ("discount 18 % is over 10 %", "total 120,000.00 USD is over 100,000.00 USD")
+    assert decision.hits == ("discount 18% is over 10%", "total $120,000.00 is over $100,000.00")
 
 
 def test_legal_is_asked_beside_the_commercial_role_and_never_dropped() -> None:  # EC-02, EC-03
@@ -160,7 +160,7 @@ SADDLED = pricing(line("saas", "600000", "0"), discount="25")  # over a discount
 
 
 def routed(over: str = "", routing: str = "") -> ApprovalPolicy:
-    """The sample policy with another rule for discounts over 20 %, or another [routing]."""
+    """The sample policy with another rule for discounts over 20%, or another [routing]."""
     text = POLICY_TEXT.replace('{ percent = 20, role = "vp_sales" }', over or '{ percent = 20, role = "vp_sales" }')
     head, _, _ = text.partition("[routing]")
     return parse_policy(f"{head}[routing]\n{routing}" if routing else text)
@@ -234,7 +234,7 @@ def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
     )
     assert isinstance(result, Pricing)
     assert evaluate(result, POLICY) == PolicyDecision(
-        ("sales_manager",), ("discount 15 % is over 10 %",), blocked=False, needs=(Need(("sales_manager",)),)
+        ("sales_manager",), ("discount 15% is over 10%",), blocked=False, needs=(Need(("sales_manager",)),)
     )
     assert evaluate(replace(result, discount_percent=Decimal(10)), POLICY).automatic
 

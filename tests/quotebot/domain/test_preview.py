@@ -52,7 +52,7 @@ def shown(found: Preview) -> tuple[tuple[str, ...], str | None, str | None]:
         ({"pro": 150}, "5", POLICY, ((), "10", "5")),
         ({"pro": 150}, "10.01", POLICY, (("sales_manager",), "10", "10")),
         ({"pro": 150}, "45", POLICY, (("cfo",), "10", "10")),
-        # 140 pro are 10,080 list: from 0.8 % on they cost less than 10,000, and from 10 % on a manager has to agree.
+        # 140 pro are 10,080 list: from 0.8% on they cost less than 10,000, and from 10% on a manager has to agree.
         ({"pro": 100}, "0", SMALL_TOTALS, ((), "10", "0")),
         ({"pro": 140}, "0", SMALL_TOTALS, (("deal_desk",), "10", "0.8")),
         ({"pro": 140}, "15", SMALL_TOTALS, (("sales_manager",), "10", "10")),

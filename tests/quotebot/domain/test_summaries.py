@@ -16,8 +16,8 @@ FACTS = facts_of(QUOTE)
 
 def test_the_model_is_told_figures_and_reasons_and_no_customer() -> None:
     first = FACTS.splitlines()[0]
-    assert first == "15 % discount on 20,400.00 USD list: 17,340.00 USD net, 12 months."
-    assert "Needs approval by: sales_manager." in FACTS
+    assert first == "15% discount on $20,400.00 list: $17,340.00 net, 12 months."
+    assert "Needs approval by: Sales Manager." in FACTS
     assert "Line: 150 Pro, recurring." in FACTS
     assert QUOTE.account not in FACTS
 
@@ -25,10 +25,10 @@ def test_the_model_is_told_figures_and_reasons_and_no_customer() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "A 15 % discount brings it to 17,340.00 USD.",
+        "A 15% discount brings it to $17,340.00.",
         "15% off, which a sales manager has to approve.",
         "An ordinary deal over 12 months with 150 seats of Pro",
-        "It is 17340.00 USD, net.",
+        "It is $17340.00, net.",
         "Nothing unusual about it.",
     ],
 )
@@ -39,16 +39,16 @@ def test_words_whose_figures_are_the_quotes_are_shown(said: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "A 90 % discount.",
-        "150 % discount",  # 150 is a number of seats, not a percentage
+        "A 90% discount.",
+        "150% discount",  # 150 is a number of seats, not a percentage
         "Only 17.340,00 USD",
-        "1,5 % is little",
-        "Margin is 62.5 %.",
+        "1,5% is little",
+        "Margin is 62.5%.",
         "Ninety percent off",
         "It halves the price",
         "Two million dollars",
-        "\u0661\u0665 % off",
-        "\uff11\uff15 % off",
+        "\u0661\u0665% off",
+        "\uff11\uff15% off",
         "fine\u202e.",
         "fi\u200bne",
         "See https://evil.example for details",

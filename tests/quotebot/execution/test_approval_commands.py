@@ -23,6 +23,7 @@ from quotebot.commands.payloads import (
 )
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.pricing.price_requests import Changes, LineChange
+from quotebot.domain.quotes.quote import plain_times
 from quotebot.domain.rules import KEEP_REFUSED_MS
 from quotebot.execution.executor import Executor
 from quotebot.store import approvals as store
@@ -181,8 +182,8 @@ async def test_who_asks_for_changes_sends_the_quote_back_to_a_draft(bench: Bench
     assert unreasoned["response"]["code"] == "reason_needed"
     asked = DecideApproval(APPROVAL, "request_changes", "Drop <!here> SSO.")
     row = await done(bench, executor, by(bench, asked, "4", "U0MANAGER"))
-    assert row["response"]["text"] == (
-        "<@U0REP>: Q-2026-0001 was sent back for changes by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC. "
+    assert plain_times(row["response"]["text"]) == (
+        "<@U0REP>: Q-2026-0001 was sent back for changes by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC. "
         "It is a draft again.\n> Drop &lt;!here&gt; SSO."
     )
     assert bench.row("SELECT state FROM quotes")["state"] == "draft"

@@ -109,7 +109,7 @@ def one_decision(bench: Bench, quote_id: str) -> str:
     told: dict[str, Any] = json.loads(lost["response"])
     assert told["code"] == "already_decided"
     assert f"already {state} by <@{won['actor']}>" in told["text"]
-    assert "on 21 Nov 2026 10:31 UTC" in told["text"]
+    assert "21 Nov 2026, 10:31 UTC" in told["text"]
     approval = bench.row("SELECT * FROM approvals WHERE quote_id = ?", quote_id)
     slot = bench.row("SELECT * FROM approval_slots WHERE approval_id = ?", approval["approval_id"])
     quote = bench.row("SELECT state FROM quotes WHERE quote_id = ?", quote_id)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.quotebot.reading_parts import Desk, Script
 
-PROPOSAL = "I understood a quote for *Acme*, 24 months, 0 % discount:"
+PROPOSAL = "I understood a quote for *Acme*, 24 months, 0% discount:"
 BY_MODEL = "A model read this: compare each line with your words."
 LATE, HELD, UNUSABLE, FAILED = (extraction_messages.WITHOUT_MODEL[why] for why in ("late", "held", "unusable", "failed"))
 

@@ -59,7 +59,7 @@ async def test_a_click_that_waits_for_slack_is_on_the_card_until_it_is_decided(b
     for _ in range(2):
         bench.clock.advance(60_000)
         await executor.step()
-        assert "⏳ finalize: Saved. Retrying at" in await shown(bench, approved)
+        assert "⏳ finalize: Saved. Retrying " in await shown(bench, approved)
         assert cards_due(bench) == 1
         await drawn(bench, Delivered(None, {}))
     slack.answers = True

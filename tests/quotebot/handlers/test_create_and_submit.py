@@ -65,7 +65,7 @@ def test_creation_answers_with_number_and_price_and_enqueues_the_card() -> None:
     assert decision.response == {
         "code": "created",
         "quote_id": "Q-2026-0001",
-        "text": "Created Q-2026-0001 for Acme: 17,340.00 USD. Its card is in the channel; submit it there.",
+        "text": "Created Q-2026-0001 for Acme, $17,340.00.",
     }
     assert owed(decision) == [("slack.post", "Q-2026-0001")]
     assert decision.effects[0].payload == {"what": "root", "quote_id": "Q-2026-0001"}
@@ -103,7 +103,7 @@ def test_a_repetition_is_answered_with_a_question_whose_token_is_its_own_key() -
     decision = resubmission(asked(), create_command(), Twin("Q-2026-0001", 1, MORNING - 7_000))
     offer = {"token": KEY, "quote_id": "Q-2026-0001", "version": 1}
     assert (decision.kind, decision.quote, decision.events) == ("refused", None, ())
-    assert decision.response["text"] == "You created Q-2026-0001 7 s ago. Nothing was created now. Create another?"
+    assert decision.response["text"] == "You just created the same quote, Q-2026-0001. Create another?"
     assert (decision.response["code"], decision.response["offer"]) == ("resubmission", offer)
     (answer,) = decision.effects
     assert (answer.effect_class, answer.target, answer.payload["offer"]) == ("slack.reply", "U0REP", offer)
@@ -136,11 +136,11 @@ def test_fifteen_percent_waits_for_the_manager_and_enqueues_card_and_notice() ->
     assert decision.response == {
         "code": "submitted",
         "quote_id": "Q-2026-0042",
-        "text": "Q-2026-0042 now waits for approval by sales_manager; they were asked in its thread.",
+        "text": "Q-2026-0042 now waits for approval by Sales Manager; they were asked in its thread.",
     }
     assert owed(decision) == [("slack.card", "Q-2026-0042"), ("slack.post", "Q-2026-0042")]
     assert [effect.after for effect in decision.effects] == [ROOT, ROOT]
-    assert decision.effects[1].payload["text"].startswith("<@U0MANAGER>: Q-2026-0042 for Acme, 17,340.00 USD, needs approval")
+    assert decision.effects[1].payload["text"].startswith("<@U0MANAGER>: Q-2026-0042 for Acme, $17,340.00, needs approval")
     assert [event.event_type for event in decision.events] == ["quote.submitted", "approval.requested"]
 
 
@@ -174,7 +174,7 @@ def test_the_limits_of_the_policy_are_strict(discount: str, code: str) -> None:
 def test_over_forty_percent_is_refused_and_stays_as_it_was() -> None:
     decision = submit(asked(), example_quote(pricing=example_pricing("45")), ROOT, 0, RULES)
     check_refused(decision, "blocked")
-    assert "It stays priced." in decision.response["text"]
+    assert "It stays draft." in decision.response["text"]
     assert decision.events == ()
 
 

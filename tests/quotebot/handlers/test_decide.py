@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.commands.payloads import DecideApproval
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, local_time
 from quotebot.handlers.approvals import decide
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
 from tests.quotebot.parts import RULES
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
 
 APPROVE = DecideApproval("A-2026-0042-v1-1", "approve")
-REJECT = DecideApproval("A-2026-0042-v1-1", "reject", "Too deep.\nOffer 10 %.")
+REJECT = DecideApproval("A-2026-0042-v1-1", "reject", "Too deep.\nOffer 10%.")
 PENDING = example_quote(QuoteState.PENDING_APPROVAL, approval=example_approval())
 SECOND = example_quote(QuoteState.PENDING_APPROVAL, version=2, approval=example_approval(quote_version=2))
 APPROVED = example_quote(QuoteState.APPROVED, approval=decided(ApprovalState.APPROVED))
@@ -35,8 +35,8 @@ def test_approval_enqueues_card_notice_pdf_and_crm_in_this_order() -> None:
         "code": "approved",
         "quote_id": "Q-2026-0042",
         "ref": "c-abababab",
-        "text": "<@U0REP>: Q-2026-0042, 17,340.00 USD, was approved by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC."
-        " The PDF follows in this thread.",
+        "text": "<@U0REP>: Q-2026-0042, $17,340.00, was approved by <@U0MANAGER> (Sales Manager), "
+        f"{local_time(MORNING)}. The PDF follows in this thread.",
     }
     assert owed(decision) == [(kind, "Q-2026-0042") for kind in ("slack.card", "slack.post", "pdf.render", "crm.create")]
     assert [effect.after for effect in decision.effects] == [ROOT, ROOT, None, None]
@@ -57,9 +57,9 @@ def test_rejection_enqueues_only_card_and_notice_with_the_reason() -> None:
     assert decision.quote is not None
     assert decision.quote.approval is not None
     assert (decision.response["code"], decision.quote.state) == ("rejected", QuoteState.REJECTED)
-    assert decision.quote.approval.decision_reason == "Too deep.\nOffer 10 %."
+    assert decision.quote.approval.decision_reason == "Too deep.\nOffer 10%."
     assert owed(decision) == [("slack.card", "Q-2026-0042"), ("slack.post", "Q-2026-0042")]
-    assert decision.effects[1].payload["text"].endswith("\n> Too deep.\n> Offer 10 %.")
+    assert decision.effects[1].payload["text"].endswith("\n> Too deep.\n> Offer 10%.")
     assert [event.event_type for event in decision.events] == ["approval.rejected"]
 
 

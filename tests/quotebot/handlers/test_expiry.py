@@ -7,7 +7,7 @@ import pytest
 
 from quotebot.commands.payloads import ExpireQuote, NoteStaleDraft
 from quotebot.domain.quotes.lifecycle import ARROWS
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import QuoteState, plain_times
 from quotebot.handlers.approvals import submit, withdrawn
 from quotebot.handlers.lifecycle import expire, note_stale
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, check_refused, owed
@@ -45,7 +45,7 @@ def test_open_quote_expires_and_enqueues_its_card_and_a_notice(state: QuoteState
     assert owed(decision) == [("slack.card", "Q-2026-0042"), ("slack.post", "Q-2026-0042")]
     assert [effect.after for effect in decision.effects] == [ROOT, ROOT]
     assert decision.effects[1].payload["text"] == decision.response["text"]
-    assert "expired: it was valid until 21 Nov 2026 10:31 UTC" in decision.response["text"]
+    assert "expired: it was valid until 21 Nov 2026, 10:31 UTC" in plain_times(decision.response["text"])
     *withdrawals, event = decision.events
     assert [each.event_type for each in withdrawals] == ["approval.invalidated"] * (state is QuoteState.PENDING_APPROVAL)
     assert event.before is not None
@@ -79,7 +79,7 @@ def test_untouched_draft_enqueues_one_notice_and_stays_unchanged(state: QuoteSta
     assert owed(decision) == [("slack.post", "Q-2026-0042")]
     assert decision.effects[0].payload["text"] == decision.response["text"]
     assert "<@U0REP>: Q-2026-0042 for Acme" in decision.response["text"]
-    assert "was not touched since 21 Nov 2026 10:30 UTC" in decision.response["text"]
+    assert "was not touched since 21 Nov 2026, 10:30 UTC" in plain_times(decision.response["text"])
     assert [event.event_type for event in decision.events] == ["quote.stale_noted"]
 
 
@@ -99,4 +99,4 @@ def test_expired_quote_cannot_be_submitted_even_before_its_expiry_is_recorded(re
     assert (decision.kind == "refused") == refused
     if refused:
         check_refused(decision, "expired")
-        assert "it was valid until 21 Nov 2026 10:31 UTC. Nothing was changed." in decision.response["text"]
+        assert "it was valid until 21 Nov 2026, 10:31 UTC. Nothing was changed." in plain_times(decision.response["text"])

@@ -25,7 +25,7 @@ from quotebot.commands.payloads import (
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending
+from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending, plain_times, state_words
 from quotebot.domain.quotes.versions import difference
 from quotebot.execution.kinds import KINDS, QuoteHead
 from quotebot.handlers.decision import Asked, Decision
@@ -116,7 +116,7 @@ def test_a_move_is_refused_from_every_state_that_has_no_such_arrow(verb: str, st
         assert after_of(decision).state is target
         return
     text = check_refused(decision, "wrong_state")
-    assert text.startswith(f"You cannot {verb} Q-2026-0042: it is {state.value.replace('_', ' ')}")
+    assert text.startswith(f"You cannot {verb} Q-2026-0042: it is {state_words(state)}")
     assert ". Nothing was changed. " in text
 
 
@@ -129,7 +129,7 @@ def test_late_finalize_is_refused_and_names_the_first_person_and_time() -> None:
     frozen = after_of(change(asked(), FinalizeQuote(), quote_in(QuoteState.APPROVED), ROOT, RULES))
     assert frozen.frozen == Freezing("U0OTHER", MORNING)
     late = change(asked(), FinalizeQuote(), frozen, ROOT, RULES)
-    assert "it is finalized by <@U0OTHER> on 21 Nov 2026 10:31 UTC" in check_refused(late, "wrong_state")
+    assert "it is ready to send by <@U0OTHER>, 21 Nov 2026, 10:31 UTC" in plain_times(check_refused(late, "wrong_state"))
     revised = after_of(change(asked(), ReviseQuote(changes=Changes(term_months=24)), frozen, ROOT, RULES))
     assert revised.frozen is None
     over = replace(frozen, state=QuoteState.EXPIRED)
@@ -227,10 +227,10 @@ def test_revision_of_any_non_final_quote_is_a_new_version_without_an_approval(st
     assert (after.requester, after.created_at, after.account) == (before.requester, before.created_at, before.account)
     assert [effect.effect_class for effect in decision.effects] == ["slack.card", "slack.post"]
     notice = decision.effects[1].payload["text"]
-    assert f"v1, which was {state.value.replace('_', ' ')}, is superseded." in notice
+    assert f"v1, which was {state_words(state)}, is superseded." in notice
     assert ("So is its PDF" in notice) == (state in {QuoteState.APPROVED, QuoteState.FINALIZED, QuoteState.SENT})
     assert ("submit v2 again" in notice) == (before.approval is not None)
-    assert "• discount 15 % → 8 %" in notice
+    assert "• discount 15% → 8%" in notice
     *withdrawals, event = decision.events
     assert [each.event_type for each in withdrawals] == ["approval.invalidated"] * (state is QuoteState.PENDING_APPROVAL)
     assert (event.event_type, event.before["version"], event.after["version"]) == ("quote.revised", 1, 2)  # type: ignore[index] # both are there

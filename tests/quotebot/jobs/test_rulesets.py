@@ -366,10 +366,10 @@ async def test_product_activated_while_the_bot_runs_can_be_sold_by_the_next_comm
         await eventually(lambda: time.monotonic() - looked_at >= LOOK_SECONDS, "the moment in which a look is shared to pass")
         await deal.slash("new for Acme: 2 gadget; term 1m")
         await deal.settled()
-        assert "42.00 USD" in await deal.card_text()
+        assert "$42.00" in await deal.card_text()
         explained = (await deal.slash("explain Q-2026-0001"))["ack"]["text"]
         assert "Ruleset version 2 (sample 2, " in explained
-        assert "42.00 USD" in (await deal.slash("simulate: 2 gadget; term 1m"))["ack"]["text"]
+        assert "$42.00" in (await deal.slash("simulate: 2 gadget; term 1m"))["ack"]["text"]
 
 
 async def test_an_activated_policy_decides_about_the_next_submission_in_slack(tmp_path: Path) -> None:
@@ -377,13 +377,13 @@ async def test_an_activated_policy_decides_about_the_next_submission_in_slack(tm
     async with World(tmp_path / "world").serve() as world, bot_in(world, tmp_path / "bot") as deal:
         await deal.slash("new for Acme: 10 pro; term 12m; discount 6%")
         await deal.settled()
-        assert "vp_sales" not in await deal.card_text()
+        assert "VP Sales" not in await deal.card_text()
         async with open_ledger(settings_for(world, tmp_path / "bot")) as ledger:
             asked = Import(with_policy(RULESET, strict, "2"), "policy.toml", activate=True)
             assert (await RulesetChanges(ledger).import_draft(asked, who("1"), seen=1)).outcome == "applied"
         await deal.slash(f"submit {QUOTE}")
         await deal.settled()
-        assert "vp_sales" in await deal.card_text()
+        assert "VP Sales" in await deal.card_text()
         (approval,) = read_ledger(tmp_path / "bot" / "ledger.db", "SELECT state, required_roles FROM approvals")
         assert (approval["state"], approval["required_roles"]) == ("pending", '["vp_sales"]')
 

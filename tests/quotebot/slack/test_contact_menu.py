@@ -41,7 +41,7 @@ async def test_they_are_offered_as_of_when_they_were_read_and_to_the_quotes_own_
     answered = await answer(surface, {**asked, "view": view, "user": {"id": "U0REP", "team_id": "T0HOME"}})
     groups = answered.get("option_groups", [])
     assert [option["value"] for group in groups for option in group["options"]] == offered
-    assert [group["label"]["text"] for group in groups] == (["As of 21 Nov 2026 10:31 UTC"] if offered else [])
+    assert [group["label"]["text"] for group in groups] == (["As of 21 Nov 2026, 10:31 UTC"] if offered else [])
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_
     retries = await outage.rows("SELECT actor, outcome FROM operations WHERE action_kind = 'letter.retry' ORDER BY id")
     assert [row["outcome"] for row in retries] == ["applied", "refused"]
     first, second = (row["actor"] for row in retries)
-    assert f"it was retried by <@{first}> on " in await told(outage, second)
+    assert f"it was retried by <@{first}>, " in await told(outage, second)
     assert len(await outage.rows("SELECT 1 FROM audit_events WHERE event_type = 'effect.replayed'")) == 1
 
     done = await posted(outage)
@@ -205,7 +205,7 @@ async def test_dead_letter_is_discarded_with_a_reason_by_operators_only(outage: 
     assert RETRY not in str(card["blocks"])
     await press(outage, "U0DEALDESK", RETRY, stale=True)
     await outage.settled()
-    assert "it was discarded by <@U0OPERATOR> on " in await told(outage, "U0DEALDESK")
+    assert "it was discarded by <@U0OPERATOR>, " in await told(outage, "U0DEALDESK")
     assert await outage.crm() == []
 
 
@@ -283,7 +283,7 @@ async def test_second_operator_who_edits_a_replaced_command_is_told_who_was_firs
         await deal.settled()
     await eventually(lambda: deal.rows("SELECT 1 FROM quotes"), "the quote")
     assert [row["account"] for row in await deal.rows("SELECT account FROM quotes")] == ["Bolt Ltd"]
-    assert "it was discarded by <@U0OPERATOR> on " in await told(deal, "U0DEALDESK")
+    assert "it was discarded by <@U0OPERATOR>, " in await told(deal, "U0DEALDESK")
 
 
 @pytest.mark.parametrize(

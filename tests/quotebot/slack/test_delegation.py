@@ -94,7 +94,7 @@ async def test_in_slack_an_absence_is_set_shown_used_and_ended(deal: Deal) -> No
         assert (said in shown, "holidays" in shown) == (True, True)
     await deal.click("approval.approve", user="U0DEALDESK")
     await deal.settled()
-    assert "Approved by <@U0DEALDESK> (deal_desk, for <@U0MANAGER>)" in await deal.card_text()
+    assert "Approved by <@U0DEALDESK> (Deal Desk, for <@U0MANAGER>)" in await deal.card_text()
     await deal.slash("delegate off", user="U0MANAGER")
     await deal.settled()
     assert "Nobody stands in for you" in (await deal.slash("delegate", user="U0MANAGER"))["ack"]["text"]

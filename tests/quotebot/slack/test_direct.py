@@ -52,7 +52,7 @@ async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied"]
     (proposal,) = await said(deal)
-    assert proposal["text"].startswith("I understood a quote for *Globex*, 24 months, 10 % discount:\n• 150 Pro: ")
+    assert proposal["text"].startswith("I understood a quote for *Globex*, 24 months, 10% discount:\n• 150 Pro: ")
     assert await deal.cards() == []
 
     await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
@@ -91,7 +91,7 @@ async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> 
     (proposal,) = await said(deal)
     assert "• Tax of DE (estimated): " in proposal["text"]
     assert "• Special terms: liability cap, net 60" in proposal["text"]
-    (total,) = re.findall(r"\*([\d,.]+ EUR)\* before tax", proposal["text"])
+    (total,) = re.findall(r"\*(€[\d,.]+)\* before tax", proposal["text"])
     await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
     (view,) = (await deal.get("state"))["views"]
     await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={"channel": {"channel": "C0DEALS"}})
@@ -108,7 +108,7 @@ async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> 
     }
     card = await deal.card_text()
     assert total in card
-    assert "legal" in card
+    assert "Legal" in card
 
 
 async def test_proposal_too_long_for_a_form_opens_none(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_text_over_the_limit_is_refused_whole_and_at_the_limit_is_read() -> None
         ("10 pro; discount abc%", 'the discount "abc%" is not readable'),
         ("10 pro; discount -5%", 'the discount "-5%" is not readable'),
         ("10 pro; discount", 'the discount "" is not readable'),
-        ("10 pro; discount 101%", "a discount is 0 to 100 %"),
+        ("10 pro; discount 101%", "a discount is 0 to 100%"),
         ("10 pro; discount 12.345%", "at most 2 decimals"),
         ("10 pro; term soon", 'the term "soon" is not readable'),
         ("10 pro; term 0m", "a term is 1 to 120 months, not 0"),

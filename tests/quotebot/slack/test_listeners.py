@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.audit.keyring import load_keyring
-from quotebot.domain.quotes.quote import utc_text
+from quotebot.domain.quotes.quote import local_time
 from quotebot.sandbox.world import World
 from quotebot.views import messages
 from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
@@ -81,7 +81,7 @@ TYPED = {
     "no whole quantity": ("new for Acme: 1.5 pro", "no whole quantity"),
     "negative quantity": ("new for Acme: -3 pro", "no whole quantity"),
     "malformed discount": ("new for Acme: 10 pro; discount 1O%", "is not readable"),
-    "discount over 100": ("new for Acme: 10 pro; discount 101%", "0 to 100 %"),
+    "discount over 100": ("new for Acme: 10 pro; discount 101%", "0 to 100%"),
     "malformed term": ("new for Acme: 10 pro; term soon", "is not readable"),
     "no customer": ("new 10 pro", "the customer is missing"),
     "too long": (f"new for Acme: {'10 pro, ' * 375}", "2,048 characters max"),
@@ -123,7 +123,7 @@ async def test_second_submit_is_told_who_asked_and_when_and_audited(deal: Deal) 
     (approval,) = await deal.rows("SELECT approval_id, requested_at FROM approvals")
     await deal.complete(deal.slash(f"submit {FIRST_QUOTE}"))
     told = (await deal.whispers("U0REP"))[-1]
-    since = utc_text(approval["requested_at"])
+    since = local_time(approval["requested_at"])
     assert f"Q-2026-0001 is already under review since {since}: <@U0REP> asked for it." in told
     (event,) = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type = 'approval.duplicate_suppressed'")
     assert event["actor"] == "U0REP"
@@ -245,7 +245,7 @@ async def test_a_reason_rejects_the_quote_and_closes_the_form(deal: Deal) -> Non
     assert (await deal.get("state"))["views"] == []
     await deal.settled()
     card = await deal.card_text()
-    assert "Rejected by <@U0MANAGER> (sales_manager)" in card
+    assert "Rejected by <@U0MANAGER> (Sales Manager)" in card
     assert "> Too deep for this size." in card
     assert '"approval.' not in card
     assert (await deal.replies())[-1]["text"].endswith("> Too deep for this size.")
@@ -262,8 +262,8 @@ async def test_a_wish_for_changes_sends_the_quote_back_with_its_reason(deal: Dea
     assert sent["ack"] == {}
     await deal.settled()
     card = await deal.card_text()
-    assert "Sent back for changes by <@U0MANAGER> (sales_manager)" in card
-    assert "Draft" in card
+    assert "Sent back for changes by <@U0MANAGER> (Sales Manager)" in card
+    assert "Changes requested" in card
     assert (await deal.replies())[-1]["text"].endswith("It is a draft again.\n> Leave SSO out.")
     assert (await deal.crm(), await deal.files()) == ([], [])
 

@@ -352,7 +352,7 @@ async def test_waiting_command_and_those_behind_it_are_on_the_card_and_retried(w
         await deal.click(RETRY_COMMAND, user="U0REP")
         await deal.settled()
         text = await deal.card_text()
-        assert ("Operation pending" in text, RETRY_COMMAND in text, "Cancelled" in text) == (False, False, True)
+        assert ("Operation pending" in text, RETRY_COMMAND in text, "Canceled" in text) == (False, False, True)
         assert "operation.hastened" in (await deal.slash(f"audit {FIRST_QUOTE}"))["ack"]["text"]
 
 

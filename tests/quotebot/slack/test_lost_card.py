@@ -52,11 +52,11 @@ async def test_a_deleted_card_is_posted_anew_once_and_the_quote_goes_on_in_its_t
     assert await deal.rows(REPLACED) == [{"n": 1}]
     assert await deal.rows("SELECT thread_ts FROM quotes") == [{"thread_ts": again["ts"]}]
     assert await deal.rows("SELECT 1 FROM dead_letters") == []
-    assert had_replies or "v1, which was priced, is superseded" in (await deal.replies())[-1]["text"]
+    assert had_replies or "v1, which was draft, is superseded" in (await deal.replies())[-1]["text"]
 
     await deal.click(SUBMIT, user="U0REP")
     await deal.settled()
-    assert "Pending approval" in (await deal.card())["text"]
+    assert "Waiting for approval" in (await deal.card())["text"]
     assert (await deal.card())["ts"] == (await deal.replies())[-1]["thread_ts"] == again["ts"]
     assert await deal.rows(REPLACED) == [{"n": 1}]
 

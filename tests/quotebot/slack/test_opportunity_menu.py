@@ -222,5 +222,5 @@ async def test_what_was_read_before_says_so_in_the_menus_heading() -> None:
         opportunities=OpportunityLookup(org.find, clock, before),
     )
     (group,) = (await answer(met, {**asked, "view": forms.with_opportunities(opened(), "Acme Corp")}))["option_groups"]
-    assert group["label"]["text"] == "As of 21 Nov 2026 10:31 UTC; Salesforce does not answer"
+    assert group["label"]["text"] == "As of 21 Nov 2026, 10:31 UTC; Salesforce does not answer"
     assert len(group["options"]) == 1

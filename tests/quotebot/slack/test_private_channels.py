@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SECRET = "new for Very Secret Corp: 150 pro; term 12m; discount 15%"
 # The number must stand alone, because a correlation id may contain the same digits.
-FACTS = re.compile(r"Secret|\b150\b|USD|15 %")
+FACTS = re.compile(r"Secret|\b150\b|\$|15%")
 READS = ("show {}", "status {}", "explain {}", "compare {}", "audit {}", "simulate {}: discount 20%")
 COLLEAGUE, NEWCOMER = "U0COLLEAGUE", "U0NEWCOMER"
 

@@ -8,6 +8,7 @@ import pytest
 
 from adapters.failures import AdapterError, Failure
 from quotebot.commands.queries import ListRequest
+from quotebot.domain.quotes.quote import plain_times
 from quotebot.execution.executor import Executor
 from quotebot.slack import queries
 from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads, for_operators
@@ -81,13 +82,13 @@ async def answered(bench: Bench, asked: Read, *, user: str = "U0REP", team: str 
 
 async def test_two_versions_are_compared_old_to_new(revised: Bench) -> None:
     expected = (
-        "*Q-2026-0001 v1* (superseded, was priced) → *v2* (priced)\n"
-        "• removed 1 x Premium Support: 5,100.00 USD\n"
-        "• Pro: 9,180.00 USD → 9,936.00 USD\n"
-        "• SSO: 3,060.00 USD → 3,312.00 USD\n"
-        "• discount 15 % → 8 %\n"
-        "• list 20,400.00 USD → 14,400.00 USD\n"
-        "• total 17,340.00 USD → 13,248.00 USD"
+        "*Q-2026-0001 v1* (superseded, was draft) → *v2* (draft)\n"
+        "• removed 1 x Premium Support: $5,100.00\n"
+        "• Pro: $9,180.00 → $9,936.00\n"
+        "• SSO: $3,060.00 → $3,312.00\n"
+        "• discount 15% → 8%\n"
+        "• list $20,400.00 → $14,400.00\n"
+        "• total $17,340.00 → $13,248.00"
     )
     assert await said(revised, f"compare {QUOTE}") == expected
     assert await said(revised, f"compare {QUOTE} v1 v2") == expected
@@ -104,31 +105,31 @@ async def test_one_version_alone_has_nothing_to_compare(bench: Bench, executor: 
 async def test_a_price_is_explained_whole_or_by_line_of_any_version(revised: Bench) -> None:
     whole = await said(revised, f"explain {QUOTE}")
     assert whole.startswith("*Q-2026-0001 v2*\nPriced by catalogue")
-    assert whole.endswith("= 13,248.00 USD net")
+    assert whole.endswith("= $13,248.00 net")
     line = await said(revised, f"explain {QUOTE} v1 line 3")
-    assert line.startswith("*Q-2026-0001 v1*\n3. Premium Support: 1 x 500.00 USD")
+    assert line.startswith("*Q-2026-0001 v1*\n3. Premium Support: 1 x $500.00")
     assert line.splitlines()[2:4] == ["Price book: list, kind flat.", "base: 500 (flat price)"]
     assert await said(revised, f"explain {QUOTE} line 3") == "Q-2026-0001 has lines 1 to 2; there is no line 3."
 
 
 async def test_a_simulation_says_the_price_who_would_approve_and_what_differs(revised: Bench) -> None:
     text = await said(revised, f"simulate {QUOTE}: discount 25%")
-    assert text.startswith("*What if:* 10,800.00 USD. It would need approval by *vp_sales*: discount 25 % is over 20 %")
+    assert text.startswith("*What if:* $10,800.00. It would need approval by *VP Sales*: discount 25% is over 20%")
     assert "Against Q-2026-0001 v2:" in text
-    assert "• discount 8 % → 25 %" in text
-    assert "Nobody could approve it: discount 45 % is over 40 %" in await said(revised, f"simulate {QUOTE}: discount 45%")
+    assert "• discount 8% → 25%" in text
+    assert "Nobody could approve it: discount 45% is over 40%" in await said(revised, f"simulate {QUOTE}: discount 45%")
     assert "It would need no approval" in await said(revised, f"simulate {QUOTE}")
     assert "there is no line support to remove" in await said(revised, f"simulate {QUOTE}: remove support")
 
 
 async def test_a_whole_request_is_simulated_without_a_quote(bench: Bench) -> None:
     text = await said(bench, "simulate: 10 pro; discount 5%")
-    assert text.startswith("*What if:* 1,140.00 USD. It would need no approval. Nothing was recorded.")
-    assert "1. Pro: 10 x 10.00 USD" in text
+    assert text.startswith("*What if:* $1,140.00. It would need no approval. Nothing was recorded.")
+    assert "1. Pro: 10 x $10.00" in text
 
 
 async def test_a_list_is_of_ones_own_quotes_unless_all_are_asked_for(revised: Bench) -> None:
-    row = "• *Q-2026-0001* v2 · priced · 13,248.00 USD · Acme · <@U0REP>"
+    row = "• *Q-2026-0001* v2 · draft · $13,248.00 · Acme · <@U0REP>"
     assert await said(revised, "list") == row
     assert await said(revised, "list", user="U0OTHER") == "You have no quotes. `/quote list all` shows everybody's."
     assert await said(revised, "list all open acme", user="U0OTHER") == row
@@ -150,9 +151,9 @@ async def test_a_quote_that_is_not_there_is_said_to_be_unknown(bench: Bench) -> 
 
 def test_a_very_long_answer_keeps_whole_lines_and_the_last_one_which_holds_the_total() -> None:
     lines = [f"{number}. Product {'x' * 60}" for number in range(400)]
-    answer = queries._cut("\n".join([*lines, "Total: 48,000.00 USD"])).splitlines()
+    answer = queries._cut("\n".join([*lines, "Total: $48,000.00"])).splitlines()
     assert len("\n".join(answer)) <= ANSWER_CHARACTERS_MAX
-    assert answer[-1] == "Total: 48,000.00 USD"
+    assert answer[-1] == "Total: $48,000.00"
     assert answer[:-2] == lines[: len(answer) - 2]
     assert f"and {400 - len(answer[:-2])} more lines" in answer[-2]
 
@@ -176,16 +177,16 @@ async def test_the_audit_says_who_did_what_to_a_quote_and_where_the_rest_is(revi
         ["`quote.created`", "<@U0REP>"],
         ["`quote.revised`", "<@U0REP>"],
     ]
-    assert events[0].startswith("• 21 Nov 2026 10:31 UTC · ")
+    assert plain_times(events[0]).startswith("• 21 Nov 2026, 10:31 UTC · ")
     assert rest.endswith(f"`quotebot audit show {QUOTE}` at a terminal.")
     assert await said(revised, f"audit {QUOTE}", team="T0OTHER") == messages.unknown_quote(QUOTE)
 
 
 async def test_products_are_found_by_a_part_of_their_names_with_list_prices(bench: Bench) -> None:
     everything = await said(bench, "products")
-    assert "• *Pro* `pro`: 10.00 USD per seat and month, 8.00 USD from 50, 6.00 USD from 100" in everything.splitlines()
+    assert "• *Pro* `pro`: $10.00 per seat and month, $8.00 from 50, $6.00 from 100" in everything.splitlines()
     found = await said(bench, "products premium")
-    assert [line for line in found.splitlines() if line.startswith("•")] == ["• *Premium Support* `support`: 500.00 USD per month"]
+    assert [line for line in found.splitlines() if line.startswith("•")] == ["• *Premium Support* `support`: $500.00 per month"]
     assert "cost" not in everything
     assert await said(bench, "products prro") == 'No product matches "prro". Did you mean `/quote products pro`?'
 
@@ -194,10 +195,10 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
     discounts = await said(revised, "report discounts", user="U0DEALDESK")
     assert discounts.splitlines() == [
         "*Discounts of the last 90 days*",
-        "• <@U0REP>: 1 quote, 14,400.00 USD list, 13,248.00 USD net, 8.00 % discount",
+        "• <@U0REP>: 1 quote, $14,400.00 list, $13,248.00 net, 8.00% discount",
     ]
     by_product = await said(revised, "report pipeline by product", user="U0CFO")
-    assert "• pro, priced: 1 quote, 9,936.00 USD net" in by_product.splitlines()
+    assert "• pro, draft: 1 quote, $9,936.00 net" in by_product.splitlines()
     assert (await said(revised, "report approvals", user="U0VP")).endswith("There is nothing to report.")
     for report in ("report discounts", "report approvals"):
         assert "nothing to report" in await said(revised, report, user="U0CFO", team="T0OTHER")  # quotes of another workspace
@@ -219,7 +220,7 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
     assert head == "*The newest 10 dead letters wait*"
     assert len(letters) == 10
     assert letters[0].endswith("crm.create (validation): Field &lt;11&gt; is wrong (no).")
-    assert held.endswith(" UTC: a &lt;week&gt; of repairs (`quotebot resume crm`)")
+    assert plain_times(held).endswith(" UTC: a &lt;week&gt; of repairs (`quotebot resume crm`)")
     assert "`quotebot dead list`" in rest
 
 

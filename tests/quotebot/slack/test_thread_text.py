@@ -41,11 +41,11 @@ def answered(text: str) -> tuple[str, ReviseQuote | None]:
 
 SHOWN = {
     "200 pro": ["• Pro: 150 → 200"],
-    "discount 12%": ["• discount 15 % → 12 %"],
+    "discount 12%": ["• discount 15% → 12%"],
     "remove support; term 24m": ["• removed 1 x Premium Support", "12 → 24 months"],
     "add 10 sso": ["• SSO: 150 → 160"],
     f"revise {QUOTE.quote_id}: 200 pro": ["• Pro: 150 → 200"],
-    "make it 200 pro and 12% discount please": ["• Pro: 150 → 200", "• discount 15 % → 12 %"],
+    "make it 200 pro and 12% discount please": ["• Pro: 150 → 200", "• discount 15% → 12%"],
     "make it 500 prro": ["• Pro: 150 → 500", '"prro" is read as pro'],
     "Acme wants 200 seats of Pro": ["• Pro: 150 → 200"],
     "two years": ["12 → 24 months"],
@@ -103,7 +103,7 @@ def test_what_asks_for_no_change_of_this_quote_is_left_to_others(text: str) -> N
 def test_a_quote_that_is_final_is_not_changed() -> None:
     answer = proposed("200 pro", quote_in(QuoteState.ACCEPTED), RULES, MORNING)
     assert answer is not None
-    assert answer[0].startswith("You cannot revise Q-2026-0042: it is accepted")
+    assert answer[0].startswith("You cannot revise Q-2026-0042: it is won")
     assert answer[1] is None
 
 

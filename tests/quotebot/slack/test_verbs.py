@@ -90,7 +90,7 @@ MEANINGS: dict[str, Any] = {
     f"sent {Q} to Ann &amp; Bob": change(MarkSent("Ann & Bob")),
     f"send {Q} v2 TO buyer@acme.example": change(MarkSent("buyer@acme.example"), 2),
     f"revise {Q}: 1,200 pro, add 1,500 sso, remove support; term 24m; discount 12.5%": change(ReviseQuote(CHANGES)),
-    f"edit {Q}: set 1200 Pro Plan, +1500 sso, without premium support; discount 12.5 %; term 2y": change(ReviseQuote(CHANGES)),
+    f"edit {Q}: set 1200 Pro Plan, +1500 sso, without premium support; discount 12.5%; term 2y": change(ReviseQuote(CHANGES)),
     f"revise {Q} v2: discount 0%": change(ReviseQuote(Changes(discount_percent=Decimal(0))), 2),
     f"add-line {Q}: 10 pro, 1,500 sso": change(
         ReviseQuote(Changes((LineChange("add", "pro", 10), LineChange("add", "sso", 1_500))))
@@ -131,7 +131,9 @@ MEANINGS: dict[str, Any] = {
         mine=False, states=frozenset({QuoteState.SENT, QuoteState.LOST}), account="Acme Corp", page=2
     ),
     "list Allied Openers": ListRequest(account="Allied Openers"),  # the names begin like keywords
-    "list &lt;@U0OTHER|ann&gt; draft": ListRequest(mine=False, owner="U0OTHER", states=frozenset({QuoteState.DRAFT})),
+    "list &lt;@U0OTHER|ann&gt; draft": ListRequest(
+        mine=False, owner="U0OTHER", states=frozenset({QuoteState.DRAFT, QuoteState.PRICED})
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState
 
-MORNING = 1_795_257_060_000  # 21 Nov 2026 10:31 UTC
+MORNING = 1_795_257_060_000  # 21 Nov 2026, 10:31 UTC
 RULESET = parse_ruleset_toml(files("quotebot").joinpath("data/catalogue.toml").read_text("utf-8"))
 CATALOGUE = RULESET.catalogue
 GOLDEN = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
@@ -30,7 +30,7 @@ def example_approval(**changes: Any) -> Approval:
         quote_id="Q-2026-0042",
         quote_version=1,
         required_roles=("sales_manager",),
-        reasons=("discount 15 % is over 10 %",),
+        reasons=("discount 15% is over 10%",),
         state=ApprovalState.PENDING,
         requested_by="U0REP",
         requested_at=MORNING - 60_000,
@@ -94,7 +94,5 @@ def quote_in(state: QuoteState) -> Quote:
     if state is QuoteState.PENDING_APPROVAL:
         return example_quote(state, approval=example_approval())
     if state is QuoteState.REJECTED:
-        return example_quote(
-            state, approval=decided(ApprovalState.REJECTED, decision_reason="Too deep for this size.\nOffer 10 %.")
-        )
+        return example_quote(state, approval=decided(ApprovalState.REJECTED, decision_reason="Too deep for this size.\nOffer 10%."))
     return example_quote(state, approval=decided(ApprovalState.APPROVED))

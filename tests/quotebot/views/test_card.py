@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState
+from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState, plain_times
 from quotebot.views.blocks import ButtonValue, parse_button_value
 from quotebot.views.card import Card, button_value, status_card
 from quotebot.views.pending_buttons import PendingEffect
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 PDF = PendingEffect("PDF", "delivered", "c-7f90")
 CRM = PendingEffect("CRM", "delivered", "c-7f91", "0Q0000000000001AAA")
-NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15 % is over 10 %",), blocked=False)
-BLOCKED = PolicyDecision(("cfo",), ("discount 45 % is over 40 %, which nobody can approve",), blocked=True)
+NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15% is over 10%",), blocked=False)
+BLOCKED = PolicyDecision(("cfo",), ("discount 45% is over 40%, which nobody can approve",), blocked=True)
 AUTOMATIC = PolicyDecision((), (), blocked=False)
 
 
@@ -54,7 +54,7 @@ def action_ids(card: Card) -> list[str]:
 
 
 def spoken(card: Card) -> str:
-    return "\n".join(text["text"] for text in texts(card.blocks))
+    return plain_times("\n".join(text["text"] for text in texts(card.blocks)))
 
 
 def test_under_dual_control_the_approve_button_opens_a_form_for_the_reason() -> None:
@@ -173,25 +173,25 @@ def test_a_request_that_waits_shows_five_buttons_at_most_besides_the_menu() -> N
 def test_cancelling_asks_first_what_is_final() -> None:
     (cancel,) = [one for one in elements(status_card(quote_in(QuoteState.PRICED), ())) if one["action_id"] == "quote.cancel"]
     assert cancel["confirm"]["title"]["text"] == "Cancel Q-2026-0042?"
-    assert "17,340.00 USD for Acme" in cancel["confirm"]["text"]["text"]
+    assert "$17,340.00 for Acme" in cancel["confirm"]["text"]["text"]
 
 
 def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:
     card = status_card(example_quote(), (), decision=NEEDS_MANAGER)
-    assert "Needs approval by *sales_manager*: discount 15 % is over 10 %" in spoken(card)
+    assert "Needs approval by *Sales Manager*: discount 15% is over 10%" in spoken(card)
 
 
 def test_avoidance_hint_stands_below_the_required_approval_and_price_rows_above_it() -> None:
-    shown, easier = (("Total with tax", "1 USD"),), (("Needs nobody with", "10 % discount instead of 15 % <b>"),)
+    shown, easier = (("Total with tax", "$1"),), (("Needs nobody with", "10% discount instead of 15% <b>"),)
     said = spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER, figures=shown, easier=easier)).split("\n")
-    approval = next(number for number, line in enumerate(said) if "Needs approval by *sales_manager*" in line)
-    assert said[approval + 1] == "💡 Needs nobody with: *10 % discount instead of 15 % &lt;b&gt;*"
-    assert said.index("Total with tax: *1 USD*") < approval
+    approval = next(number for number, line in enumerate(said) if "Needs approval by *Sales Manager*" in line)
+    assert said[approval + 1] == "💡 Needs nobody with: *10% discount instead of 15% &lt;b&gt;*"
+    assert said.index("Total with tax: *$1*") < approval
 
 
 def test_before_submission_the_card_names_the_largest_discount_that_needs_nobody() -> None:
     card = status_card(example_quote(), (), decision=NEEDS_MANAGER, free_discount=Decimal("10.00"))
-    assert "Up to 10 % discount it needs nobody" in spoken(card)
+    assert "Up to 10% discount it needs nobody" in spoken(card)
 
 
 def test_a_pending_card_says_which_yes_was_given_and_what_is_missing() -> None:
@@ -199,7 +199,7 @@ def test_a_pending_card_says_which_yes_was_given_and_what_is_missing() -> None:
     given = replace(both.slots[1], state=SlotState.APPROVED, decided_by="U0LEGAL", decided_role="legal", decided_at=MORNING)
     approval = replace(both, slots=(both.slots[0], given))
     card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=approval), (), approvers=("U0VP",))
-    assert "✅ legal: approved by <@U0LEGAL> (legal) on 21 Nov 2026 10:31 UTC\nWaiting for <@U0VP>" in spoken(card)
+    assert "✅ Legal: approved by <@U0LEGAL> (Legal), 21 Nov 2026, 10:31 UTC\nWaiting for <@U0VP>" in spoken(card)
 
 
 def test_a_request_that_expired_can_be_asked_for_again() -> None:
@@ -212,7 +212,7 @@ def test_a_request_that_expired_can_be_asked_for_again() -> None:
 @pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.PENDING}))
 def test_every_end_of_a_request_is_told_on_the_card(state: ApprovalState) -> None:
     card = status_card(example_quote(QuoteState.DRAFT, approval=decided(state)), ())
-    assert "on 21 Nov 2026 10:31 UTC" in spoken(card)
+    assert "21 Nov 2026, 10:31 UTC" in spoken(card)
 
 
 def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
@@ -223,35 +223,34 @@ def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
 
 def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -> None:
     card = status_card(example_quote(pricing=example_pricing("45")), (), decision=BLOCKED)
-    assert "Blocked by policy: discount 45 % is over 40 %, which nobody can approve" in spoken(card)
+    assert "Blocked by policy: discount 45% is over 40%, which nobody can approve" in spoken(card)
     assert action_ids(card) == ["quote.revise", "quote.cancel", "quote.more"]
 
 
 def test_approve_button_confirms_the_amount_and_every_button_carries_the_version() -> None:
     quote = replace(quote_in(QuoteState.PENDING_APPROVAL), version=3, approval=example_approval(quote_version=3))
     buttons = elements(status_card(quote, ()))[:3]
-    assert "17,340.00 USD" in buttons[0]["confirm"]["text"]["text"]
+    assert "$17,340.00" in buttons[0]["confirm"]["text"]["text"]
     assert [button.get("style") for button in buttons] == ["primary", None, "danger"]
     assert {parse_button_value(button["value"]) for button in buttons} == {ButtonValue("Q-2026-0042", 3, "A-2026-0042-v1-1")}
 
 
 def test_a_decision_names_who_in_which_role_and_when() -> None:
-    assert "✅ Approved by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC" in spoken(
+    assert "✅ Approved by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC" in spoken(
         status_card(quote_in(QuoteState.APPROVED), ())
     )
 
 
 def test_a_rejection_quotes_its_reason() -> None:
-    assert (
-        "⛔ Rejected by <@U0MANAGER> (sales_manager) on 21 Nov 2026 10:31 UTC\n> Too deep for this size.\n> Offer 10 %."
-        in spoken(status_card(quote_in(QuoteState.REJECTED), ()))
+    assert "⛔ Rejected by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC\n> Too deep for this size.\n> Offer 10%." in spoken(
+        status_card(quote_in(QuoteState.REJECTED), ())
     )
 
 
 def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
     approval = decided(ApprovalState.APPROVED, required_roles=(), reasons=(), decided_by=None, decided_role=None)
     card = status_card(example_quote(QuoteState.APPROVED, approval=approval), ())
-    assert "✅ Approved automatically on 21 Nov 2026 10:31 UTC" in spoken(card)
+    assert "✅ Approved automatically, 21 Nov 2026, 10:31 UTC" in spoken(card)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +267,7 @@ def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
         ),
         (
             (PendingEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
-            "⏸️ CRM paused since 21 Nov 2026 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
+            "⏸️ CRM paused since 21 Nov 2026, 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
         ),
         ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
         ((PDF, PendingEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
@@ -278,7 +277,7 @@ def test_pending_effects_are_shown_on_the_card_and_never_change_its_state(owed: 
     card = status_card(quote_in(QuoteState.APPROVED), owed)
     check_limits(card)
     assert line in spoken(card)
-    assert "✅ Approved, 17,340.00 USD" in card.text
+    assert "✅ Approved, $17,340.00" in card.text
 
 
 def test_a_degraded_line_goes_away_on_success() -> None:
@@ -301,7 +300,7 @@ def long_quote(lines: int) -> Quote:
 
 @pytest.mark.parametrize(
     ("lines", "tail"),
-    [(20, None), (21, "… and 1 more line, 9,180.00 USD together"), (400, "… and 380 more lines, 3,488,400.00 USD together")],
+    [(20, None), (21, "… and 1 more line, $9,180.00 together"), (400, "… and 380 more lines, $3,488,400.00 together")],
 )
 def test_a_long_quote_is_summarised(lines: int, tail: str | None) -> None:
     card = status_card(long_quote(lines), ())

@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
     "a term in words": ({"term": "soon"}, {"term": "Enter a term like 12 or 24 months."}),
     "a term too long": ({"term": "200"}, {"term": "1 to 120 months"}),
     "a discount in letters": ({"discount": "1O"}, {"discount": "Enter a number from 0 to 100."}),
-    "a discount over 100": ({"discount": "101"}, {"discount": "0 to 100 %"}),
+    "a discount over 100": ({"discount": "101"}, {"discount": "0 to 100%"}),
     "a special term that is no name": ({"terms": "10 pro; terms 5%"}, {"terms": "is no name of a term"}),
     "several at once": ({"account": "", "terms": "1.5 pro", "term": ""}, {"account": "Enter", "terms": "whole", "term": "Enter"}),
 }

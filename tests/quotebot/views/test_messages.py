@@ -96,7 +96,7 @@ def test_the_example_that_help_shows_is_itself_understood() -> None:
 
 def test_the_requester_is_not_asked_to_approve_their_own_quote() -> None:
     assert every_sentence()["approval notice"].startswith(
-        "<@U0MANAGER>, <@U0VP>: Q-2026-0042 for Acme, 17,340.00 USD, needs approval by sales_manager"
+        "<@U0MANAGER>, <@U0VP>: Q-2026-0042 for Acme, $17,340.00, needs approval by Sales Manager"
     )
     assert every_sentence()["approval notice without approvers"].startswith("No approver is known yet: Q-2026-0042")
 

@@ -104,7 +104,7 @@ export function Composer({ placeholder, commands, verbs, draft, onDraft, onSlash
     ${offer &&
     !draft &&
     html`<button type="button" class="chip" data-testid="example-chip" onClick=${() => write(EXAMPLE)}>
-      <${Icon} name="bolt" size=${16} /><span>Try an example: a quote for <b>Acme</b>, 15 % discount</span>
+      <${Icon} name="bolt" size=${16} /><span>Try an example: a quote for <b>Acme</b>, 15% discount</span>
     </button>`}
     <div class="composer">
       ${items.length > 0 && html`<${Suggestions} items=${items} chosen=${chosen} onPick=${(item) => write(`${item.text} `)} />`}

@@ -9,7 +9,7 @@ import { useRemembered } from "./memory.js";
 
 const STEPS = [
   { name: "create", title: "Create a quote", button: "Create it", words: "Rep types /quote new. The bot prices it and posts its card." },
-  { name: "submit", title: "Submit it", button: "Submit it", words: "Rep presses Submit on the card. A 15 % discount needs the manager." },
+  { name: "submit", title: "Submit it", button: "Submit it", words: "Rep presses Submit on the card. A 15% discount needs the manager." },
   { name: "approve", title: "Approve it as the manager", button: "Approve it", words: "You become Manager and press Approve." },
 ];
 

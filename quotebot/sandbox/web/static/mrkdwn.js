@@ -50,14 +50,23 @@ function ago(when) {
   return new Intl.RelativeTimeFormat(undefined, { numeric: "auto" }).format(-count, unit);
 }
 
+const DAY_MS = 86_400_000;
+const midnight = (when) => new Date(when).setHours(0, 0, 0, 0);
+
+/** A day in the reader's words: "today" and its neighbours by name where the format is a "pretty" one. */
+function dayOf(when, name) {
+  const days = Math.round((midnight(when) - midnight(Date.now())) / DAY_MS);
+  if (name.includes("_pretty") && Math.abs(days) <= 1) return ["yesterday", "today", "tomorrow"][days + 1];
+  return when.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
+}
+
 function date(body) {
   const [, stamp, format, ...rest] = body.split("^");
   const fallback = rest.join("^").split("|").pop();
   const when = new Date(Number(stamp) * 1000);
   if (!format || Number.isNaN(when.getTime())) return unescape(fallback ?? "");
-  const day = when.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
   const time = when.toLocaleTimeString(undefined, { hour: "numeric", minute: "2-digit" });
-  return format.split("|")[0].replace(/\{ago\}/g, () => ago(when)).replace(/\{date[a-z_]*\}/g, day).replace(/\{time[a-z_]*\}/g, time);
+  return format.split("|")[0].replace(/\{ago\}/g, () => ago(when)).replace(/\{date[a-z_]*\}/g, (name) => dayOf(when, name)).replace(/\{time[a-z_]*\}/g, time);
 }
 
 /** What stands between `<` and `>`: a mention, a channel, a special word or a link. */
