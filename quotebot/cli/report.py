@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from ledger.clock import SystemClock
 from quotebot.cli import exits, tables, terminal
 from quotebot.domain.catalogue import sheets
+from quotebot.domain.quotes.quote import QuoteState, loss_category
 from quotebot.domain.quotes.reports import ApprovalBy, By, Kind, Report, ReportedQuote, approval_counts, report
 from quotebot.store import reports
 
@@ -25,7 +26,7 @@ WORDS: Final = {"p90_hours": "90 % within (h)", "median_hours": "Median (h)", "w
 QUOTE_COLUMNS: Final = (
     *("quote_id", "version", "state", "account", "rep", "created_at", "submitted_at", "approved_at", "sent_at", "closed_at"),
     *("closing_reason", "currency", "term_months", "list_total", "net_total"),
-    *("billing_frequency", "start_date", "payment_days", "po_number"),
+    *("billing_frequency", "start_date", "payment_days", "po_number", "loss_category"),
 )
 LINE_COLUMNS: Final = ("quote_id", "version", "state", "account", "currency", "sku", "quantity", "list_amount", "net_amount")
 
@@ -201,6 +202,7 @@ def _record(quote: ReportedQuote) -> dict[str, str | int | None]:
         "start_date": None if quote.terms.start_date is None else quote.terms.start_date.isoformat(),
         "payment_days": quote.terms.payment_days,
         "po_number": quote.terms.po_number,
+        "loss_category": loss_category(quote.closing_reason) if quote.state is QuoteState.LOST else None,
     }
 
 

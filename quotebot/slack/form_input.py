@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent, ReviseQuote
 from quotebot.domain.pricing.price_requests import Changes
+from quotebot.domain.quotes.quote import LOSS_CATEGORIES
 from quotebot.slack.builder_input import read_creation, read_discount, read_revision
 from quotebot.slack.form_fields import Errors, Filled, Form, last_block, too_long
 from quotebot.views import forms, lifecycle_messages, messages
@@ -55,7 +56,8 @@ def _loss(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
         return {forms.REASON: messages.UNREADABLE_FORM}
-    reason = "\n".join(form.lines(forms.REASON))
+    category, details = LOSS_CATEGORIES.get(form.typed(forms.LOSS)), "\n".join(form.lines(forms.REASON))
+    reason = ": ".join(filter(None, (category, details)))
     if not reason:
         return {forms.REASON: "Add a reason."}
     if len(reason) > REASON_CHARACTERS_MAX:

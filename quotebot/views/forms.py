@@ -15,7 +15,7 @@ from quotebot.domain import money
 from quotebot.domain.pricing import term_clauses
 from quotebot.domain.pricing.engine import clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.quotes.quote import RECORD_ID, Approval, ChosenOpportunity, Quote, title
+from quotebot.domain.quotes.quote import LOSS_CATEGORIES, RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
 from quotebot.views.blocks import Json, modal, option, plain, read, section, text_input, written
@@ -166,6 +166,7 @@ FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on mes
 
 ACCOUNT, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "term", "discount", "currency", "channel"  # block_ids
 RECIPIENT, REASON = "recipient", "reason"
+LOSS: Final = "loss_category"  # block_id and action_id
 TEXT = "terms"  # block_id of the typed part: whatever has no field of its own, as in a command
 
 TEXT_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
@@ -228,9 +229,21 @@ def send_form(quote: Quote, *, contacts: bool = False) -> Json:
 
 
 def lose_form(quote: Quote) -> Json:
-    """Return the form that asks why a quote was lost."""
-    field = text_input(REASON, "Why was it lost?", length_max=REASON_CHARACTERS_MAX, example="Too expensive", multiline=True)
-    return modal(LOSE_FORM, "Quote lost", "Mark as lost", button_value(quote), [section(about(quote)), field])
+    """Return the form that asks why a quote was lost: a category, and details."""
+    category: Json = {
+        "type": "input",
+        "block_id": LOSS,
+        "label": plain("Why was it lost?"),
+        "element": {
+            "type": "static_select",
+            "action_id": LOSS,
+            "options": [option(label, name) for name, label in LOSS_CATEGORIES.items()],
+        },
+    }
+    note = text_input(
+        REASON, "Details", length_max=REASON_CHARACTERS_MAX, example="20% over their budget", multiline=True, optional=True
+    )
+    return modal(LOSE_FORM, "Mark as lost", "Mark as lost", button_value(quote), [section(about(quote)), category, note])
 
 
 def about(quote: Quote) -> str:

@@ -158,6 +158,22 @@ class Closing:
     closed_at: int
 
 
+# Reasons of losses that are counted. A recorded reason begins with one of these words, and a colon if text follows.
+LOSS_CATEGORIES: Final = {
+    "price": "Price",
+    "competitor": "Competitor",
+    "timing": "Timing",
+    "no_decision": "No decision",
+    "other": "Other",
+}
+
+
+def loss_category(reason: str | None) -> str | None:
+    """Return the category that a reason begins with: "price" for "Price: 20 % too high"; None without one."""
+    name = (reason or "").partition(":")[0].strip().casefold().replace(" ", "_")
+    return name if name in LOSS_CATEGORIES else None
+
+
 @dataclass(frozen=True, slots=True)
 class Quote:
     """One version of one quote, usually its head. Times are Unix milliseconds, UTC; users, teams and channels are Slack ids."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from quotebot.domain import money
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.quotes.quote import LOSS_CATEGORIES, ApprovalState, QuoteState, loss_category
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,7 +157,10 @@ class _Outcomes:
 
 
 def wins_and_losses(quotes: Iterable[ReportedQuote], by: By) -> Report:
-    """Return accepted, lost and expired quotes, the share of accepted ones among them, and the most frequent reasons of losses."""
+    """Return accepted, lost and expired quotes, the share of accepted ones among them, and the most frequent reasons of losses.
+
+    Reasons of one category count together.
+    """
     found: dict[tuple[str, str], _Outcomes] = defaultdict(_Outcomes)
     for quote in quotes:
         for group, _, net_amount in _shares(quote, by):
@@ -167,7 +170,9 @@ def wins_and_losses(quotes: Iterable[ReportedQuote], by: By) -> Report:
                 outcomes.won = money.EXACT.add(outcomes.won, net_amount)
             elif quote.state is QuoteState.LOST:
                 outcomes.lost = money.EXACT.add(outcomes.lost, net_amount)
-                outcomes.reasons[" ".join((quote.closing_reason or "no reason").split())] += 1
+                category = loss_category(quote.closing_reason)
+                reason = LOSS_CATEGORIES[category] if category else " ".join((quote.closing_reason or "no reason").split())
+                outcomes.reasons[reason] += 1
     return Report(
         (by, "currency", "accepted", "lost", "expired", "open", "win_rate_percent", "accepted_net", "lost_net", "reasons"),
         tuple((*key, *_outcome_cells(outcomes)) for key, outcomes in sorted(found.items())),

@@ -85,7 +85,7 @@ def test_wins_and_losses_have_a_rate_and_the_reasons(command: Run, ledger: Path)
     by_rep = {row["rep"]: row for row in rows(command, "win-loss")}
     found = by_rep["U0REP"]
     assert (found["accepted"], found["lost"], found["open"], found["win_rate_percent"]) == (1, 1, 1, "50.00")
-    assert (found["accepted_net"], found["lost_net"], found["reasons"]) == ("1140.00", "480.00", "price (1)")
+    assert (found["accepted_net"], found["lost_net"], found["reasons"]) == ("1140.00", "480.00", "Price (1)")
     assert by_rep["U0OTHER"]["win_rate_percent"] is None  # nothing has ended
 
 
@@ -124,6 +124,7 @@ def test_an_export_holds_every_quote_and_no_formula(command: Run, ledger: Path) 
     ]
     assert found[1]["account"] == "'=HYPERLINK(1)"  # a spreadsheet does not compute it
     assert (found[3]["payment_days"], found[3]["po_number"], found[3]["billing_frequency"]) == ("45", "4711", "upfront")
+    assert [row["loss_category"] for row in found] == ["", "price", "", ""]
     lines = list(csv.DictReader(io.StringIO(command("report", "quotes", "--lines").stdout)))
     assert [(row["quote_id"], row["sku"], row["quantity"]) for row in lines if row["quote_id"] == "Q-2026-0003"] == [
         ("Q-2026-0003", "pro", "100"),

@@ -244,6 +244,9 @@ def test_a_revision_that_says_nothing_or_nonsense_stays_open(values: dict[str, s
 def test_a_recipient_and_a_reason_are_read() -> None:
     assert read(send_form(QUOTE), recipient=" buyer@acme.example ") == Filled(MarkSent("buyer@acme.example"), "Q-2026-0042", 1)
     assert read(lose_form(QUOTE), reason="too\n\n dear") == Filled(LoseQuote("too\ndear"), "Q-2026-0042", 1)
+    lost = read(lose_form(QUOTE), loss_category="no_decision", reason="20 % over")
+    assert lost == Filled(LoseQuote("No decision: 20 % over"), "Q-2026-0042", 1)
+    assert read(lose_form(QUOTE), loss_category="price") == Filled(LoseQuote("Price"), "Q-2026-0042", 1)
     assert set(read(send_form(QUOTE), recipient="x" * 201)) == {"recipient"}  # type: ignore[arg-type] # errors
     assert set(read(lose_form(QUOTE), reason=" \n ")) == {"reason"}  # type: ignore[arg-type] # errors
 
