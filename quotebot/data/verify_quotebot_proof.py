@@ -44,6 +44,7 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "approvals": ("approval_id",),
     "approval_slots": ("approval_id", "slot"),
     "approval_policies": ("approval_id",),
+    "approval_calendars": ("approval_id",),
     "superseded_versions": ("quote_id", "version"),
     "quote_sendings": ("quote_id", "version"),
     "quote_closings": ("quote_id",),
@@ -275,6 +276,8 @@ def verify_approvals(quote_id: str, approvals: list[dict[str, Any]], rows: dict[
         same_value("approvals.json", approval_id, "slots", approval["slots"], slots)
         policy = next((row for row in rows["approval_policies"] if row["approval_id"] == approval_id), None)
         same_value("approvals.json", approval_id, "policy", approval["policy"], policy)
+        calendar = next((row for row in rows.get("approval_calendars", ()) if row["approval_id"] == approval_id), None)
+        same_value("approvals.json", approval_id, "calendar", approval.get("calendar"), calendar)
 
 
 def same_names(file: str, kind: str, there: Iterable[str], wanted: Iterable[str]) -> None:

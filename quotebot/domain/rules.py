@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals import people
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from decimal import Decimal
 
-    from quotebot.domain.approvals.policy import ApprovalPolicy
+    from quotebot.domain.approvals.policy import ApprovalPolicy, Timing
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Approval
@@ -38,6 +38,7 @@ class Rules:
     summaries_per_day: int = 0  # model summaries of approval requests per person and day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
     time_zone: str = "UTC"  # IANA name, for people whose own zone Slack does not give
+    zones: Mapping[str, str] = field(default_factory=dict)  # of approvers, by user id; read where a calendar needs them
     keep_closed_ms: int = KEEP_CLOSED_MS
     keep_refused_ms: int = KEEP_REFUSED_MS
 
@@ -50,6 +51,12 @@ class Rules:
     def policy(self) -> ApprovalPolicy:
         """Approval policy of the active ruleset."""
         return self.ruleset.policy or self.builtin_policy
+
+    @property
+    def timing(self) -> Timing:
+        """Deadlines of the policy, with the installation's time zone."""
+        timing = self.policy.timing
+        return timing if timing.calendar is None else replace(timing, calendar=replace(timing.calendar, zone=self.time_zone))
 
     @property
     def role_holders(self) -> frozenset[str]:

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.crm_fields import Conflict
     from quotebot.domain.quotes.quote import Approval, Quote
+    from quotebot.domain.rules import Rules
 
 # Response codes after which the card that the user saw is redrawn.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
@@ -244,7 +245,7 @@ def submit(run: Run, payload: SubmitQuote, head: QuoteHead) -> Decision:
         quote,
         head.root,
         store.approval_count(tx, quote.quote_id, quote.version),
-        run.rules,
+        _with_zones(run, quote),
         generation=generations.current(tx),
         earlier=earlier,
         gone=frozenset(user for user in deciders if not run.is_member(user)),
@@ -258,13 +259,25 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
     asked, quote_id = run.asked, head.quote.quote_id
     others = approval_store.acted_for_others(run.tx, quote_id, asked.actor, asked.terminal_user, run.rules.terminal_users)
     delegations = _delegations(run, head.quote)
-    return approvals.decide(asked, payload, head.quote, head.root, run.rules, delegations=delegations, acted_for_others=others)
+    rules = _with_zones(run, head.quote)
+    return approvals.decide(asked, payload, head.quote, head.root, rules, delegations=delegations, acted_for_others=others)
 
 
 def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: QuoteHead) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     delegations = _delegations(run, head.quote)
-    return approvals.follow_up(run.asked, payload, head.quote, head.root, run.rules, delegations=delegations)
+    rules = _with_zones(run, head.quote)
+    return approvals.follow_up(run.asked, payload, head.quote, head.root, rules, delegations=delegations)
+
+
+def _with_zones(run: Run, quote: Quote) -> Rules:
+    """Return the rules with the time zones of the approvers, if the calendar of a policy counts their business hours."""
+    stamp = None if quote.approval is None else quote.approval.policy
+    timings = (run.rules.timing, *(() if stamp is None else (stamp.timing,)))
+    if all(timing.calendar is None for timing in timings):
+        return run.rules
+    holders = (user for users in run.rules.approvers.values() for user in users)
+    return replace(run.rules, zones=approval_store.zones_of(run.tx, quote.team_id, holders))
 
 
 def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:

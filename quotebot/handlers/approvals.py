@@ -67,14 +67,21 @@ def submit(
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
-    stamp = PolicyStamp(rules.policy.label, rules.ruleset.hash, rules.policy.timing)
+    stamp = PolicyStamp(rules.policy.label, rules.ruleset.hash, rules.timing)
     settled = _settled(asked, approval_id, quote, policy, earlier, rules, gone)
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=replace(settled, policy=stamp))
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
         return _approved(asked, after, root, (submitted, AuditEvent(kind, quote.quote_id, after=approval_facts(after))))
     approval = open_request(
-        approval_id, quote, policy, rules.approvers, asked_by=asked.actor, at=asked.received_at, timing=stamp.timing
+        approval_id,
+        quote,
+        policy,
+        rules.approvers,
+        asked_by=asked.actor,
+        at=asked.received_at,
+        timing=stamp.timing,
+        zones=rules.zones,
     )
     approval = replace(approval, policy=stamp)
     after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
@@ -133,7 +140,15 @@ def decide(
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- a mandate exists only for a request
     decided = answered(
-        approval, verdict, asked.actor, command.decision, command.reason, at=asked.received_at, timing=_timing(approval, rules)
+        approval,
+        verdict,
+        asked.actor,
+        command.decision,
+        command.reason,
+        at=asked.received_at,
+        timing=_timing(approval, rules),
+        holders=rules.approvers,
+        zones=rules.zones,
     )
     after = replace(quote, state=_AFTER[decided.state], approval=decided)
     before, now = approval_facts(quote), approval_facts(after)
@@ -170,7 +185,7 @@ def withdrawal_events(quote: Quote, at: int) -> tuple[AuditEvent, ...]:
 
 def _timing(approval: Approval, rules: Rules) -> Timing:
     """Return the deadlines of the policy that the request was made under."""
-    return rules.policy.timing if approval.policy is None else approval.policy.timing
+    return rules.timing if approval.policy is None else approval.policy.timing
 
 
 def approval_facts(quote: Quote) -> dict[str, Any]:
@@ -254,7 +269,8 @@ def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Ap
     if isinstance(command, RemindApprover):
         return reminded(approval, command.slot, at)
     if isinstance(command, EscalateApproval):
-        return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=_timing(approval, rules))
+        timing, zones = _timing(approval, rules), rules.zones
+        return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=timing, zones=zones)
     return expired(approval, command.slot, at)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ledger import keys
+from quotebot.domain.approvals.calendars import calendar_document, read_calendar
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.approvals.policy import Timing, without_margin_figures
 from quotebot.domain.approvals.reuse import EarlierApproval
@@ -96,6 +98,12 @@ def last_deciders(tx: Tx, quote_id: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(user for row in rows for user in (row["decided_by"], row["on_behalf_of"]) if user is not None))
 
 
+def zones_of(tx: Tx, team_id: str, users: Iterable[str]) -> dict[str, str]:
+    """Return the time zones of people, as far as Slack has named them."""
+    rows = tx.all("zones_of_people", team_id=team_id, users=json.dumps(sorted(set(users))))
+    return {row["user_id"]: row["zone"] for row in rows}
+
+
 def requested_today(tx: Tx, user: str, now: int) -> int:
     """Count one user's requests for approval since midnight, UTC."""
     return int(tx.required("approvals_requested_today", user=user, since=now - now % DAY_MS)["asked"])
@@ -132,6 +140,9 @@ def insert(tx: Tx, approval: Approval) -> None:
         hours = {"remind_ms": timing.remind_ms, "escalate_ms": timing.escalate_ms, "expire_ms": timing.expire_ms}
         named = {"policy": stamp.label, "ruleset_hash": stamp.ruleset_hash}
         tx.one("insert_approval_policy", approval_id=approval.approval_id, **named, **hours)
+        if timing.calendar is not None:
+            calendar = keys.dumps(calendar_document(timing.calendar) | {"zone": timing.calendar.zone})
+            tx.one("insert_approval_calendar", approval_id=approval.approval_id, calendar=calendar)
     for slot in approval.slots:
         fixed = {"stage": slot.stage, "roles": json.dumps(slot.roles), "dual_control": int(slot.dual_control)}
         tx.one("insert_approval_slot", **fixed, **_moving(approval, slot))
@@ -236,7 +247,10 @@ def _approval(tx: Tx, row: Row) -> Approval:
 
 
 def _stamp(row: Row) -> PolicyStamp:
-    return PolicyStamp(row["policy"], row["ruleset_hash"], Timing(row["remind_ms"], row["escalate_ms"], row["expire_ms"]))
+    stored = None if row["calendar"] is None else json.loads(row["calendar"])
+    calendar = None if stored is None else replace(read_calendar(stored), zone=stored["zone"])
+    timing = Timing(row["remind_ms"], row["escalate_ms"], row["expire_ms"], calendar)
+    return PolicyStamp(row["policy"], row["ruleset_hash"], timing)
 
 
 def _slot(row: Row) -> Slot:

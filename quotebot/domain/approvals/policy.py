@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from quotebot.domain import money
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
+from quotebot.domain.schedule.schedules import after_working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from quotebot.domain.pricing.priced import PricedLine, Pricing
+    from quotebot.domain.schedule.schedules import Calendar
 
 LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
 ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
@@ -64,11 +66,18 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Deadlines of a slot, in milliseconds from the time it opened."""
+    """Deadlines of a slot, in milliseconds from the time it opened. With a calendar, the first two count its business hours."""
 
     remind_ms: int = 2 * HOUR_MS
     escalate_ms: int = 4 * HOUR_MS
     expire_ms: int = 72 * HOUR_MS
+    calendar: Calendar | None = None
+
+    def after(self, ms: int, at: int, zones: Iterable[str] = ()) -> int:
+        """Return the time `ms` after `at`: by the calendar, when one of the people in `zones` has had so many business hours."""
+        if self.calendar is None:
+            return at + ms
+        return min(after_working(self.calendar, zone, at, ms) for zone in set(zones) or {self.calendar.zone})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
+from quotebot.domain.approvals.calendars import calendar_document, read_calendar
 from quotebot.domain.approvals.policy import (
     ANY_FAMILY,
     BLOCKED,
@@ -40,6 +41,7 @@ KEYS: Final = (
     "price",
     "terms",
     "routing",
+    "calendar",
 )
 
 
@@ -89,7 +91,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         segment_roles={name.casefold(): _segment_role(role, f"segment.{name}") for name, role in segments.items()},
         payment_over=_ascending(_table(data, "payment"), "payment", "days") if "payment" in data else (),
         under_price_floor=_under_price_floor(_table(data, "price")) if "price" in data else LADDER[-1],
-        **_routing(data.get("routing", {})),
+        **_routing(data.get("routing", {}), data.get("calendar")),
     )
 
 
@@ -123,6 +125,8 @@ def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
     timing = (policy.timing.remind_ms, policy.timing.escalate_ms, policy.timing.expire_ms)
     hours = {name: milliseconds // HOUR_MS for name, milliseconds in zip(_TIMES, timing, strict=True)}
     document["routing"] = {"full_ladder": policy.full_ladder, "order": policy.order, **hours}
+    if policy.timing.calendar is not None:
+        document["calendar"] = calendar_document(policy.timing.calendar)
     return document
 
 
@@ -209,8 +213,8 @@ def _names(names: Any, place: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _routing(table: Any) -> dict[str, Any]:
-    """Read the optional [routing] table: full_ladder, order, remind_hours, escalate_hours, expire_hours."""
+def _routing(table: Any, hours_of_work: Any) -> dict[str, Any]:
+    """Read the optional tables [routing] (full_ladder, order, and the hours of the deadlines) and [calendar]."""
     known = {"full_ladder", "order", "remind_hours", "escalate_hours", "expire_hours"}
     if not isinstance(table, dict) or not set(table) <= known:
         raise PolicyError(f"routing: may only have {', '.join(sorted(known))}")
@@ -221,7 +225,13 @@ def _routing(table: Any) -> dict[str, Any]:
     hours = {name: _hours(table, name, default // HOUR_MS) for name, default in _TIMES.items()}
     if not hours["remind_hours"] < hours["escalate_hours"] < hours["expire_hours"]:
         raise PolicyError("routing: remind_hours must be less than escalate_hours, and that less than expire_hours")
-    return {"full_ladder": full_ladder, "order": order, "timing": Timing(*(hours[name] * HOUR_MS for name in _TIMES))}
+    try:
+        calendar = None if hours_of_work is None else read_calendar(hours_of_work)
+    except ValueError as error:
+        raise PolicyError(f"calendar.{error}") from error
+    remind_ms, escalate_ms, expire_ms = (hours[name] * HOUR_MS for name in _TIMES)
+    timing = Timing(remind_ms, escalate_ms, expire_ms, calendar)
+    return {"full_ladder": full_ladder, "order": order, "timing": timing}
 
 
 _TIMES = {"remind_hours": Timing().remind_ms, "escalate_hours": Timing().escalate_ms, "expire_hours": Timing().expire_ms}

@@ -7,32 +7,46 @@ waiting --> pending --> escalated        any slot rejected, or the request's end
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from quotebot.domain.approvals.people import higher_with_holders
+from quotebot.domain.approvals.people import asked_people, higher_with_holders
 from quotebot.domain.quotes.quote import UNDECIDED, Approval, ApprovalState, Quote, Slot, SlotState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from quotebot.domain.approvals.decisions import Mandate
     from quotebot.domain.approvals.people import Holders
     from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
 
+    Zones = Mapping[str, str]  # Slack user id -> IANA name
+
+NOBODY_KNOWN: Final[Mapping[str, Any]] = MappingProxyType({})
 DUAL = 2  # people required by a dual-control need
 Answer = Literal["approve", "reject", "request_changes"]
 _ENDS = {"reject": ApprovalState.REJECTED, "request_changes": ApprovalState.CHANGES_REQUESTED}
 
 
 def open_request(
-    approval_id: str, quote: Quote, policy: PolicyDecision, holders: Holders, *, asked_by: str, at: int, timing: Timing
+    approval_id: str,
+    quote: Quote,
+    policy: PolicyDecision,
+    holders: Holders,
+    *,
+    asked_by: str,
+    at: int,
+    timing: Timing,
+    zones: Zones = NOBODY_KNOWN,
 ) -> Approval:
-    """Return a pending request with one slot per required decision; slots of the first stage open at `at` (Unix ms)."""
+    """Return a pending request with one slot per required decision; slots of the first stage open at `at` (Unix ms).
+
+    `zones` are the time zones of the holders, by user id, as far as they are known.
+    """
     askers = (asked_by, *quote.makers)
-    slots = tuple(
-        replace(slot, number=number) for number, slot in enumerate(_slots(policy.needs, holders, askers, at, timing), start=1)
-    )
+    opening = _Opening(at, timing, holders, askers, zones)
+    slots = tuple(replace(slot, number=number) for number, slot in enumerate(_slots(policy.needs, opening), start=1))
     return Approval(
         approval_id=approval_id,
         quote_id=quote.quote_id,
@@ -47,9 +61,21 @@ def open_request(
 
 
 def answered(
-    approval: Approval, mandate: Mandate, actor: str, answer: Answer, reason: str | None, *, at: int, timing: Timing
+    approval: Approval,
+    mandate: Mandate,
+    actor: str,
+    answer: Answer,
+    reason: str | None,
+    *,
+    at: int,
+    timing: Timing,
+    holders: Holders = NOBODY_KNOWN,
+    zones: Zones = NOBODY_KNOWN,
 ) -> Approval:
-    """Return the request after one person's decision: still pending, or approved, rejected or sent back for changes."""
+    """Return the request after one person's decision: still pending, or approved, rejected or sent back for changes.
+
+    `holders` and `zones` count for the slots that open then, as in `open_request`.
+    """
     taken = {one.number: one for one in mandate.taken}
     state = SlotState.APPROVED if answer == "approve" else SlotState.REJECTED
     slots = tuple(
@@ -72,7 +98,7 @@ def answered(
     if all(slot.state is SlotState.APPROVED for slot in slots):
         roles = " + ".join(slot.decided_role or slot.role for slot in slots)
         return _decided(replace(approval, slots=slots), ApprovalState.APPROVED, actor, roles, reason, at)
-    return replace(approval, slots=_next_stage(slots, at, timing))
+    return replace(approval, slots=_next_stage(slots, _Opening(at, timing, holders, (approval.requested_by,), zones)))
 
 
 def reminded(approval: Approval, number: int, at: int) -> Approval | None:
@@ -84,7 +110,14 @@ def reminded(approval: Approval, number: int, at: int) -> Approval | None:
 
 
 def escalated(
-    approval: Approval, number: int, holders: Holders, makers: tuple[str, ...], *, at: int, timing: Timing
+    approval: Approval,
+    number: int,
+    holders: Holders,
+    makers: tuple[str, ...],
+    *,
+    at: int,
+    timing: Timing,
+    zones: Zones = NOBODY_KNOWN,
 ) -> Approval | None:
     """Return the request with the slot escalated to a wider circle, or None when it is not due.
 
@@ -101,17 +134,9 @@ def escalated(
         higher = higher_with_holders(asked, holders, askers)
         asked = asked if higher is None else (*asked, higher)
     more_to_ask = higher_with_holders(asked, holders, askers) is not None
-    return _with(
-        approval,
-        replace(
-            slot,
-            state=SlotState.ESCALATED,
-            asked=asked,
-            assignee=None,
-            escalated_at=at,
-            escalate_at=at + timing.escalate_ms if more_to_ask else None,
-        ),
-    )
+    wider = replace(slot, state=SlotState.ESCALATED, asked=asked, assignee=None, escalated_at=at)
+    opening = _Opening(at, timing, holders, askers, zones)
+    return _with(approval, replace(wider, escalate_at=opening.due(wider, timing.escalate_ms) if more_to_ask else None))
 
 
 def expired(approval: Approval, number: int, at: int) -> Approval | None:
@@ -136,35 +161,56 @@ def slot_of(approval: Approval, number: int) -> Slot | None:
     return next((slot for slot in approval.slots if slot.number == number), None)
 
 
-def _slots(needs: Iterable[Need], holders: Holders, askers: tuple[str, ...], at: int, timing: Timing) -> Iterator[Slot]:
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """Everything that the deadlines of a slot depend on, when it opens or is escalated."""
+
+    at: int
+    timing: Timing
+    holders: Holders
+    askers: tuple[str, ...]
+    zones: Zones
+
+    def due(self, slot: Slot, ms: int) -> int:
+        """Return the time `ms` from now: business hours of the people asked, if the policy has a calendar."""
+        if self.timing.calendar is None:
+            return self.at + ms
+        asked = asked_people(slot, self.holders, (), self.askers)
+        return self.timing.after(ms, self.at, [self.zones.get(user) or self.timing.calendar.zone for user in asked])
+
+
+def _slots(needs: Iterable[Need], opening: _Opening) -> Iterator[Slot]:
     """Yield the unnumbered slots: one per need, two under dual control, one per holder if the whole group must approve."""
     for need in needs:
         slot = Slot(number=0, roles=need.roles, stage=need.stage, asked=need.roles, dual_control=need.dual_control)
-        slot = _opened(slot, at, timing) if need.stage == 1 else replace(slot, state=SlotState.WAITING)
-        group = [user for role in need.roles for user in holders.get(role, ()) if user not in askers]
+        group = [user for role in need.roles for user in opening.holders.get(role, ()) if user not in opening.askers]
         if need.people == "all" and len(group) > 1:
-            yield from (replace(slot, assignee=user) for user in dict.fromkeys(group))
+            found = [replace(slot, assignee=user) for user in dict.fromkeys(group)]
         else:
-            yield from [slot] * (DUAL if need.dual_control else 1)
+            found = [slot] * (DUAL if need.dual_control else 1)
+        yield from (_opened(each, opening) if need.stage == 1 else replace(each, state=SlotState.WAITING) for each in found)
 
 
-def _opened(slot: Slot, at: int, timing: Timing) -> Slot:
+def _opened(slot: Slot, opening: _Opening) -> Slot:
+    """Return an open slot. Its expiry is put off as far as the calendar puts off its escalation."""
+    at, timing = opening.at, opening.timing
+    escalate_at = opening.due(slot, timing.escalate_ms)
     return replace(
         slot,
         state=SlotState.PENDING,
         opened_at=at,
-        remind_at=at + timing.remind_ms,
-        escalate_at=at + timing.escalate_ms,
-        expires_at=at + timing.expire_ms,
+        remind_at=opening.due(slot, timing.remind_ms),
+        escalate_at=escalate_at,
+        expires_at=escalate_at + timing.expire_ms - timing.escalate_ms,
     )
 
 
-def _next_stage(slots: tuple[Slot, ...], at: int, timing: Timing) -> tuple[Slot, ...]:
+def _next_stage(slots: tuple[Slot, ...], opening: _Opening) -> tuple[Slot, ...]:
     """Open the first waiting stage once no slot of an earlier one is open."""
     waiting = [slot.stage for slot in slots if slot.state is SlotState.WAITING]
     if not waiting or any(slot.is_open for slot in slots):
         return slots
-    return tuple(_opened(slot, at, timing) if slot.stage == min(waiting) else slot for slot in slots)
+    return tuple(_opened(slot, opening) if slot.stage == min(waiting) else slot for slot in slots)
 
 
 def _decided(approval: Approval, state: ApprovalState, actor: str, role: str, reason: str | None, at: int) -> Approval:

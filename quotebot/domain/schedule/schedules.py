@@ -116,6 +116,48 @@ def moment_of(local: datetime, zone: tzinfo) -> int:
     return after * 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Business hours of an installation: local weekdays (0 is Monday), minutes of the day, and holidays.
+
+    They are local times of each person; `zone` is the IANA name of the zone of people whose own is not known.
+    """
+
+    weekdays: frozenset[int]
+    opens: int
+    closes: int
+    holidays: frozenset[date] = frozenset()
+    zone: str = "UTC"
+
+    def is_working(self, day: date) -> bool:
+        """Return whether people work on this local day."""
+        return day.weekday() in self.weekdays and day not in self.holidays
+
+
+def after_working(calendar: Calendar, zone: str, start: int, ms: int) -> int:
+    """Return the time (Unix ms) at which `ms` of business hours in the named zone have passed since `start`.
+
+    A day on which the clocks change is as long as its hours are. Times that the clocks skip begin when the gap ends.
+    """
+    local, left, closed = zone_of(zone), ms, start
+    first = _at(start // 1000, local).date()
+    for days in range(LOOK_AHEAD_DAYS):
+        day = first + days * ONE_DAY
+        if not calendar.is_working(day):
+            continue
+        opens, closed = (_minute_of(day, minute, local) for minute in (calendar.opens, calendar.closes))
+        begin = max(opens, start)
+        if closed - begin >= left:
+            return begin + left
+        left -= max(closed - begin, 0)
+    return closed
+
+
+def _minute_of(day: date, minute: int, zone: tzinfo) -> int:
+    """Return the time at which a local day reaches a minute; minute 1440 is the next midnight."""
+    return moment_of(datetime(day.year, day.month, day.day) + timedelta(minutes=minute), zone)  # noqa: DTZ001 -- local
+
+
 def zone_of(name: str) -> tzinfo:
     """Return an IANA time zone; UTC for a name that is not installed here."""
     try:

@@ -218,6 +218,7 @@ WALKS = {  # these go through a whole table because all of it is asked for
     "mirrored_kinds": "the same four",
     "approvals_waiting": "the undecided requests, from an index that holds no others",
     "homes_to_redraw": "the people of one request",
+    "zones_of_people": "the holders of roles",
     "quote_numbers": "one row a year",
     "quote_numbers_given": "a verification of all: the last number of every year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",
