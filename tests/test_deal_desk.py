@@ -1,0 +1,137 @@
+"""End-to-end test of a deal desk: own catalogue and policy by files, and the same quote from form, typed text and terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from quotebot.app.workers import Ports
+from quotebot.sandbox.world import World
+from tests.quotebot.cli.conftest import begun_ledger, command, quotebot
+from tests.rig import Deal, bot_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.quotebot.cli.conftest import Run
+
+__all__ = ["command", "quotebot"]  # fixtures
+
+CATALOGUE: Final = """
+schema: 1
+name: acme
+version: "1"
+currency: USD
+products:
+  - {sku: seat, name: Seat, family: saas, unit: seat, billing: recurring, cost: 2}
+  - {sku: care, name: Care, family: services, unit: month, billing: recurring, cost: 50}
+  - sku: storage
+    name: Storage
+    family: saas
+    kind: configurable
+    unit: unit
+    billing: recurring
+    cost: "0.5"
+    attributes: [{name: gb, choices: ["10", "100"], default: "10"}, {name: region, choices: [us, eu], default: us}]
+  - {sku: setup, name: Setup, family: services, unit: once, billing: one_time, cost: 500}
+  - sku: starter
+    name: Starter Kit
+    family: saas
+    kind: bundle
+    components: [{sku: seat, quantity: 10}, {sku: care, quantity: 1}]
+    bundle_discount_percent: 5
+price_books:
+  - name: list
+    currency: USD
+    prices:
+      - {sku: seat, price: 10}
+      - {sku: care, price: 200}
+      - {sku: storage, kind: formula, formula: "base + gb * 0.02", inputs: {base: 2}}
+      - {sku: setup, price: 1500}
+  - name: partners
+    currency: USD
+    segment: partner
+    priority: 10
+    prices: [{sku: seat, price: 8}]
+"""
+POLICY: Final = """
+name: acme
+version: "1"
+currency: USD
+discount: {blocked_over: 40, over: [{percent: 20, role: sales_manager}]}
+total: {over: [{amount: 100000, role: deal_desk}]}
+margin: {"*": {under: 20, role: cfo}}
+term: {over: [{months: 12, role: sales_manager}]}
+segment: {partner: nobody}
+terms: {legal: [liability_cap], other: [net_60]}
+routing: {full_ladder: false, order: parallel, remind_hours: 2, escalate_hours: 4, expire_hours: 72}
+"""
+LINES: Final = "2 starter, 100 storage (gb=100, region=eu) -5%, 1 setup -10%"
+TERMS: Final = "term 24m; discount 4%; currency USD; segment partner; billing annual"
+TYPED: Final = f"{LINES}; {TERMS}; start 2027-02-01; payment net 45; po 4711; language de"
+AS_REP: Final = ("--channel", "C0DEALS", "--as", "U0REP", "--team", "T0QUOTE")
+SNAPSHOTS: Final = "SELECT pricing FROM quote_versions ORDER BY quote_id"
+
+
+def told(run: Run, *arguments: str) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+def installed(run: Run, folder: Path) -> None:
+    """Bring catalogue and policy into force by files, as docs/approvals.md and docs/catalogue.md describe."""
+    begun_ledger(folder / "bot")
+    (folder / "catalogue.yaml").write_text(CATALOGUE)
+    (folder / "policy.yaml").write_text(POLICY)
+    told(run, "catalog", "import", "catalogue.yaml", "--activate")
+    assert told(run, "approval-policy", "preview", "policy.yaml")["changed"] == []
+    version = told(run, "approval-policy", "import", "policy.yaml", "--note", "our own")["version"]
+    told(run, "catalog", "activate", str(version))
+    preview = told(run, "quote", "preview", f"{LINES}; {TERMS}")
+    assert preview["required_roles"] == ["sales_manager"]
+
+
+async def by_form(deal: Deal) -> None:
+    """Build the quote from products, fields and menus; nothing is typed that has a field."""
+    await deal.slash("new")
+    ((view_id,),) = [(each["view"]["id"],) for each in (await deal.get("state"))["views"]]
+    person: dict[str, Any] = {"user": "U0REP", "view_id": view_id}
+    for number, sku in enumerate(("starter", "storage", "setup")):
+        await deal.post("action", **person, action_id=f"product.{number}", value=sku)
+    await deal.post("action", **person, action_id="form.more")
+    fields = {
+        "account": "Globex",
+        "row.0.quantity": "2",
+        "row.1.quantity": "100",
+        "row.1.discount": "5",
+        "row.1.=gb": "=100",
+        "row.1.=region": "=eu",
+        "row.2.discount": "10",
+        "term": "24m",
+        "discount": "4",
+        "billing": "annual",
+        "segment": "=partner",
+        "terms": "start 2027-02-01; payment net 45; po 4711; language de",
+    }
+    sent = await deal.post("submit", **person, values={name: {name: value} for name, value in fields.items()})
+    assert sent["ack"] == {}
+
+
+async def test_form_text_and_terminal_sell_the_same_configured_bundle(command: Run, quotebot: Run, tmp_path: Path) -> None:
+    await asyncio.to_thread(installed, command, tmp_path)
+    async with (
+        World(tmp_path / "world").serve() as world,
+        bot_in(world, tmp_path / "bot", Ports(draw=lambda low, _: low), document_language="en") as deal,
+    ):
+        await deal.slash(f"new for Acme: {TYPED}")
+        await deal.settled()
+        await asyncio.to_thread(told, quotebot, "quote", "new", f"for Bolt Ltd: {TYPED}", *AS_REP)
+        await by_form(deal)
+        await deal.settled()
+        prices = [json.loads(row["pricing"]) for row in await deal.rows(SNAPSHOTS)]
+        assert len(prices) == 3
+        assert prices[0] == prices[1] == prices[2]
+        assert prices[0]["net_total"] == "22308.48"
