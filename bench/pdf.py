@@ -18,6 +18,8 @@ if __name__ == "__main__":  # beside this script a file named ledger.py stands i
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from adapters.pdf.renderer import DocumentLine, PdfRenderer, QuoteDocument
+from quotebot.views.document import named_texts
+from quotebot.views.document_texts import ENGLISH
 
 LINES = (1, 8, 60, 330, 400)
 ROUNDS = 3
@@ -39,26 +41,28 @@ DOCUMENT = QuoteDocument(
     issued_on="3 March 2026",
     valid_until="2 April 2026",
     prepared_by="Regional sales",
-    approved_by="VP Sales on 3 March 2026",
     currency="USD",
     term="12 months",
     lines=(LINE,),
+    unit_price_title="USD per unit/month",
+    amount_title="Amount, USD",
     list_total="20,400.00 USD",
     discount_label="Discount (15 %)",
     discount_total="3,060.00 USD",
     net_total="17,340.00 USD",
-    assumptions=("All amounts are in USD.",),
     terms=("Prices are net of applicable taxes and valid until the date shown.",),
+    acceptance="By signing, both parties agree.",
     seller_name="Acme Software Ltd",
     seller_lines=("100 Harbour Street", "Dublin 2"),
     accent="#1f4e79",
     created_at="2026-03-03T09:30:00+00:00",
+    texts=named_texts(ENGLISH),
     key_figures=(("Total before tax", "17,340.00 USD"), ("Per month", "1,445.00 USD"), ("Valid until", "2 April 2026")),
 )
 
 
 # The growth depends on the number of documents, not on their length.
-SHORT = replace(DOCUMENT, assumptions=(), terms=(), key_figures=(), prepared_by="")
+SHORT = replace(DOCUMENT, terms=(), key_figures=(), prepared_by="")
 
 
 def document_of(lines: int) -> QuoteDocument:

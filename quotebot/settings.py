@@ -311,7 +311,10 @@ class Settings(BaseSettings):
         "", description="Line at the foot of every page: company register, tax number, bank"
     )
     seller_terms: Annotated[tuple[str, ...], Field(max_length=40), BeforeValidator(_from_text)] = Field(
-        (), description='Terms printed on every document, in place of the three that come with it, ["Payment within 30 days."]'
+        (), description='Terms printed on every document, in place of the two that come with it, ["Payment within 30 days."]'
+    )
+    document_locale: Annotated[str, Field(pattern=r"^[a-z]{2}_[A-Z]{2}$")] = Field(
+        "en_US", description="Language and country of documents: texts (en or de), figures, dates, and Letter or A4 paper"
     )
     document_template: Literal["detailed", "summary"] = Field(
         "detailed", description="What documents show: every line's price, or a summary without unit prices"

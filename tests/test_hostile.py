@@ -55,8 +55,17 @@ def template() -> Any:
 
 
 def page_saying(template: Any, text: str) -> Shape:
-    said = replace(DOCUMENT, account=text, assumptions=(text,), terms=(text,), seller_name=text, prepared_by=text)
-    return Shape(template.render(document=asdict(said), language="en", variant=None))
+    said = replace(
+        DOCUMENT,
+        account=text,
+        bill_to=(text,),
+        terms=(text,),
+        clauses=((text, text),),
+        note=text,
+        seller_name=text,
+        prepared_by=text,
+    )
+    return Shape(template.render(document=asdict(said), texts=said.texts, width=174, logo_width=0))
 
 
 def test_there_are_twenty_of_each() -> None:

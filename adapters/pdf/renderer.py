@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 DETAILED: Final = "detailed"  # every line with its price, term and discount
 SUMMARY: Final = "summary"  # the offered products and totals, without unit prices
 TEMPLATES: Final = (DETAILED, SUMMARY)
+PAGES: Final = ("A4", "Letter")
 LINES_MAX: Final = 800  # a quote has at most 400, and each may have a bundle's row above it
 LOGO_BYTES_MAX: Final = 512 << 10
 LOGO_PIXELS_MAX: Final = 4_000_000  # decoded: 16 MB
@@ -47,8 +48,7 @@ _PNG_SIZE: Final = struct.Struct(">II")
 # Bidirectional embeddings, overrides and isolates: they can make an amount read backwards. Right-to-left text does not need them.
 _DIRECTION_CONTROLS: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
-LANGUAGE = "en"  # of the template's fixed texts
-PDF_VARIANT = "pdf/a-3b"
+PDF_VARIANT = "pdf/a-3a"  # level A: tagged, so that a screen reader finds headings, lists and table cells
 REQUEST_BYTES_MAX = 8 << 20
 ANSWER_BYTES_MAX = 64 << 20
 RENDERS_PER_CHILD = 250
@@ -63,14 +63,15 @@ class DocumentLine:
     position: str
     name: str
     sku: str
-    detail: str  # "Tier 100+ · billed monthly"
+    detail: str  # "gb: 20"
     quantity: str
     term: str  # "12 months"
     unit_price: str
     discount: str  # empty: none; the column disappears when no line has one
     amount: str
     section: str = ""  # the document's section that the line belongs to
-    kind: str = ""  # "bundle": the row of a bundle above its items, with a quantity but no prices
+    list_amount: str = ""  # before the discount; printed beside it
+    kind: str = ""  # "bundle": the row of a bundle above its items, with a quantity but no prices; "part": one of these items
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,10 @@ class QuoteDocument:
     """Content of a quote PDF. Every value is text already formatted for people: nothing is computed here.
 
     `sections` are headings with their subtotals, in the order of printing; each line belongs to one of them. Without sections, the
-    lines form one table. Raises ValueError when `accent` is not "#rrggbb", `created_at` not an ISO 8601 time with an offset, the
-    template unknown, the logo not a PNG file within its limits, a line's section unknown, or when there are over 800 lines.
+    lines form one table. `texts` holds the templates' fixed texts in the document's language. Fields are added, never renamed or
+    removed: templates of installations name them. Raises ValueError when `accent` is not "#rrggbb", `created_at` not an ISO 8601
+    time with an offset, the template or page size unknown, the logo not a PNG file within its limits, a line's section unknown, or
+    when there are over 800 lines.
     """
 
     title: str  # "Quote"
@@ -89,27 +92,42 @@ class QuoteDocument:
     issued_on: str
     valid_until: str
     prepared_by: str
-    approved_by: str  # text after "Approved by": "the VP Sales on 3 March 2026"; empty: no approval block
     currency: str
-    term: str
+    term: str  # "12 months"; empty: nothing is recurring
     lines: tuple[DocumentLine, ...]
+    unit_price_title: str  # head of the column: "USD per unit/month"
+    amount_title: str
     list_total: str
-    discount_label: str  # "Discount (12 %)"
+    discount_label: str  # "Discount (12%)"
     discount_total: str  # empty: no subtotal and no discount row
     net_total: str
-    assumptions: tuple[str, ...]
     terms: tuple[str, ...]
+    acceptance: str  # the sentence above the signatures
     seller_name: str
     seller_lines: tuple[str, ...]
     accent: str
     created_at: str  # source of the PDF's own dates; the clock is never used
+    texts: Mapping[str, str]
+    language: str = "en"
+    page: str = "A4"
+    bill_to: tuple[str, ...] = ()  # lines below the account: address, VAT id
+    contact: tuple[str, ...] = ()
+    start_on: str = ""
+    billing: str = ""
+    payment: str = ""
+    po_number: str = ""  # empty: a line to fill in beside the signature
+    note: str = ""  # to the customer
     tax_rows: tuple[tuple[str, str], ...] = ()  # label and amount, the total with tax last; empty: before tax
     template: str = DETAILED
     sections: tuple[tuple[str, str], ...] = ()
-    key_figures: tuple[tuple[str, str], ...] = ()  # ("Per month", "1,445.00 USD"): shown prominently
+    split_rows: tuple[tuple[str, str], ...] = ()  # the parts of the total: recurring, one-time
+    year_rows: tuple[tuple[str, str], ...] = ()  # the total per year of the contract
+    invoice_rows: tuple[tuple[str, str], ...] = ()  # the instalments
+    options: tuple[DocumentLine, ...] = ()  # offered beside the total
+    clauses: tuple[tuple[str, str], ...] = ()  # title and text of each special term
+    key_figures: tuple[tuple[str, str], ...] = ()  # ("Per month", "$1,445.00"): shown prominently
     footer: str = ""  # company register, tax number: at the foot of every page
     logo: bytes = b""  # a PNG file; empty: the seller's name alone
-    options: tuple[tuple[str, str], ...] = ()  # optional lines and their amounts, in no total
 
     def __post_init__(self) -> None:
         if not _ACCENT.fullmatch(self.accent):
@@ -120,6 +138,8 @@ class QuoteDocument:
             raise ValueError(f"a quote document holds at most {LINES_MAX} lines, not {len(self.lines)}")
         if self.template not in TEMPLATES:
             raise ValueError(f"there is no template {self.template!r}; there are {' and '.join(TEMPLATES)}")
+        if self.page not in PAGES:
+            raise ValueError(f"there is no page size {self.page!r}; there are {' and '.join(PAGES)}")
         if self.logo:
             check_logo(self.logo)
         headings = {name for name, _ in self.sections} if self.sections else {""}
@@ -146,10 +166,10 @@ def canonical_model(document: QuoteDocument) -> dict[str, Any]:
     return {**_printable(values), "logo": hashlib.sha256(logo).hexdigest() if logo else ""}
 
 
-def request_of(document: QuoteDocument, language: str, variant: str) -> bytes:
+def request_of(document: QuoteDocument, variant: str) -> bytes:
     """Return the renderer's request: canonical JSON."""
     logo = base64.b64encode(document.logo).decode("ascii")
-    return canonical_json({"document": canonical_model(document), "language": language, "variant": variant, "logo_png": logo})
+    return canonical_json({"document": canonical_model(document), "variant": variant, "logo_png": logo})
 
 
 def canonical_json(value: Any) -> bytes:
@@ -178,7 +198,7 @@ def _printable_character(character: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RenderedPdf:
-    """One PDF/A-3b file, its SHA-256 (hex) and its number of pages."""
+    """One PDF/A-3a file, its SHA-256 (hex) and its number of pages."""
 
     content: bytes
     sha256: str
@@ -193,7 +213,6 @@ def render_key(document: QuoteDocument) -> str:
     decided_by = {
         "document": canonical_model(document),
         "assets": _assets_digest(),
-        "locale": LANGUAGE,
         "variant": PDF_VARIANT,
         "renderer": f"weasyprint {installed_version('weasyprint').partition('.')[0]}",
     }
@@ -246,7 +265,7 @@ class PdfRenderer:
         TIMEOUT: timeout. TRANSIENT: renderer_died, closed.
         RENDER: template_error, render_error, missing_glyphs, missing_native_library.
         """
-        return await self._ask(request_of(document, LANGUAGE, PDF_VARIANT))
+        return await self._ask(request_of(document, PDF_VARIANT))
 
     async def close(self) -> None:
         """End the child. A render under way fails as transient; later ones are refused."""

@@ -32,7 +32,12 @@ _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
 _OVERTIME_SECONDS = 5  # the parent's own deadline comes first
 LOGO = "quotebot:logo.png"
-DETAILED = "detailed"
+PNG_SIZE_AT, PNG_SIZE = 16, struct.Struct(">II")  # width and height, in the header of every PNG file
+TEXT_WIDTHS = {"A4": 174, "Letter": 180}  # millimetres between the margins
+PAGE_RULES = {
+    "A4": "@page { size: A4 }",
+    "Letter": "@page { size: Letter; margin: 21mm 18mm 17mm } @page :first { margin-top: 11mm }",  # 18 mm shorter than A4
+}
 GLYPHS_SHOWN = 5
 _NARROW_CHARACTERS = frozenset(" !'(),./:;I[]fijlrt|\u00b7")
 _USUAL_CHARACTERS = frozenset("-#$&*0123456789?BEFJLPRSTZ_abcdeghknopqsuvxyz\u2013")
@@ -46,6 +51,25 @@ INSTALL_NATIVE_LIBRARIES = (
     "Debian or Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0. "
     "macOS: brew install pango (with a Python from elsewhere also set DYLD_FALLBACK_LIBRARY_PATH=/opt/homebrew/lib)."
 )
+
+
+# PDF/A asks for a description of a schema that it does not define itself.
+ACCESSIBLE = b"""<rdf:Description xmlns:pdfaExtension="http://www.aiim.org/pdfa/ns/extension/"
+ xmlns:pdfaSchema="http://www.aiim.org/pdfa/ns/schema#" xmlns:pdfaProperty="http://www.aiim.org/pdfa/ns/property#" rdf:about="">
+<pdfaExtension:schemas><rdf:Bag><rdf:li rdf:parseType="Resource">
+<pdfaSchema:schema>PDF/UA identification schema</pdfaSchema:schema>
+<pdfaSchema:namespaceURI>http://www.aiim.org/pdfua/ns/id/</pdfaSchema:namespaceURI>
+<pdfaSchema:prefix>pdfuaid</pdfaSchema:prefix>
+<pdfaSchema:property><rdf:Seq><rdf:li rdf:parseType="Resource">
+<pdfaProperty:name>part</pdfaProperty:name>
+<pdfaProperty:valueType>Integer</pdfaProperty:valueType>
+<pdfaProperty:category>internal</pdfaProperty:category>
+<pdfaProperty:description>Part of ISO 14289 that the file follows</pdfaProperty:description>
+</rdf:li></rdf:Seq></pdfaSchema:property>
+</rdf:li></rdf:Bag></pdfaExtension:schemas>
+</rdf:Description>
+<rdf:Description rdf:about="" xmlns:pdfuaid="http://www.aiim.org/pdfua/ns/id/" pdfuaid:part="1"/>
+"""
 
 
 class RefusedError(Exception):
@@ -99,7 +123,8 @@ class Renderer:
         self._resources: dict[str, tuple[str, bytes]] = {}
         self._fetcher = fixed_fetcher(self._resources)
         self._html_type = html_type((folder / "elements.css").read_text("utf-8"))
-        self._style = weasyprint.CSS(string=(folder / "quote.css").read_text("utf-8"))
+        common = weasyprint.CSS(string=(folder / "quote.css").read_text("utf-8"))
+        self._styles = {page: [common, weasyprint.CSS(string=rules)] for page, rules in PAGE_RULES.items()}
         self._complaints = Complaints()
         logging.getLogger("weasyprint").addHandler(self._complaints)
         sources = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".html")}
@@ -109,14 +134,16 @@ class Renderer:
         self._environment.tests["longer_than"] = longer_than
 
     def render(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Render {document, language, variant, logo_png} to the bytes of a PDF and its number of pages."""
+        """Render {document, variant, logo_png} to the bytes of a PDF and its number of pages."""
         page = self._page(request)
-        self._resources[LOGO] = ("image/png", base64.b64decode(request.get("logo_png", "")))
+        self._resources[LOGO] = ("image/png", _logo(request))
         self._complaints.forget()
         try:
             source = self._html_type(page, self._fetcher)
-            pages = source.render(font_config=self._fonts, stylesheets=[self._style], pdf_variant=request["variant"])
-            content = pages.write_pdf(finisher=compress_once, pdf_variant=request["variant"])
+            pages = source.render(
+                font_config=self._fonts, stylesheets=self._styles[request["document"]["page"]], pdf_variant=request["variant"]
+            )
+            content = pages.write_pdf(finisher=finish, pdf_variant=request["variant"])
         except MemoryError as error:
             message = "The document needs more memory than the PDF renderer may use. Shorten the quote, then replay the render."
             raise RefusedError("render_error", message, alive=False) from error
@@ -128,8 +155,10 @@ class Renderer:
     def _page(self, request: Mapping[str, Any]) -> ET.Element:
         """Fill in the template. It is well-formed XML: expat is several times faster than an HTML parser."""
         try:
-            name = request["document"].get("template", DETAILED)
-            page = self._environment.get_template(f"{name}.html").render(request)
+            document = request["document"]
+            sizes = {"width": TEXT_WIDTHS[document["page"]], "logo_width": logo_width(_logo(request))}
+            values = {"document": document, "texts": document["texts"], **sizes}
+            page = self._environment.get_template(f"{document['template']}.html").render(values)
             return ET.fromstring(page)  # noqa: S314 -- written by our template, which escapes every value
         except self._template_error as error:
             raise RefusedError("template_error", f"The quote template failed: {error}.") from error
@@ -144,6 +173,18 @@ def longer_than(text: str, millimetres: float, points: float) -> bool:
     """
     widths = (_NARROW if c in _NARROW_CHARACTERS else _USUAL if c in _USUAL_CHARACTERS else _WIDE for c in text)
     return not set(text) <= _KNOWN_CHARACTERS or sum(widths) * points * _POINT_MILLIMETRES > millimetres
+
+
+def _logo(request: Mapping[str, Any]) -> bytes:
+    return base64.b64decode(request.get("logo_png", ""))
+
+
+def logo_width(png: bytes) -> float:
+    """Return the width in millimetres of a logo as it is drawn: at most 50 x 16."""
+    if len(png) < PNG_SIZE_AT + PNG_SIZE.size:
+        return 0.0
+    width, height = PNG_SIZE.unpack_from(png, PNG_SIZE_AT)
+    return float(min(50.0, 16.0 * width / max(height, 1)))
 
 
 class Complaints(logging.Handler):
@@ -217,6 +258,15 @@ def html_type(elements: str) -> Any:
             return sheets
 
     return PlainHtml
+
+
+def finish(document: Any, pdf: Any) -> None:
+    """Complete a tagged PDF/A: say that it is PDF/UA-1 as well, then compress it."""
+    import pydyf  # noqa: PLC0415 -- only the child imports it
+
+    (metadata,) = (part for part in pdf.objects if isinstance(part, pydyf.Stream) and part.extra.get("Type") == "/Metadata")
+    metadata.stream = [text.replace(b"</rdf:RDF>", ACCESSIBLE + b"</rdf:RDF>") for text in metadata.stream]
+    compress_once(document, pdf)
 
 
 def compress_once(_document: Any, pdf: Any) -> None:

@@ -12,6 +12,8 @@ from faults.harness import printers
 from faults.harness.fork_server import FOLDER_VARIABLE, leave_fork_servers, was_left
 from faults.harness.rig import eventually
 from faults.scenarios.pdf import processes
+from quotebot.views.document import named_texts
+from quotebot.views.document_texts import ENGLISH
 
 DOCUMENT = QuoteDocument(
     title="Quote",
@@ -21,20 +23,22 @@ DOCUMENT = QuoteDocument(
     issued_on="3 March 2026",
     valid_until="2 April 2026",
     prepared_by="Regional sales",
-    approved_by="the VP Sales on 3 March 2026",
     currency="USD",
     term="12 months",
     lines=(DocumentLine("1", "Pro", "pro", "billed monthly", "150", "12 months", "6.00", "", "10,800.00"),),
+    unit_price_title="USD per unit/month",
+    amount_title="Amount, USD",
     list_total="10,800.00 USD",
     discount_label="Discount (0 %)",
     discount_total="",
     net_total="10,800.00 USD",
-    assumptions=("Seats are counted by named user.",),
     terms=("Payment is due within 30 days.",),
+    acceptance="By signing, both parties agree.",
     seller_name="Acme Software Ltd",
     seller_lines=("100 Harbour Street, Dublin 2",),
     accent="#1f4e79",
     created_at="2026-03-03T09:30:00Z",
+    texts=named_texts(ENGLISH),
 )
 
 

@@ -17,7 +17,7 @@ from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
 from quotebot.execution.membership import Channels, Directory
 from quotebot.settings import ConfigurationError, slack_tokens
-from quotebot.views.document import TERMS, Seller
+from quotebot.views.document import Seller, language_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -196,15 +196,20 @@ def salesforce_credentials(settings: Settings) -> Credentials | None:
 
 
 def load_seller(settings: Settings) -> Seller:
-    """Return the seller data that documents show. Raises ConfigurationError for an unusable logo."""
+    """Return the seller data that documents show. Raises ConfigurationError for an unusable logo or locale."""
+    try:
+        language_of(settings.document_locale)
+    except ValueError as error:
+        raise ConfigurationError(f"The setting document_locale cannot be used: {error}. Nothing was started.") from error
     return Seller(
         settings.seller_name,
         settings.seller_lines,
         accent=settings.seller_accent,
         footer=settings.seller_footer,
-        terms=settings.seller_terms or TERMS,
+        terms=settings.seller_terms,
         logo=b"" if settings.seller_logo is None else _logo(settings.seller_logo),
         template=settings.document_template,
+        locale=settings.document_locale,
     )
 
 

@@ -1,100 +1,237 @@
-"""Customer document of a quote: every value is already text. It never contains a cost, a margin or a Slack id."""
+"""Customer document of a quote: every value is already text. It never contains a cost, a margin, an approver or a Slack id."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+import functools
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
 
-from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_date
+from babel.numbers import format_currency, format_decimal, format_percent, get_currency_symbol
+
+from adapters.pdf.renderer import DETAILED, TEMPLATES, DocumentLine, QuoteDocument
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.charging import RECURRING
+from quotebot.domain.pricing.commercial_terms import payment_days
 from quotebot.domain.pricing.engine import MIXED, instalments, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.priced import ZERO
-from quotebot.views.card import tax_rows
+from quotebot.domain.pricing.tax_lines import tax_lines
+from quotebot.views.document_texts import TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from quotebot.domain.pricing.engine import PricedLine, Pricing
+    from quotebot.domain.pricing.commercial_terms import CommercialTerms
+    from quotebot.domain.pricing.engine import Instalment, PricedLine, Pricing
     from quotebot.domain.quotes.quote import Quote
+    from quotebot.views.document_texts import DocumentTexts
 
 ACCENT = "#1f4e79"
 TITLE_CHARACTERS_MAX = 200
 MONTHS_A_YEAR = 12
-_SECTIONS = {"recurring": "Recurring charges", "one_time": "One-time charges"}
+YEARS_FROM_MONTHS: Final = 24  # a shorter contract has no totals per year
+UPFRONT: Final = BILLING_FREQUENCIES[0]
+_BILLINGS: Final = (RECURRING, "one_time")
 SLABS_MAX = 6  # listed in a row
-_RECURRING_TERM = "Recurring charges are invoiced for the whole term unless agreed otherwise in writing."
-TERMS = (
-    "Prices are net of applicable taxes and valid until the date shown.",
-    _RECURRING_TERM,
-    "This quote becomes binding when the customer's signed copy reaches the seller.",
-)
+INVOICES_MAX: Final = 6  # rows of the billing schedule
+ADDRESS_LINES_MAX: Final = 5
+LETTER_TERRITORIES: Final = frozenset({"US", "CA", "MX", "PH", "CL", "CO", "CR", "GT", "PA", "PR", "SV", "VE"})
+NO_BREAK_SPACE: Final = "\u00a0"
+_LOCALES: Final = {"en": "en_US", "de": "de_DE"}
 
 
 @dataclass(frozen=True, slots=True)
 class Seller:
-    """Seller of the quote, with the layout of their documents."""
+    """Seller of the quote, with the layout of their documents.
+
+    `locale` is their language and country: how figures are written, and the page size. `terms` replace the standard terms.
+    """
 
     name: str
     lines: tuple[str, ...]
     accent: str = ACCENT
     footer: str = ""
-    terms: tuple[str, ...] = TERMS
+    terms: tuple[str, ...] = ()
     logo: bytes = b""  # a PNG file
     template: str = DETAILED
+    locale: str = "en_US"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Text and numbers in one language. `locale` is a Babel locale of that language: "de_DE"."""
+
+    texts: DocumentTexts
+    locale: Locale
+
+    def amount(self, amount: Decimal, currency: str) -> str:
+        """Return an amount with its currency: "$17,340.00", "17.340,00 €"."""
+        return self._money(money.round_money(amount, currency), currency)
+
+    def number(self, amount: Decimal, currency: str) -> str:
+        """Return an amount without its currency: "17,340.00"."""
+        return self._digits(money.round_money(amount, currency), money.exponent(currency))
+
+    def price(self, price: Decimal, currency: str) -> str:
+        """Return a unit price without its currency, exact up to four decimals."""
+        digits = money.format_rounded_price(price, currency).replace(",", "")
+        return self._digits(Decimal(digits), len(digits.partition(".")[2]))
+
+    def count(self, count: int) -> str:
+        """Return a whole number with its separators."""
+        return self._digits(Decimal(count), 0)
+
+    def percent(self, percent: Decimal) -> str:
+        """Return "15%" or "12,5 %"."""
+        pattern = self.locale.percent_formats[None].pattern.replace("#,##0", "#,##0.##")
+        return format_percent(percent.scaleb(-2), format=pattern, locale=self.locale)
+
+    def day(self, unix_ms: int) -> str:
+        """Return a day in words (UTC): "March 3, 2026"."""
+        return self.date(datetime.fromtimestamp(unix_ms // 1000, tz=UTC).date())
+
+    def date(self, day: date) -> str:
+        """Return a date in words."""
+        return format_date(day, "long", locale=self.locale)
+
+    def months(self, count: int) -> str:
+        """Return "12 months"."""
+        return self.texts.one_month if count == 1 else self.texts.months.format(count=count)
+
+    def _digits(self, value: Decimal, decimals: int) -> str:
+        pattern = f"#,##0.{'0' * decimals}" if decimals else "#,##0"
+        return format_decimal(value, format=pattern, locale=self.locale)
+
+    def _money(self, value: Decimal, currency: str) -> str:
+        decimals = money.exponent(currency)
+        pattern = self.locale.currency_formats["standard"].pattern.replace("0.00", f"0.{'0' * decimals}" if decimals else "0")
+        if pattern.startswith("\u00a4#") and get_currency_symbol(currency, locale=self.locale)[-1:].isalpha():
+            pattern = pattern.replace("\u00a4#", f"\u00a4{NO_BREAK_SPACE}#")  # "KWD 1.500"
+        return format_currency(value, currency, format=pattern, locale=self.locale, currency_digits=False)
+
+
+@functools.cache
+def writer_of(language: str, seller_locale: str) -> Writer:
+    """Return the writer of a language, in the seller's locale if that is of the language, else in the language's usual one."""
+    seller = Locale.parse(seller_locale)
+    return Writer(TEXTS[language], seller if seller.language == language else Locale.parse(_LOCALES[language]))
+
+
+def language_of(locale: str) -> str:
+    """Return the language of a locale. Raises ValueError if there is no such locale, or no text in its language."""
+    try:
+        language: str = Locale.parse(locale).language
+    except UnknownLocaleError as error:
+        raise ValueError(f"{locale} is no locale; write language and country, such as en_US") from error
+    if language not in TEXTS:
+        raise ValueError(f"there is no document in the language of {locale}; there are {' and '.join(TEXTS)}")
+    return language
+
+
+def page_of(seller_locale: str) -> str:
+    """Return the page size of the seller's country: "Letter" or "A4"."""
+    return "Letter" if Locale.parse(seller_locale).territory in LETTER_TERRITORIES else "A4"
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """One quote in the course of being written."""
+
+    quote: Quote
+    seller: Seller
+    writer: Writer
+
+    @property
+    def pricing(self) -> Pricing:
+        return self.quote.pricing
+
+    @property
+    def is_recurring(self) -> bool:
+        return any(line.billing == RECURRING for line in self.pricing.lines)
+
+    @property
+    def is_mixed(self) -> bool:
+        return len({line.billing for line in self.pricing.lines}) > 1
+
+    def amount(self, value: Decimal) -> str:
+        return self.writer.amount(value, self.pricing.currency)
+
+    def number(self, value: Decimal) -> str:
+        return self.writer.number(value, self.pricing.currency)
 
 
 def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocument:
     """Return the document of an approved quote. Its dates come from the quote, so that rendering it twice gives the same bytes."""
-    pricing = quote.pricing
-    currency = pricing.currency
-    sections = _sections(pricing)
-    percents = [pricing.granted_percent(line) for line in pricing.lines]
+    agreed = request_of(quote.pricing).commercial
+    language = agreed.language or language_of(seller.locale)
+    writer = writer_of(language, seller.locale)
+    page, texts, pricing = _Page(quote, seller, writer), writer.texts, quote.pricing
     discounted = pricing.discount_total > 0
-    term = _months(pricing.term_months) if _is_recurring(pricing) else ""
-    invoicing = _invoicing(pricing)
+    percents = {pricing.granted_percent(line) for line in pricing.lines}
+    term = writer.months(pricing.term_months) if page.is_recurring else ""
+    accepts = texts.accepts_plus_tax if pricing.tax_total else texts.accepts
     return QuoteDocument(
-        title="Quote",
+        title=texts.title,
         quote_id=quote.quote_id,
         version=str(quote.version),
         account=quote.account,
-        issued_on=_day(quote.issued_at),
-        valid_until=_day(quote.valid_until),
+        issued_on=writer.day(quote.issued_at),
+        valid_until=writer.day(quote.valid_until),
         prepared_by=prepared_by,
-        approved_by=_approved_by(quote, seller),
-        currency=currency,
+        currency=pricing.currency,
         term=term,
-        lines=tuple(_rows(pricing, [money.format_percent(percent) if discounted else "" for percent in percents], sections)),
-        list_total=money.format_amount(pricing.list_total, currency),
-        discount_label="Discount" if len(set(percents)) > 1 else f"Discount ({money.format_percent(percents[0])})",
-        discount_total=f"\u2212{money.format_amount(pricing.discount_total, currency)}" if discounted else "",
-        net_total=money.format_amount(pricing.net_total, currency),
-        tax_rows=tax_rows(pricing),
-        assumptions=(f"All amounts are in {currency}.", *([f"Subscription term: {term}."] if term else [])),
-        terms=(
-            *(text for text in seller.terms if text != _RECURRING_TERM or (term and not invoicing)),
-            *invoicing,
-            *(_special_term(name) for name in pricing.terms),
+        billing=_billing(page),
+        bill_to=_billed_to(page, agreed),
+        contact=tuple(filter(None, (agreed.bill_to, agreed.bill_to_email))),
+        start_on="" if agreed.start_date is None else writer.date(agreed.start_date),
+        payment=_payment(page, agreed),
+        po_number=agreed.po_number or "",
+        note=agreed.customer_note or "",
+        lines=tuple(_rows(page, discounted=discounted)),
+        unit_price_title=(texts.unit_price_per_month if term and not page.is_mixed else texts.unit_price).format(
+            currency=pricing.currency
         ),
+        amount_title=(texts.amount_of_term if term and not page.is_mixed else texts.amount).format(
+            currency=pricing.currency, term=term
+        ),
+        list_total=page.amount(pricing.list_total),
+        discount_label=(
+            texts.discount if len(percents) > 1 else texts.discount_of.format(percent=writer.percent(next(iter(percents))))
+        ),
+        discount_total=f"\u2212{page.amount(pricing.discount_total)}" if discounted else "",
+        net_total=page.amount(pricing.net_total),
+        sections=tuple((heading, "") for heading in _headings(page).values()),
+        split_rows=_split(page, term),
+        tax_rows=tuple(_taxes(page)),
+        year_rows=tuple(_years(page)),
+        invoice_rows=tuple(_invoices(page)),
+        options=tuple(_option(page, line) for line in pricing.options),
+        terms=seller.terms or texts.standard_terms,
+        clauses=tuple((_capitalised(term_words(name)), texts.special_term) for name in pricing.terms),
+        acceptance=accepts.format(number=quote.quote_id, version=quote.version, total=page.amount(pricing.net_total)),
         seller_name=seller.name,
         seller_lines=seller.lines,
         accent=seller.accent,
         created_at=datetime.fromtimestamp(quote.issued_at // 1000, tz=UTC).isoformat(),
-        template=seller.template,
-        sections=sections,
-        key_figures=(*_key_figures(pricing), ("Valid until", _day(quote.valid_until))),
+        texts=named_texts(texts),
+        language=language,
+        page=page_of(seller.locale),
+        template=agreed.template if agreed.template in TEMPLATES else seller.template,
+        key_figures=tuple(_key_figures(page)),
         footer=seller.footer,
         logo=seller.logo,
-        options=tuple((_option(line, currency), money.format_amount(line.net_amount, currency)) for line in pricing.options),
     )
 
 
-def _option(line: PricedLine, currency: str) -> str:
-    row = _line(line, currency, "", "", with_term=True)
-    return f"{row.quantity} {row.name}{f', {row.detail}' if row.detail else ''}, {row.term}"
+def named_texts(texts: DocumentTexts) -> dict[str, str]:
+    """Return the single texts by name, as templates read them."""
+    return {name: text for name, text in asdict(texts).items() if isinstance(text, str)}
 
 
 def file_title(quote: Quote) -> str:
@@ -102,121 +239,149 @@ def file_title(quote: Quote) -> str:
     return f"{quote.quote_id} v{quote.version} - {quote.account}"[:TITLE_CHARACTERS_MAX]
 
 
-def _sections(pricing: Pricing) -> tuple[tuple[str, str], ...]:
-    """Return the sections with their subtotals; none if all lines have the same billing."""
-    if len({line.billing for line in pricing.lines}) == 1:
+def _headings(page: _Page) -> dict[str, str]:
+    """Return the heading of each kind of billing; none if all lines have the same."""
+    texts, pricing = page.writer.texts, page.pricing
+    if not page.is_mixed:
+        return {}
+    recurring = texts.recurring_section.format(term=page.writer.months(pricing.term_months))
+    return dict(zip(_BILLINGS, (recurring, texts.one_time_section), strict=True))
+
+
+def _split(page: _Page, term: str) -> tuple[tuple[str, str], ...]:
+    """Return the recurring and the one-time part of a total that has both."""
+    texts, pricing = page.writer.texts, page.pricing
+    if not page.is_mixed:
         return ()
-    subtotals = {
-        billing: money.total(tuple(line.net_amount for line in pricing.lines if line.billing == billing), pricing.currency)
-        for billing in _SECTIONS
+    recurring = (texts.recurring.format(term=term), page.amount(pricing.recurring_total))
+    return (recurring, (texts.one_time, page.amount(pricing.one_time_total)))
+
+
+def _key_figures(page: _Page) -> Iterator[tuple[str, str]]:
+    """Yield the total and the other main amounts; omits those that are zero or that a snapshot of an older schema lacks."""
+    texts, pricing = page.writer.texts, page.pricing
+    yield texts.total_before_tax, page.amount(pricing.net_total)
+    others = {
+        texts.per_month: pricing.monthly_recurring_revenue,
+        texts.per_year: pricing.annual_contract_value if pricing.term_months > MONTHS_A_YEAR else ZERO,
+        texts.one_time: pricing.one_time_total if pricing.recurring_total else ZERO,
     }
-    return tuple((name, money.format_number(subtotals[billing], pricing.currency)) for billing, name in _SECTIONS.items())
+    yield from ((name, page.amount(amount)) for name, amount in others.items() if amount)
 
 
-def _key_figures(pricing: Pricing) -> tuple[tuple[str, str], ...]:
-    """Return the total and the other main amounts; omits those that are zero or that a snapshot of an older schema lacks."""
-    figures_by_name = {
-        "Total before tax": pricing.net_total,
-        "Per month": pricing.monthly_recurring_revenue,
-        "Per year": pricing.annual_contract_value if pricing.term_months > MONTHS_A_YEAR else ZERO,
-        "One time": pricing.one_time_total if pricing.recurring_total else ZERO,
-    }
-    return tuple(
-        (name, money.format_amount(amount, pricing.currency))
-        for name, amount in figures_by_name.items()
-        if amount or name == "Total before tax"
-    )
+def _billing(page: _Page) -> str:
+    """Return how often a quote is invoiced; nothing for goods bought once and billed at once."""
+    frequency, texts = request_of(page.pricing).billing_frequency, page.writer.texts
+    if frequency == UPFRONT and not page.is_recurring:
+        return ""
+    found: str = getattr(texts, frequency)
+    return found
 
 
-def _invoicing(pricing: Pricing) -> tuple[str, ...]:
-    """Return the sentence on the instalments of a quote that is not billed upfront."""
-    frequency = request_of(pricing).billing_frequency
-    if frequency == BILLING_FREQUENCIES[0]:
-        return ()
-    first, *others = (money.format_amount(row.amount, pricing.currency) for row in instalments(pricing, frequency))
-    rest = f", each of the others {others[0]}" if others and len(set(others)) == 1 else ""
-    count = f"{len(others) + 1} instalments" if others else "one instalment"
-    return (f"The total is invoiced {frequency}, in {count}: the first is {first}{rest}, before tax.",)
+def _billed_to(page: _Page, agreed: CommercialTerms) -> tuple[str, ...]:
+    """Return the lines below the customer's name; an address on one line breaks at its commas."""
+    parts = [] if agreed.bill_to_address is None else agreed.bill_to_address.split(", ", ADDRESS_LINES_MAX - 1)
+    vat_id = "" if agreed.vat_id is None else page.writer.texts.vat_id.format(number=agreed.vat_id)
+    return tuple(filter(None, (*parts, vat_id)))
 
 
-def _is_recurring(pricing: Pricing) -> bool:
-    return any(line.billing == RECURRING for line in pricing.lines)
+def _payment(page: _Page, agreed: CommercialTerms) -> str:
+    days, texts = payment_days(agreed, page.pricing.terms), page.writer.texts
+    if days is None:
+        return ""
+    return texts.net_days.format(days=days) if days else texts.on_receipt
 
 
-def _special_term(name: str) -> str:
-    """Return the sentence that the customer signs for a special term."""
-    return f"Special term \u201c{term_words(name)}\u201d: it applies as agreed in writing, and goes before the terms above."
+def _years(page: _Page) -> Iterator[tuple[str, str]]:
+    """Yield the total of each year of a contract of two years or more, unless the invoices are those of the years."""
+    pricing = page.pricing
+    if page.is_recurring and pricing.term_months >= YEARS_FROM_MONTHS and request_of(pricing).billing_frequency != "annual":
+        for year in instalments(pricing, "annual"):
+            yield page.writer.texts.year.format(number=year.number), page.amount(year.amount)
 
 
-def _rows(pricing: Pricing, percents: Sequence[str], sections: tuple[tuple[str, str], ...]) -> Iterator[DocumentLine]:
+def _invoices(page: _Page) -> Iterator[tuple[str, str]]:
+    """Yield the instalments of a quote that is not billed upfront; equal ones in a row are one."""
+    frequency, texts = request_of(page.pricing).billing_frequency, page.writer.texts
+    if frequency == UPFRONT:
+        return
+    rows = instalments(page.pricing, frequency)
+    runs = [tuple(run) for _, run in groupby(rows, key=lambda row: row.amount)]
+    for run in runs[: INVOICES_MAX - 1] if len(runs) > INVOICES_MAX else runs:
+        label = texts.invoice.format(number=run[0].number) if len(run) == 1 else _numbers(texts.invoices_each, run)
+        yield label, page.amount(run[0].amount)
+    if len(runs) > INVOICES_MAX:
+        rest = tuple(row for run in runs[INVOICES_MAX - 1 :] for row in run)
+        yield _numbers(texts.invoices_together, rest), page.amount(sum((row.amount for row in rest), ZERO))
+
+
+def _numbers(text: str, run: tuple[Instalment, ...]) -> str:
+    return text.format(first=run[0].number, last=run[-1].number)
+
+
+def _taxes(page: _Page) -> Iterator[tuple[str, str]]:
+    """Yield the tax of each rate, and the total with tax; nothing if the price was requested without tax."""
+    texts, rows = page.writer.texts, tax_lines(page.pricing)
+    for row in rows:
+        text = texts.tax_estimated if row.estimated else texts.tax
+        yield text.format(percent=page.writer.percent(row.percent)), page.amount(row.amount)
+    if rows:
+        yield texts.total_with_tax, page.amount(page.pricing.gross_total)
+
+
+def _rows(page: _Page, *, discounted: bool) -> Iterator[DocumentLine]:
     """Yield each line; above the items of a bundle, in each section that has some, the row of the bundle."""
-    ordered = {line.sku: line.quantity for line in request_of(pricing).lines}
-    headed: set[tuple[str, str]] = set()
-    with_term = _is_recurring(pricing)
-    for line, percent in zip(pricing.lines, percents, strict=True):
-        section = _SECTIONS[line.billing] if sections else ""
+    ordered = {line.sku: line.quantity for line in request_of(page.pricing).lines}
+    headings, headed = _headings(page), set[tuple[str, str]]()
+    for line in page.pricing.lines:
+        section = headings.get(line.billing, "")
         if line.bundle is not None and (line.bundle, section) not in headed:
             headed.add((line.bundle, section))
-            quantity = f"{ordered[line.bundle]:,}" if line.bundle in ordered else ""
-            heading = "Bundle of the items below"
-            yield DocumentLine("", line.bundle_title, line.bundle, heading, quantity, "", "", "", "", section, kind="bundle")
-        yield _line(line, pricing.currency, percent, section, with_term=with_term)
+            quantity = page.writer.count(ordered[line.bundle]) if line.bundle in ordered else ""
+            detail = page.writer.texts.bundle
+            yield DocumentLine("", line.bundle_title, line.bundle, detail, quantity, "", "", "", "", section, kind="bundle")
+        yield _line(page, line, section, discounted=discounted)
 
 
-def _line(line: PricedLine, currency: str, percent: str, section: str, *, with_term: bool) -> DocumentLine:
-    recurring = line.billing == RECURRING
-    details = (
-        f"Part of {line.bundle_title}" if line.bundle is not None else "",
-        ", ".join(f"{name}: {choice}" for name, choice in line.attributes),
-        _tier(line, currency),
-        "" if line.agreed_price is None else f"Agreed price {money.format_rounded_price(line.agreed_price, currency)}",
-        "per month" if recurring else "billed once",
-    )
+def _line(page: _Page, line: PricedLine, section: str, *, discounted: bool) -> DocumentLine:
+    writer, currency = page.writer, page.pricing.currency
+    attributes = ", ".join(f"{name}: {choice}" for name, choice in line.attributes)
+    agreed = "" if line.agreed_price is None else writer.texts.agreed_price.format(price=writer.price(line.agreed_price, currency))
     return DocumentLine(
         position=str(line.position),
         name=line.name,
         sku=line.sku,
-        detail=" \u00b7 ".join(filter(None, details)),
-        quantity=f"{line.quantity:,}",
-        term="" if not with_term else _months(line.months) if recurring else "one time",
-        unit_price="" if line.kind in MIXED else money.format_rounded_price(line.unit_price, currency),
-        discount=percent,
-        amount=money.format_number(line.net_amount, currency),
+        detail=" \u00b7 ".join(filter(None, (attributes, _mixed_price(page, line), agreed))),
+        quantity=writer.count(line.quantity),
+        term=writer.months(line.months) if line.billing == RECURRING else "",
+        unit_price="" if line.kind in MIXED else writer.price(line.unit_price, currency),
+        discount=writer.percent(page.pricing.granted_percent(line)) if discounted else "",
+        amount=page.number(line.net_amount),
         section=section,
+        list_amount=page.number(line.list_amount) if discounted else "",
+        kind="" if line.bundle is None else "part",
     )
 
 
-def _tier(line: PricedLine, currency: str) -> str:
-    """Return what the quantity does to the price: the tier of all units, or every slab with its price."""
+def _option(page: _Page, line: PricedLine) -> DocumentLine:
+    """Return a line that the customer may take beside the quote, with what its unit price is for."""
+    offered = _line(page, line, "", discounted=False)
+    per_month = page.writer.texts.per_month if line.billing == RECURRING else ""
+    return replace(offered, detail=" \u00b7 ".join(filter(None, (offered.detail, per_month, offered.term))))
+
+
+def _mixed_price(page: _Page, line: PricedLine) -> str:
+    """Return what stands in for the unit price of a quantity that has several: every slab with its price, or the block."""
+    texts, writer = page.writer.texts, page.writer
     if line.kind == "block":
-        blocks = [step.detail for step in line.trace if step.name == "block"]
-        return "".join(block[:1].upper() + block[1:] for block in blocks)
-    if line.kind == "slab":
-        parts = line.slabs
-        if len(parts) > SLABS_MAX:
-            return f"priced in {len(parts)} tiers"
-        return ", ".join(f"{units:,} at {money.format_rounded_price(price, currency)}" for units, price in parts)
-    return "" if line.tier is None else f"Volume tier {line.tier}"
-
-
-def _approved_by(quote: Quote, seller: Seller) -> str:
-    """Return the approving company and the day. Who of it approved is internal."""
-    approval = quote.approval
-    if approval is None or approval.decided_at is None or approval.decided_role is None:
+        return texts.block
+    if line.kind != "slab":
         return ""
-    return f"{seller.name} on {_day(approval.decided_at)}"
+    if len(line.slabs) > SLABS_MAX:
+        return texts.slabs.format(count=len(line.slabs))
+    prices = ((writer.count(units), writer.price(price, page.pricing.currency)) for units, price in line.slabs)
+    return ", ".join(texts.slab.format(units=units, price=price) for units, price in prices)
 
 
-def _months(count: int) -> str:
-    return "1 month" if count == 1 else f"{count} months"
-
-
-def _day(unix_ms: int) -> str:
-    moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
-    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
-
-
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -60,7 +60,9 @@ def test_it_ends_quietly_when_stdin_ends_even_within_a_frame() -> None:
 
 @needs_pango
 def test_a_missing_field_is_answered_as_a_template_error_naming_it() -> None:
-    answer = only_answer(run_worker(frame(b'{"document":{},"language":"en","variant":"pdf/a-3b"}')).stdout)
+    answer = only_answer(
+        run_worker(frame(b'{"document":{"page":"A4","texts":{},"template":"detailed"},"variant":"pdf/a-3a"}')).stdout
+    )
 
     assert answer["error"] == "template_error"
     assert "has no attribute" in answer["message"]
@@ -73,7 +75,7 @@ def test_malformed_template_is_a_template_error_without_any_text_of_the_quote() 
     renderer._environment = jinja2.Environment(loader=jinja2.DictLoader({"detailed.html": "<p>{{ document.account }}<br></p>"}))  # noqa: S701
 
     with pytest.raises(RefusedError) as caught:
-        renderer._page({"document": {"account": "Northwind"}})
+        renderer._page({"document": {"account": "Northwind", "page": "A4", "texts": {}, "template": "detailed"}})
 
     assert caught.value.code == "template_error"
     assert caught.value.alive

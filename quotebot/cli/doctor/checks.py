@@ -30,6 +30,8 @@ from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import redact
 from quotebot.settings import ConfigurationError, slack_tokens
 from quotebot.settings_sources import settings_files
+from quotebot.views.document import named_texts
+from quotebot.views.document_texts import ENGLISH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,20 +55,22 @@ PAGE: Final = QuoteDocument(
     issued_on="",
     valid_until="",
     prepared_by="quotebot doctor",
-    approved_by="",
     currency="USD",
     term="",
     lines=(),
+    unit_price_title="USD per unit/month",
+    amount_title="Amount, USD",
     list_total="0",
     discount_label="",
     discount_total="",
     net_total="0",
-    assumptions=(),
     terms=(),
+    acceptance="By signing, both parties agree.",
     seller_name="",
     seller_lines=(),
     accent="#1f3a5f",
     created_at="2026-01-01T00:00:00+00:00",
+    texts=named_texts(ENGLISH),
 )
 SAMPLES: Final = {
     "Chinese": "\u4e2d\u6587",

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from adapters.pdf.renderer import LOGO_BYTES_MAX
 from quotebot.app.clients import load_seller
 from quotebot.settings import ConfigurationError, Settings, contrast_on_white, readable_colour
-from quotebot.views.document import TERMS
 from tests.adapters.test_pdf import LOGO
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def test_seller_settings_are_loaded_into_the_branding(tmp_path: Path) -> None:
 
 def test_without_settings_there_is_no_logo_and_the_terms_are_those_that_come_with_it() -> None:
     seller = load_seller(settings())
-    assert (seller.logo, seller.terms, seller.template, seller.footer) == (b"", TERMS, "detailed", "")
+    assert (seller.logo, seller.terms, seller.template, seller.footer) == (b"", (), "detailed", "")
 
 
 @pytest.mark.parametrize(
