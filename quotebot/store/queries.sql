@@ -196,8 +196,9 @@ WHERE a.quote_id = :quote_id AND a.quote_version = :quote_version
 ORDER BY a.requested_at DESC, a.approval_id DESC LIMIT 1;
 
 -- name: approval_of_id
-SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms FROM approvals AS a
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar FROM approvals AS a
 LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
+LEFT JOIN approval_calendars AS c ON c.approval_id = a.approval_id
 WHERE a.approval_id = :approval_id;
 
 -- name: approval_copies
