@@ -96,6 +96,12 @@ def ask_directly(quote_id: str, approval_id: str, user: str) -> EffectIntent:
     return _intent(DIRECT, copy_target(approval_id, user), quote_id, content)
 
 
+def remind_directly(quote_id: str, approval_id: str, user: str, post_key: str, text: str, expires_at: int) -> EffectIntent:
+    """Remind a person below the message that asks them to decide. It is not sent after `expires_at` (ms)."""
+    content = {"what": "reminder", "quote_id": quote_id, "approval_id": approval_id, "user": user, "text": text}
+    return _intent(DIRECT, copy_target(approval_id, user), quote_id, content, after=post_key, expires_at=expires_at)
+
+
 def update_copy(quote_id: str, approval_id: str, user: str, post_key: str) -> EffectIntent:
     """Show the current state of a request in the direct message to a person. A newer one supersedes this one."""
     target = copy_target(approval_id, user)

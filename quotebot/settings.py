@@ -202,6 +202,11 @@ class Settings(BaseSettings):
     approvers: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_from_text)] = Field(
         default_factory=dict, description='Who may approve: role to Slack user ids, {"vp_sales": ["U0VP"]}'
     )
+    approval_buttons_in_channel: bool = Field(
+        default=True,
+        description="Whether the card in the channel has Approve, Request changes and Reject; approvers have them in their direct "
+        "messages and on the Home tab in any case",
+    )
     ops_channel: str | None = Field(None, description="Id of the channel where dead letters get a card; without it they get none")
     shared_channels: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
         (),

@@ -90,6 +90,7 @@ def load_rules(settings: Settings) -> Rules:
         ruleset=replace(ruleset, rate_days_max=settings.rate_days_max),
         builtin_policy=policy,
         approvers=settings.approvers,
+        decide_in_channel=settings.approval_buttons_in_channel,
         valid_days=settings.quote_valid_days,
         operators=settings.operators,
         guest_reps=settings.guest_reps,

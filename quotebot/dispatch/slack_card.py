@@ -237,9 +237,9 @@ class QuoteCards:
         undecided = quote.state is QuoteState.PRICED and not decision.automatic
         shown = price_rows(quote.pricing, rules.policy)
         easier: tuple[PriceRow, ...] = ()
+        decides = viewer is not None and not viewer.own_only and quote.approval is not None and viewer.user in approvers
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             shown = (*shown, *summary_row(state.summary))
-            decides = viewer is not None and not viewer.own_only and quote.approval is not None and viewer.user in approvers
             shown = (*shown, *(approver_rows(quote.pricing, rules.policy) if decides else ()))
             easier = () if state.advice is None else avoidance_rows(state.advice.changes, approver=decides)
         return status_card(
@@ -252,6 +252,7 @@ class QuoteCards:
             figures=shown,
             easier=easier,
             pending=state.commands,
+            decides=decides or rules.decide_in_channel,
         )
 
 

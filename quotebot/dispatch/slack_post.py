@@ -31,7 +31,7 @@ from quotebot.store import approvals
 from quotebot.store import quotes as store
 from quotebot.views import approval_messages, approver_card, messages
 from quotebot.views.approver_card import Ask
-from quotebot.views.card import status_card
+from quotebot.views.card import Card, status_card
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
     from quotebot.store.approvals import Copy
     from quotebot.views.blocks import Json
-    from quotebot.views.card import Card
 
 EARLIER_QUOTES: Final = 3
 
@@ -234,7 +233,7 @@ class DirectHandler(EffectHandler):
         channel = effect.steps[slack_card.DIRECT]["channel"]
         if (later := services.pacer.put_off(channel, effect.id, user)) is not None:
             return later
-        card = state.draw()
+        card = Card(effect.payload["text"], []) if _is_reminder(effect) else state.draw()
         async with services.pacer.place_in(channel) as busy:
             if busy is not None:
                 return busy
@@ -294,6 +293,8 @@ class DirectHandler(EffectHandler):
         quote_id, user = effect.aggregate_id, effect.payload["user"]
         copy = approvals.copy_of(tx, effect.payload["approval_id"], user)
         more: tuple[EffectIntent, ...] = ()
+        if _is_reminder(effect):
+            return FollowUps(dead_letter_card_updated(tx, effect))
         if effect.state == "delivered" and effect.external_ref is not None and copy is not None:
             channel = (effect.result or {}).get("channel") or effect.steps[slack_card.DIRECT]["channel"]
             approvals.place_copy(tx, copy, channel, effect.external_ref)
@@ -302,6 +303,10 @@ class DirectHandler(EffectHandler):
         elif effect.state == "failed" and effect.cycle == 1:
             more = (effects.notice(quote_id, store.root_effect_key(tx, quote_id), approval_messages.not_reached(quote_id, user)),)
         return FollowUps((*more, *dead_letter_card_updated(tx, effect)))
+
+
+def _is_reminder(effect: Effect) -> bool:
+    return effect.payload.get("what") == "reminder"
 
 
 class DirectCardHandler(EffectHandler):

@@ -30,6 +30,7 @@ class Rules:
     ruleset: Ruleset
     builtin_policy: ApprovalPolicy  # applies while the ruleset has none
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
+    decide_in_channel: bool = True  # the card in the channel has the buttons of approvers
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of the people who may process dead letters
     terminal_users: Mapping[str, str] = field(default_factory=dict)  # system user -> Slack user id

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
 
 # Response codes after which the card that the user saw is redrawn.
 _CARD_WAS_STALE: Final = frozenset({"stale", "wrong_state", "already_decided", "not_pending", "request_expired"})
+WAITING_MAX: Final = 50  # open requests, the next due, about which a new delegate is asked at once
 COPIES_MAX: Final = 50  # direct messages of one command; everybody is named in the thread, and may decide on the card
 
 HOMES_AFTER_MS: Final = 2_000  # changes within this time share one drawing of a Home tab
@@ -193,17 +194,22 @@ def copies_pending(run: Run, before: Quote, after: Quote, ordinal: int) -> tuple
 
     `ordinal` is the number of effects that the command enqueues before these.
     """
-    redrawn = () if before.approval is None or before.approval == after.approval else _redrawn(run, before.approval)
-    asked = after.approval
-    if asked is None or asked == before.approval or asked.state is not ApprovalState.PENDING:
-        return redrawn
-    delegations = approval_store.delegations(run.tx, after.team_id, run.asked.received_at)
-    has_one = {copy.user_id for copy in approval_store.copies(run.tx, asked.approval_id)}
-    users = [user for user in run.rules.who_may_decide(asked, after.makers, delegations) if user not in has_one][:COPIES_MAX]
-    for number, user in enumerate(users, start=ordinal + len(redrawn)):
+    redrawn = () if before.approval is None else _redrawn(run, before.approval)
+    return () if after.approval == before.approval else (*redrawn, *_asked_now(run, after, ordinal + len(redrawn)))
+
+
+def _asked_now(run: Run, quote: Quote, ordinal: int) -> tuple[EffectIntent, ...]:
+    """Return a direct message to each person whom an open request asks and who has none yet."""
+    approval = quote.approval
+    if approval is None or approval.state is not ApprovalState.PENDING:
+        return ()
+    has_one = {copy.user_id for copy in approval_store.copies(run.tx, approval.approval_id)}
+    asked = run.rules.who_may_decide(approval, quote.makers, _delegations(run, quote))
+    users = [user for user in asked if user not in has_one][:COPIES_MAX]
+    for number, user in enumerate(users, start=ordinal):
         post_key = effect_key(run.asked.operation_key, effects.DIRECT, number)
-        approval_store.add_copy(run.tx, asked.approval_id, user, post_key, run.now)
-    return (*redrawn, *(effects.ask_directly(after.quote_id, asked.approval_id, user) for user in users))
+        approval_store.add_copy(run.tx, approval.approval_id, user, post_key, run.now)
+    return tuple(effects.ask_directly(quote.quote_id, approval.approval_id, user) for user in users)
 
 
 def copies_of_actor(run: Run, payload: Payload) -> tuple[EffectIntent, ...]:
@@ -265,9 +271,10 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
 
 def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: QuoteHead) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
-    delegations = _delegations(run, head.quote)
+    delegations, found = _delegations(run, head.quote), approval_store.copies(run.tx, payload.approval_id)
+    copies = {copy.user_id: copy.post_key for copy in found if copy.shown}
     rules = _with_zones(run, head.quote)
-    return approvals.follow_up(run.asked, payload, head.quote, head.root, rules, delegations=delegations)
+    return approvals.follow_up(run.asked, payload, head.quote, head.root, rules, delegations=delegations, copies=copies)
 
 
 def _with_zones(run: Run, quote: Quote) -> Rules:
@@ -424,10 +431,17 @@ def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...])
 
 
 def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:
-    """Store a delegation. The command is retained while the delegation is in force, plus `rules.keep_refused_ms`."""
+    """Store a delegation, and ask the delegate about the requests that wait.
+
+    The command is retained while the delegation is in force, plus `rules.keep_refused_ms`.
+    """
     del loaded
     if decision.kind == "applied":
         approval_store.delegate(run.tx, run.asked.operation_key, run.asked.team_id, payload, run.asked.received_at)
+        for quote_id, _ in approval_store.waiting(run.tx, run.asked.team_id, WAITING_MAX):
+            quote = store.load(run.tx, quote_id)
+            if quote is not None and payload.delegate is not None:
+                decision = replace(decision, effects=(*decision.effects, *_asked_now(run, quote, len(decision.effects))))
     return replace(outcome_of(decision), retain_until=max(payload.until, run.now) + run.rules.keep_refused_ms)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ledger.keys import digest
@@ -24,6 +25,9 @@ from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.records import EffectIntent
     from quotebot.commands.payloads import DecideApproval
     from quotebot.domain.rules import Rules
 
@@ -202,9 +206,19 @@ ABSENCE_MS_MAX = 366 * DAY_MS
 
 
 def follow_up(
-    asked: Asked, command: SlotCommand, quote: Quote, root: str, rules: Rules, *, delegations: tuple[Delegation, ...] = ()
+    asked: Asked,
+    command: SlotCommand,
+    quote: Quote,
+    root: str,
+    rules: Rules,
+    *,
+    delegations: tuple[Delegation, ...] = (),
+    copies: Mapping[str, str] = MappingProxyType({}),
 ) -> Decision:
-    """Remind about, escalate or expire a slot that still waits."""
+    """Remind about, escalate or expire a slot that still waits.
+
+    `copies` are the people whom a direct message asks to decide, each with the key of the effect that posts it.
+    """
     if asked.actor_type != "system":
         return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.SCHEDULED_ONLY)
     after = _moved(asked, command, quote, rules)
@@ -222,11 +236,19 @@ def follow_up(
         kind, text = "expired", approval_messages.request_expired(moved, after)
     expires_at = asked.received_at + effects.REMINDER_MS if kind == "reminded" else None
     card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
+    directly: tuple[EffectIntent, ...] = ()
+    if expires_at is not None:
+        again = approval_messages.reminder_of_one(moved, slot, asked.received_at)
+        directly = tuple(
+            effects.remind_directly(quote.quote_id, after.approval_id, user, copies[user], again, expires_at)
+            for user in who
+            if user in copies
+        )
     return Decision(
         "applied",
         {"code": kind, "quote_id": quote.quote_id, "text": text},
         moved,
-        (*card, effects.notice(quote.quote_id, root, text, expires_at=expires_at)),
+        (*card, effects.notice(quote.quote_id, root, text, expires_at=expires_at), *directly),
         (AuditEvent(f"approval.{kind}", quote.quote_id, approval_facts(quote), approval_facts(moved)),),
     )
 

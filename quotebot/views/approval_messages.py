@@ -12,6 +12,7 @@ from quotebot.views import messages
 if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
 
+SUBJECT_CHARACTERS_MAX = 100
 INCIDENT_EXAMPLE = "INC-4711"
 
 
@@ -68,6 +69,14 @@ def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> 
     until = "" if slot.expires_at is None else f" The request expires {local_time(slot.expires_at)}."
     head = f"⏰ {who}: {title(quote)} has waited{waited} for {role_words(slot.role)}."
     return f"{head} Decide with the buttons on the card above.{until}"
+
+
+def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
+    """Remind one approver, below the message that asks them. `now` is Unix ms."""
+    waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
+    until = "" if slot.expires_at is None else f" It expires {local_time(slot.expires_at)}."
+    subject = f"{messages.short(quote.account, SUBJECT_CHARACTERS_MAX)} · {title(quote)}, {messages.net(quote)},"
+    return f"⏰ {subject} has waited{waited}. Decide in the message above.{until}"
 
 
 def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import slot_words
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import ApprovalState, SlotState, state_words, title, utc_text
+from quotebot.domain.quotes.quote import ApprovalState, SlotState, local_day, local_time, state_words, title
 from quotebot.views import messages
 from quotebot.views.blocks import context, mrkdwn, plain, section
 from quotebot.views.card import (
@@ -110,7 +110,7 @@ def _fields(quote: Quote) -> list[Json]:
 def _due(approval: Approval) -> list[Json]:
     """Return when the request expires."""
     ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
-    return [mrkdwn(f"*Decide by*\n{utc_text(min(ends))}")] if ends else []
+    return [mrkdwn(f"*Decide by*\n{local_time(min(ends))}")] if ends else []
 
 
 def _reasons(approval: Approval) -> str:
@@ -123,7 +123,7 @@ def _earlier(quote: Quote, earlier: tuple[Listed, ...]) -> list[Json]:
     """Return the customer's last quotes, one line each."""
     rows = [
         f"• {title(each)} · {money.format_amount(each.net_total, each.currency)} · "
-        f"{STATE_ICONS[each.state]} {state_words(each.state)} · {utc_text(each.created_at)}"
+        f"{STATE_ICONS[each.state]} {state_words(each.state)} · {local_day(each.created_at)}"
         for each in earlier
     ]
     if not rows:

@@ -122,7 +122,7 @@ async def test_reminder_enqueues_a_notice_and_an_escalation_also_the_card(bench:
     bench.clock.advance(2 * HOUR)
     escalated = await done(bench, executor, tick(bench, "escalate"))
     assert (owed(bench, reminded["id"]), owed(bench, escalated["id"])) == (
-        ["slack.post", "slack.direct_card"],
+        ["slack.post", "slack.direct", "slack.direct_card"],
         ["slack.card", "slack.post", "slack.direct_card", "slack.direct"],
     )
     slot = bench.row("SELECT * FROM approval_slots")

@@ -135,6 +135,23 @@ async def test_stand_in_is_asked_and_decides_for_the_absent(deal: Deal) -> None:
     assert "<@U0MANAGER>" in text_of(await copy_of(deal, "U0DEALDESK"))
 
 
+async def test_delegate_is_asked_at_once_about_requests_that_wait(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.complete(deal.slash("delegate <@U0DEALDESK>", user="U0MANAGER"))
+    await decide(deal, "U0DEALDESK")
+    assert await state_of(deal) == "approved"
+    assert [buttons_of(await copy_of(deal, user)) for user in ("U0MANAGER", "U0DEALDESK")] == [[], []]
+
+
+async def test_without_buttons_in_the_channel_the_message_alone_has_them(world: World, tmp_path: Path) -> None:
+    async with bot_in(world, tmp_path, approval_buttons_in_channel=False) as deal:
+        await deal.submitted_deal()
+        assert APPROVE not in await deal.card_text()
+        assert "quote.cancel" in await deal.card_text()
+        await decide(deal, "U0MANAGER")
+        assert await state_of(deal) == "approved"
+
+
 async def test_message_of_another_person_is_no_place_to_decide(world: World, deal: Deal) -> None:
     await submitted(deal)
     copy = await copy_of(deal, "U0CFO")
