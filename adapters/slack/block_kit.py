@@ -29,6 +29,7 @@ ELEMENTS: Final = frozenset(
         "static_select",
         "external_select",
         "multi_static_select",
+        "datepicker",
         "conversations_select",
         "plain_text_input",
         "checkboxes",

@@ -18,6 +18,7 @@ from quotebot.slack.form_fields import Form
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
 from quotebot.views import builder, builder_fields, forms
+from quotebot.views.builder_details import PARTIES, TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,8 +100,8 @@ def _changed(view: Mapping[str, Any], carried: Carried, action: Body, rules: Rul
     action_id = str(action["action_id"])
     chosen = str((action.get("selected_option") or {}).get("value") or "")
     row = builder_fields.row_of(action_id)
-    if action_id == builder_fields.MORE:
-        return builder.with_details(view, carried, rules.ruleset, rules.policy)
+    if action_id in (TERMS, PARTIES):
+        return builder.with_details(view, carried, action_id, rules.ruleset, rules.policy)
     if action_id == forms.TERM:
         return builder.with_months(view, carried, other=chosen == builder_fields.OTHER)
     if builder_fields.PRODUCTS.match(action_id) and chosen:

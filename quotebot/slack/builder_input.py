@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
+from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
 from quotebot.domain.pricing.engine import Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, PricingProblem, as_of, changed, dated
+from quotebot.domain.pricing.term_clauses import read_clause
 from quotebot.slack import grammar
 from quotebot.slack.form_fields import ERROR_CHARACTERS_MAX, Errors, Filled, Form, last_block, plain_text, said
 from quotebot.views import builder, forms, messages
 from quotebot.views import builder_fields as blocks
+from quotebot.views.builder_details import commercial_block
 from quotebot.views.forms import ACCOUNT_CHARACTERS_MAX, FOUND, block_of, read_choice
 
 if TYPE_CHECKING:
@@ -36,6 +40,14 @@ _BLOCKS_OF: Final = {  # of a problem's code, the first one that the form has
     "terms": (blocks.SPECIAL,),
     "no_tax": (blocks.TAX,),
     "billing": (blocks.BILLING,),
+    "start": (commercial_block("start_date"),),
+    "payment": (blocks.PAYMENT,),
+    "valid": (blocks.VALID,),
+    "po": (commercial_block("po_number"),),
+    "language": (commercial_block("language"),),
+    "template": (commercial_block("template"),),
+    "bill_to": tuple(commercial_block(name) for name in ("bill_to_email", "vat_id", "bill_to", "bill_to_address")),
+    "note": (commercial_block("approver_note"), commercial_block("customer_note")),
 }
 _NAMES: Final = {"term_months": "the term", "discount_percent": "the discount", "with_tax": "the tax", "terms": "the special terms"}
 
@@ -129,7 +141,9 @@ def _block(problem: PricingProblem, form: Form, carried: Carried) -> str:
         *_BLOCKS_OF.get(problem.code, ()),
         forms.TEXT,
     ]
-    return next((block_id for block_id in candidates if form.has(block_id)), last_block(form.view))
+    shown = [block_id for block_id in candidates if form.has(block_id)]
+    quoted = (block_id for block_id in shown if (typed := form.typed(block_id)) and f'"{typed}"' in problem.message)
+    return next(quoted, next(iter(shown), last_block(form.view)))
 
 
 def _menu(form: Form) -> str:
@@ -159,13 +173,25 @@ def _changes(form: Form, carried: Carried, original: PriceRequest, errors: Error
 
 def _joined(chosen: Changes, typed: Changes, errors: Errors) -> Changes:
     both: dict[str, Any] = {"lines": (*chosen.lines, *typed.lines)}
-    for name in (each.name for each in fields(Changes) if each.name != "lines"):
+    both["commercial"] = _commercial_of_both(chosen, typed, errors)
+    both["cleared"] = tuple(
+        name for name in dict.fromkeys((*chosen.cleared, *typed.cleared)) if getattr(both["commercial"], name) is None
+    )
+    for name in (each.name for each in fields(Changes) if each.name not in both):
         above, here, unchanged = (getattr(each, name) for each in (chosen, typed, builder.UNCHANGED))
         if above != here and unchanged not in (above, here):
             named = _NAMES.get(name, f"the {name.replace('_', ' ')}")
             errors.setdefault(forms.TEXT, f"Here and above are different values for {named}. Keep one.")
         both[name] = here if above == unchanged else above
     return Changes(**both)
+
+
+def _commercial_of_both(chosen: Changes, typed: Changes, errors: Errors) -> CommercialTerms:
+    for name in NAMES:
+        above, here = getattr(chosen.commercial, name), getattr(typed.commercial, name)
+        if above != here and None not in (above, here):
+            errors.setdefault(forms.TEXT, f"Here and above are different values for the {name.replace('_', ' ')}. Keep one.")
+    return edited(typed.commercial, chosen.commercial)
 
 
 def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
@@ -182,7 +208,10 @@ def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
     region = tax.removeprefix(blocks.CHOSEN) if tax.startswith(blocks.CHOSEN) else None
     with_tax = None if not tax else region is not None
     named = segment.removeprefix(blocks.CHOSEN) if segment.startswith(blocks.CHOSEN) else None
+    commercial, cleared = _commercial(form, original.commercial, errors)
     return Changes(
+        commercial=commercial,
+        cleared=cleared,
         term_months=_unless(term, original.term_months),
         discount_percent=_unless(discount, original.discount_percent),
         currency=_unless(currency or None, priced_in),
@@ -192,6 +221,33 @@ def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
         segment=_unless(named, original.segment),
         billing_frequency=_unless(billing or None, original.billing_frequency),
     )
+
+
+def _commercial(form: Form, before: CommercialTerms, errors: Errors) -> tuple[CommercialTerms, tuple[str, ...]]:
+    """Return the commercial terms that the fields change, and those that they remove."""
+    found: dict[str, Any] = {}
+    for name in (name for name in NAMES if form.has(commercial_block(name))):
+        typed = form.typed(commercial_block(name))
+        found[name] = None if typed in ("", blocks.NONE) and name not in TEXTS_MAX else typed or None
+    try:
+        found |= {name: date.fromisoformat(found[name]) for name in ("start_date",) if found.get(name)}
+        found |= {name: int(found[name]) for name in ("payment_days",) if found.get(name)}
+    except ValueError:
+        return before, ()  # no option of the menus
+    if found.get("vat_id"):
+        found["vat_id"] = found["vat_id"].upper()
+    if form.has(blocks.VALID):
+        typed = form.typed(blocks.VALID)
+        valid = read_clause("valid", typed or "none")
+        if isinstance(valid, str):
+            errors[blocks.VALID] = "Enter a number of days, or a day like 2027-01-31."
+        else:
+            found |= valid
+    differing = {name: value for name, value in found.items() if value != getattr(before, name)}
+    new = {name: value for name, value in differing.items() if value is not None}
+    removed = [name for name, value in differing.items() if value is None]
+    replaced = any(name.startswith("valid_") for name in new)
+    return CommercialTerms(**new), tuple(name for name in removed if not (replaced and name.startswith("valid_")))
 
 
 def _unless(value: Any, same: object) -> Any:

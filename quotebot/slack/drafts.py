@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.extraction.extractor import extract
+from quotebot.domain.pricing.commercial_terms import NAMES, USUAL, edited
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest
 from quotebot.domain.pricing.term_clauses import clauses
 from quotebot.slack import grammar
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.catalogue import Catalogue
 
 QUOTED_CHARACTERS_MAX: Final = 500
-_MORE: Final = ("region", "with_tax", "terms", "segment", "billing_frequency")  # of Changes: a draft holds them as values
+_MORE: Final = (
+    "region",
+    "with_tax",
+    "terms",
+    "segment",
+    "billing_frequency",
+    "commercial",
+)  # of Changes: a draft holds them as values
 # optional start of a message that is written like a command
 _ADDRESSED = re.compile(r"(?:<@[UW][A-Z0-9]+(?:\|[^>]*)?> *)*(?:/quote )?(?:(?:new|start|create) )?", re.IGNORECASE)
 
@@ -47,13 +55,22 @@ def draft_of(typed: str, catalogue: Catalogue) -> Draft:
         if not isinstance(read, tuple) and not left:
             lines += read.lines
             continue
-        named = _more_of(clause, catalogue)
-        if named and not more.keys() & named.keys():
-            more |= named
-        else:
+        if not _taken(_more_of(clause, catalogue), more):
             left.append(clause)
     currency = found["currency"].upper() or None
     return Draft(account, tuple(lines), found["term"], found["discount"], currency, more=Changes(**more), text="; ".join(left))
+
+
+def _taken(named: dict[str, Any], more: dict[str, Any]) -> bool:
+    """Add the values of a clause to those found so far; return false if there are none, or if one is there already."""
+    both = [name for name in named if name in more]
+    if both == ["commercial"]:
+        before, after = more["commercial"], named["commercial"]
+        if all(None in (getattr(before, name), getattr(after, name)) for name in NAMES):
+            named, both = {**named, "commercial": edited(before, after)}, []
+    if not both:
+        more |= named
+    return bool(named) and not both
 
 
 def _more_of(clause: str, catalogue: Catalogue) -> dict[str, Any]:
@@ -75,8 +92,11 @@ def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
         terms=request.terms or None,
         segment=request.segment,
         billing_frequency=request.billing_frequency,
+        commercial=request.commercial,
     )
-    rest = replace(request, region=None, with_tax=False, terms=(), segment=None, billing_frequency=BILLING_FREQUENCIES[0])
+    rest = replace(
+        request, region=None, with_tax=False, terms=(), segment=None, billing_frequency=BILLING_FREQUENCIES[0], commercial=USUAL
+    )
     term, discount = f"{request.term_months}m", f"{request.discount_percent:f}"
     return Draft(quote.account, request.lines, term, discount, request.currency, token, more, terms_text(rest))
 

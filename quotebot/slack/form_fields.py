@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.domain.pricing.commercial_terms import TEXTS_MAX
 from quotebot.domain.texts import composed
 from quotebot.views import builder_fields, forms, messages
 
@@ -28,6 +29,7 @@ _CHARACTERS_MAX: Final = {
     builder_fields.MONTHS: forms.SHORT_CHARACTERS_MAX,
     "quantity": forms.SHORT_CHARACTERS_MAX,
     "discount": forms.SHORT_CHARACTERS_MAX,
+    **TEXTS_MAX,
     forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,
     forms.REASON: REASON_CHARACTERS_MAX,
 }
@@ -112,7 +114,7 @@ def too_long(form: Form) -> Errors:
     values = state.get("values") if isinstance(state, dict) else None
     over = {}
     for block_id in values if isinstance(values, dict) else ():
-        kind = block_id if builder_fields.row_of(block_id) is None else block_id.rpartition(".")[2]
+        kind = block_id.rpartition(".")[2]
         most = _CHARACTERS_MAX.get(kind, OPTION_VALUE_CHARACTERS_MAX)
         if len(form.raw(block_id)) > most:
             over[block_id] = f"At most {most:,} characters."

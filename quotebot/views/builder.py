@@ -16,7 +16,8 @@ from quotebot.domain.quotes.lifecycle import may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.views import builder_fields as fields
 from quotebot.views import messages
-from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, SEAL_CHARACTERS, Json, button, modal, read, section, text_input, written
+from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, SEAL_CHARACTERS, Json, modal, read, section, text_input, written
+from quotebot.views.builder_details import Details
 from quotebot.views.card import avoidance_rows
 from quotebot.views.forms import (
     ACCOUNT,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 PREVIEW: Final = "preview"  # block_id of the live total
 UNCHANGED: Final = Changes()
 NOTHING: Final = PriceRequest((), 12, Decimal(0))  # of a new quote, before anything is filled in
-BLOCKS_MAX: Final = 88  # a line is added up to here; the further fields and Slack's limit of 100 leave room for the rest
+LINE_BLOCKS_MAX: Final = 64  # of all lines together; the other fields need the rest of Slack's 100
 CARRIED_CHARACTERS_MAX: Final = BUTTON_CHARACTERS_MAX - SEAL_CHARACTERS - 60
 QUOTED_CHARACTERS_MAX: Final = 2_000
 
@@ -115,11 +116,11 @@ def create_form(
     also one of the account's opportunities.
     """
     rows, text = _split(draft, ruleset, policy)
-    details = fields.Details.of(ruleset, policy)
+    details = Details.of(ruleset, policy)
     months = draft.term.removesuffix("m")
     term = int(months) if months.isdecimal() else None
     shown = details.shown(_request_of(draft.more))
-    further = list(details.inputs(shown, revised=False)) if shown != NOTHING else [_more_button()]
+    further = details.blocks(shown, revised=False)
     known = ruleset.catalogue.products
     blocks = [
         *([section(draft.quoted[:QUOTED_CHARACTERS_MAX])] if draft.quoted else []),
@@ -159,7 +160,7 @@ def fits(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> bool:
 def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = None) -> Json:
     """Return the form that edits a quote as its next version. Lines without fields stay as they are."""
     request = request_of(quote.pricing)
-    details = fields.Details.of(ruleset, policy)
+    details = Details.of(ruleset, policy)
     known, names = ruleset.catalogue.products, {line.sku: line.name for line in quote.pricing.every_line}
     drawn: list[list[str | int]] = []
     blocks: list[Json] = [section(f"{about(quote)}\nSaving creates v{quote.version + 1}.")]
@@ -167,7 +168,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
         product = known.get(line.sku)
         name = names.get(line.sku, line.sku) if product is None else product.name
         more = fields.line_blocks(key, line, product, name, may_empty=True)
-        if len(blocks) + len(more) > BLOCKS_MAX - 20 or len(str([*drawn, [key, line.sku]])) > CARRIED_CHARACTERS_MAX:
+        if len(blocks) - 1 + len(more) > LINE_BLOCKS_MAX or len(str([*drawn, [key, line.sku]])) > CARRIED_CHARACTERS_MAX:
             break
         drawn.append([key, line.sku])
         blocks += more
@@ -182,7 +183,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
         fields.discount_input(money.trimmed(request.discount_percent), _free(policy)),
         fields.currency_input(tuple(currencies)[: fields.OPTIONS_MAX], quote.pricing.currency),
         _preview(f"Total {messages.net(quote)}. No changes yet."),
-        *details.inputs(request, revised=True),
+        *details.blocks(request, revised=True),
         _text_input("Other changes", "", hint),
     ]
     carried = written({"q": quote.quote_id, "n": quote.version, "d": len(drawn), "r": drawn, "k": len(drawn)})
@@ -195,10 +196,10 @@ def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tup
     size = 0
     for line in draft.lines[: fields.ROWS_MAX]:
         size += 3 + len(ruleset.catalogue.products[line.sku].attributes) if line.sku in ruleset.catalogue.products else 0
-        if not fields.in_a_row(line, ruleset.catalogue) or size > BLOCKS_MAX - 30 or any(row.sku == line.sku for row in rows):
+        if not fields.in_a_row(line, ruleset.catalogue) or size > LINE_BLOCKS_MAX or any(row.sku == line.sku for row in rows):
             break
         rows.append(line)
-    details = fields.Details.of(ruleset, policy)
+    details = Details.of(ruleset, policy)
     left = details.left(_request_of(draft.more))
     unsold = draft.currency if draft.currency not in (None, *fields.currencies(ruleset)) else None
     parts = (
@@ -218,6 +219,7 @@ def _request_of(more: Changes) -> PriceRequest:
         with_tax=bool(more.with_tax),
         terms=more.terms or (),
         billing_frequency=more.billing_frequency or BILLING_FREQUENCIES[0],
+        commercial=more.commercial,
     )
 
 
@@ -238,10 +240,6 @@ def _text_input(label: str, initial: str, hint: str) -> Json:
     )
 
 
-def _more_button() -> Json:
-    return {"type": "actions", "block_id": fields.MORE, "elements": [button(fields.MORE, "More details", "more")]}
-
-
 def _preview(text: str) -> Json:
     return {**section(text), "block_id": PREVIEW}
 
@@ -260,7 +258,8 @@ def with_line(view: Mapping[str, Any], carried: Carried, sku: str, ruleset: Rule
     if product is not None and all(sku != row[1] for row in rows):
         line = fields.line_blocks(key, LineRequest(sku, 1), product, product.name, may_empty="q" in carried.stored)
         size = len(str([*rows, (key, sku)]))
-        if len(rows) < fields.ROWS_MAX and len(blocks) + len(line) <= BLOCKS_MAX and size <= CARRIED_CHARACTERS_MAX:
+        drawn = sum(fields.row_of(str(block.get("block_id"))) is not None for block in blocks)
+        if len(rows) < fields.ROWS_MAX and drawn + len(line) <= LINE_BLOCKS_MAX and size <= CARRIED_CHARACTERS_MAX:
             blocks[at:at] = line
             rows.append((key, sku))
             at += len(line)
@@ -283,12 +282,12 @@ def with_months(view: Mapping[str, Any], carried: Carried, *, other: bool) -> Js
     return drawn_again(view, carried.stored, blocks)
 
 
-def with_details(view: Mapping[str, Any], carried: Carried, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Json:
-    """Return the form with the further fields in place of the button that asks for them."""
+def with_details(view: Mapping[str, Any], carried: Carried, name: str, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Json:
+    """Return the form with a group of further fields in place of the button that asks for it."""
     blocks: list[Json] = []
     for block in view["blocks"]:
-        more = block.get("block_id") == fields.MORE
-        blocks += fields.Details.of(ruleset, policy).inputs(NOTHING, revised=False) if more else [block]
+        more = block.get("block_id") == name and block["type"] == "actions"
+        blocks += Details.of(ruleset, policy).group(name, NOTHING) if more else [block]
     return drawn_again(view, carried.stored, blocks)
 
 

@@ -6,13 +6,11 @@ An input that is `live` reports each change at once, so that the total and the a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.price_books import Flat, Share, Tiered, books_for
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, clipped
+from quotebot.domain.pricing.price_requests import clipped
 from quotebot.views import messages
 from quotebot.views.blocks import Json, button, option, plain, section, text_input
 from quotebot.views.forms import (
@@ -25,31 +23,33 @@ from quotebot.views.forms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from datetime import date
 
-    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.catalogue import Attribute, Catalogue, Product
     from quotebot.domain.catalogue.rulesets import Ruleset
-    from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
+    from quotebot.domain.pricing.price_requests import LineRequest
 
 ROW: Final = "row"  # prefix of a line's blocks; its number follows
 PRODUCT: Final = "product"  # prefix of the product menu; a number follows, so that the menu is empty after each choice
 MONTHS: Final = "months"  # block_id of a term that the menu of terms does not offer
 SEGMENT, BILLING, TAX, SPECIAL = "segment", "billing", "tax", "special"  # block_ids
-MORE: Final = "form.more"  # action_id of the button that shows the further fields
-LIVE: Final = re.compile(rf"^(?:row\.|product\.|form\.|(?:{TERM}|months|{DISCOUNT}|{CURRENCY}|segment|billing|tax|special)$)")
+COMMERCIAL: Final = "deal"  # prefix of the fields of commercial terms; the name of the term follows
+PAYMENT, VALID = f"{COMMERCIAL}.payment_days", f"{COMMERCIAL}.valid"
+MORE: Final = "form"  # prefix of the buttons that show further fields; the name of the group follows
+LIVE: Final = re.compile(
+    rf"^(?:row\.|product\.|form\.|(?:{TERM}|months|{DISCOUNT}|{CURRENCY}|segment|billing|tax|special|deal\.payment_days)$)"
+)
 PRODUCTS: Final = re.compile(rf"^{PRODUCT}\.")
 
 OTHER: Final = "other"  # of the menu of terms
-NONE: Final = "none"  # of the menus of segments and taxes
+NONE: Final = "none"  # of the menus of the further fields
 BY_DEFAULT: Final = "~"  # an attribute's default choice where the line does not name it
 CHOSEN: Final = "="  # prefix of a choice that the line names
 MONTHS_OFFERED: Final = (12, 24, 36)
 OPTIONS_MAX: Final = 100
 ROWS_MAX: Final = 20
 NAME_CHARACTERS_MAX: Final = 60
-BILLING_WORDS: Final = dict(zip(BILLING_FREQUENCIES, ("Up front", "Monthly", "Quarterly", "Annually"), strict=True))
 
 
 def quantity_block(key: int) -> str:
@@ -121,7 +121,7 @@ def attribute_input(key: int, product: str, attribute: Attribute, chosen: str | 
     values = {each: BY_DEFAULT if chosen is None and each == attribute.default else f"{CHOSEN}{each}" for each in choices}
     shown = chosen if chosen is not None else attribute.default
     return live(
-        _menu(
+        menu(
             attribute_block(key, attribute.name),
             f"{product}: {attribute.name.replace('_', ' ')}",
             [(values[each], clipped(each, OPTION_CHARACTERS_MAX)) for each in choices],
@@ -198,8 +198,8 @@ def term_inputs(months: int | None, typed: str) -> list[Json]:
     """Return the menu of terms; with another term, or with text that is none, also the field for it."""
     offered = [(f"{each}m", f"{each} months") for each in MONTHS_OFFERED]
     known = months in MONTHS_OFFERED
-    menu = live(_menu(TERM, "Term", [*offered, (OTHER, "Other")], f"{months}m" if known else OTHER))
-    return [menu] if known else [menu, months_input(typed)]
+    terms = live(menu(TERM, "Term", [*offered, (OTHER, "Other")], f"{months}m" if known else OTHER))
+    return [terms] if known else [terms, months_input(typed)]
 
 
 def months_input(typed: str = "") -> Json:
@@ -219,7 +219,7 @@ def discount_input(typed: str, free: str | None) -> Json:
 
 def currency_input(codes: Sequence[str], chosen: str | None) -> Json:
     """Return the menu of currencies."""
-    return live(_menu(CURRENCY, "Currency", [(code, code) for code in codes], chosen if chosen in codes else codes[0]))
+    return live(menu(CURRENCY, "Currency", [(code, code) for code in codes], chosen if chosen in codes else codes[0]))
 
 
 def currencies(ruleset: Ruleset) -> tuple[str, ...]:
@@ -228,70 +228,8 @@ def currencies(ruleset: Ruleset) -> tuple[str, ...]:
     return (ruleset.currency, *sorted(sold - {ruleset.currency}))[:OPTIONS_MAX]
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
-    """Further inputs of the whole quote that the builder has fields for, by the active ruleset and policy."""
-
-    segments: tuple[str, ...]
-    taxes: tuple[str, ...]
-    terms: tuple[str, ...]
-
-    @classmethod
-    def of(cls, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Details:
-        """Return what can be chosen under these rules."""
-        segments = dict.fromkeys(book.segment.casefold() for book in ruleset.books if book.segment is not None)
-        known = frozenset() if policy is None else policy.legal_terms | policy.other_terms
-        regions = dict.fromkeys(tax.region for tax in ruleset.taxes)
-        return cls(
-            tuple(sorted(segments))[: OPTIONS_MAX - 1],
-            tuple(sorted(regions))[: OPTIONS_MAX - 1],
-            tuple(sorted(known))[:OPTIONS_MAX],
-        )
-
-    def shown(self, request: PriceRequest) -> PriceRequest:
-        """Return the request without what the fields cannot show."""
-        if request.segment not in (None, *self.segments):
-            request = replace(request, segment=None)
-        if not (request.region is None or (request.with_tax and request.region in self.taxes)):
-            request = replace(request, region=None, with_tax=False)
-        return request if set(request.terms) <= set(self.terms) else replace(request, terms=())
-
-    def left(self, request: PriceRequest) -> PriceRequest:
-        """Return the request without what the fields show."""
-        shown = self.shown(request)
-        return replace(
-            request,
-            segment=None if shown.segment == request.segment else request.segment,
-            region=None if shown.region == request.region else request.region,
-            with_tax=request.with_tax and shown.region != request.region,
-            terms=() if shown.terms == request.terms else request.terms,
-            billing_frequency=BILLING_FREQUENCIES[0],
-        )
-
-    def inputs(self, request: PriceRequest, *, revised: bool) -> Iterator[Json]:
-        """Yield the fields, filled in with the request. `revised`: a segment can be replaced, but not removed."""
-        yield live(_menu(BILLING, "Billing", list(BILLING_WORDS.items()), request.billing_frequency))
-        if self.segments:
-            shown = request.segment if request.segment in self.segments else None
-            nothing = [] if revised and request.segment is not None else [(NONE, "None")]
-            names = [(f"{CHOSEN}{each}", clipped(each, OPTION_CHARACTERS_MAX)) for each in self.segments]
-            initial = f"{CHOSEN}{shown}" if shown else NONE if nothing else None
-            yield live({**_menu(SEGMENT, "Segment", [*nothing, *names], initial), "optional": not nothing})
-        if self.taxes:
-            shown = request.region if request.with_tax and request.region in self.taxes else None
-            regions = [(f"{CHOSEN}{each}", f"Tax of {each}") for each in self.taxes]
-            yield live(_menu(TAX, "Tax", [(NONE, "Without tax"), *regions], f"{CHOSEN}{shown}" if shown else NONE))
-        if self.terms:
-            options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in self.terms]
-            chosen = [each for each in options if each["value"] in request.terms]
-            element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain("None")}
-            element |= {"initial_options": chosen} if chosen else {}
-            hint = plain("Some of them need approval by Legal.")
-            block = {"type": "input", "block_id": SPECIAL, "label": plain("Special terms"), "optional": True, "hint": hint}
-            yield live({**block, "element": element})
-
-
-def _menu(name: str, label: str, choices: Sequence[tuple[str, str]], chosen: str | None) -> Json:
+def menu(name: str, label: str, choices: Sequence[tuple[str, str]], chosen: str | None) -> Json:
+    """Return a menu of (value, text); its block_id and action_id are the same."""
     options = [option(text, value) for value, text in choices]
     element: Json = {"type": "static_select", "action_id": name, "options": options}
     initial = next((each for each in options if each["value"] == chosen), None)

@@ -288,7 +288,7 @@ async def test_a_quote_is_built_in_a_form_with_a_live_price(sandbox: str, page: 
     await form.locator("[data-action-id=discount]").fill("15")
     await expect(total).to_contain_text("9,200.40")
     await expect(total).to_contain_text(re.compile("Needs approval: Sales.Manager", re.IGNORECASE))
-    await form.get_by_role("button", name="More details").click()
+    await form.get_by_role("button", name="Payment, tax and terms").click()
     await expect(form.get_by_label("Billing")).to_be_visible()
     assert await page.evaluate(NAMELESS) == []
     await total.scroll_into_view_if_needed()

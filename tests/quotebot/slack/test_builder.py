@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,12 +11,14 @@ import pytest
 
 from quotebot.commands.payloads import CreateByForm, ReviseQuote
 from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
 from quotebot.domain.rules import Rules
 from quotebot.slack.builder import previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
+from quotebot.views.builder_details import PARTIES, TERMS
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import view_problems
@@ -103,7 +106,8 @@ def test_a_form_is_full_at_twenty_lines_and_keeps_within_slacks_limits() -> None
     view = builder.create_form("C0SALES", rules, policy=POLICY)
     for sku in skus:
         view = builder.with_line(view, carried(view), sku, rules)
-    view = builder.with_details(view, carried(view), rules, POLICY)
+    for group in (TERMS, PARTIES):
+        view = builder.with_details(view, carried(view), group, rules, POLICY)
     assert len(carried(view).rows) == builder_fields.ROWS_MAX
     assert view_problems(view) == []
     draft = builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus))
@@ -201,7 +205,7 @@ async def test_a_quote_is_built_line_by_line_with_a_live_total(deal: Deal) -> No
     await deal.post("action", **person, action_id="months", value="6")
     view = await opened(deal)
     assert "4,590.00" in foot(view)
-    await deal.post("action", **person, action_id="form.more")
+    await deal.post("action", **person, action_id="form.terms")
     values = {"account": {"account": "Acme"}, "billing": {"billing": "monthly"}}
     sent = await deal.post("submit", **person, values=values)
     assert sent["ack"] == {}
@@ -216,3 +220,18 @@ async def test_a_quote_is_built_line_by_line_with_a_live_total(deal: Deal) -> No
     await deal.post("submit", **person, values={})
     await deal.settled()
     assert f"{FIRST_QUOTE} v2" in (await deal.card())["text"]
+
+
+def test_an_emptied_field_removes_its_term_and_unused_groups_are_buttons() -> None:
+    terms = CommercialTerms(payment_days=45, valid_days=30, po_number="4711", customer_note="Thank you")
+    priced = price(dated(replace(CONFIGURED, commercial=terms), MORNING), SHOP.ruleset)
+    assert isinstance(priced, Pricing)
+    quote = replace(example_quote(), pricing=priced)
+    view = builder.revise_form(quote, SHOP.ruleset, POLICY)
+    emptied: dict[str, str | None] = {"deal.po_number": None, "deal.payment_days": "none", "deal.valid": "2026-12-24"}
+    found = read_form(Form(typed(view, **emptied), SHOP.ruleset, MORNING, quote))
+    changes = Changes(commercial=CommercialTerms(valid_until=date(2026, 12, 24)), cleared=("payment_days", "po_number"))
+    assert found == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+    plain = builder.revise_form(replace(quote, pricing=replace(priced, request=CONFIGURED)), SHOP.ruleset, POLICY)
+    assert {"form.terms", "form.parties"} <= set(blocks_of(plain))
+    assert not {"form.terms", "form.parties"} & set(blocks_of(view))

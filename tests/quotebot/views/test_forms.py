@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
 from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.views import messages
-from quotebot.views.builder import Draft, create_form, revise_form
+from quotebot.views.builder import Draft, carried_by, create_form, revise_form, with_details
+from quotebot.views.builder_details import PARTIES, TERMS
 from quotebot.views.forms import discount_form, lose_form, send_form
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import view_problems
@@ -55,6 +58,8 @@ def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
         if element["type"] in ("static_select", "external_select"):
             chosen = values.get(name, element.get("initial_option", {}).get("value"))
             content = {"type": element["type"], "selected_option": None if chosen is None else {"value": chosen}}
+        if element["type"] == "datepicker":
+            content = {"type": element["type"], "selected_date": values.get(name, element.get("initial_date"))}
         if element["type"] == "multi_static_select":
             content = {"type": element["type"], "selected_options": element.get("initial_options", [])}
         if element["type"] == "conversations_select":
@@ -204,6 +209,10 @@ def test_currency_that_is_not_sold_is_shown_and_never_replaced() -> None:
 
 
 REVISION = revise_form(QUOTE, RULESET, POLICY)
+for group in (TERMS, PARTIES):
+    metadata = carried_by(REVISION["private_metadata"])
+    assert metadata is not None
+    REVISION = with_details(REVISION, metadata, group, RULESET, POLICY)
 REVISED: dict[str, tuple[dict[str, str | None], Changes]] = {
     "a quantity": ({"row.0.quantity": "1,200"}, Changes((LineChange("set", "pro", 1_200),))),
     "a line's own discount": ({"row.0.discount": "5%"}, Changes((LineChange("set", "pro", 150, Decimal(5)),))),
@@ -214,6 +223,14 @@ REVISED: dict[str, tuple[dict[str, str | None], Changes]] = {
     "the tax and the billing": (
         {"tax": "=DE", "billing": "annual"},
         Changes(region="DE", with_tax=True, billing_frequency="annual"),
+    ),
+    "the commercial terms": (
+        {"deal.start_date": "2027-01-31", "deal.payment_days": "60", "deal.valid": "45 days", "deal.vat_id": "de123456789"},
+        Changes(commercial=CommercialTerms(date(2027, 1, 31), 60, vat_id="DE123456789", valid_days=45)),
+    ),
+    "the same in a field and as text": (
+        {"deal.payment_days": "60", "terms": "payment net 60; po 4711"},
+        Changes(commercial=CommercialTerms(payment_days=60, po_number="4711")),
     ),
     "all of it": (
         {"row.1.quantity": "0", "terms": "2 support", "term": "24m", "discount": "8"},
@@ -235,7 +252,16 @@ def test_the_discount_alone_is_changed_by_its_own_form() -> None:
 
 @pytest.mark.parametrize(
     ("values", "block_id"),
-    [({}, "terms"), ({"row.0.quantity": "1.5"}, "row.0.quantity"), ({"terms": "remove prro"}, "terms"), ({"term": "x"}, "term")],
+    [
+        ({"deal.valid": "soon"}, "deal.valid"),
+        ({"deal.vat_id": "?"}, "deal.vat_id"),
+        ({"deal.bill_to_email": "jo"}, "deal.bill_to_email"),
+        ({"deal.payment_days": "60", "terms": "payment net 30"}, "terms"),
+        ({}, "terms"),
+        ({"row.0.quantity": "1.5"}, "row.0.quantity"),
+        ({"terms": "remove prro"}, "terms"),
+        ({"term": "x"}, "term"),
+    ],
 )
 def test_a_revision_that_says_nothing_or_nonsense_stays_open(values: dict[str, str | None], block_id: str) -> None:
     assert set(read(REVISION, **values)) == {block_id}  # type: ignore[arg-type] # errors, by field

@@ -1,0 +1,201 @@
+"""Further fields of the quote builder: tax, billing, special terms, and the commercial terms. A button shows each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.pricing.commercial_terms import LANGUAGES, TEXTS_MAX, USUAL, CommercialTerms, payment_words
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, clipped
+from quotebot.views.blocks import Json, button, option, plain, text_input
+from quotebot.views.builder_fields import (
+    BILLING,
+    CHOSEN,
+    COMMERCIAL,
+    MORE,
+    NONE,
+    OPTIONS_MAX,
+    PAYMENT,
+    SEGMENT,
+    SPECIAL,
+    TAX,
+    VALID,
+    live,
+    menu,
+)
+from quotebot.views.forms import OPTION_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from quotebot.domain.approvals.policy import ApprovalPolicy
+    from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.price_requests import PriceRequest
+
+TERMS, PARTIES = f"{MORE}.terms", f"{MORE}.parties"  # action_ids of the buttons; the groups have the same names
+_BUTTONS: Final = {TERMS: "Payment, tax and terms", PARTIES: "Bill to and notes"}
+BILLING_WORDS: Final = dict(zip(BILLING_FREQUENCIES, ("Up front", "Monthly", "Quarterly", "Annually"), strict=True))
+PAYMENT_DAYS: Final = (0, 14, 30, 45, 60, 90)
+TEMPLATE_CHARACTERS_MAX: Final = 40
+VALID_CHARACTERS_MAX: Final = 20
+LANGUAGE_WORDS: Final = dict(zip(LANGUAGES, ("English", "German"), strict=True))
+# Field of CommercialTerms -> label and example.
+_PARTIES: Final = {
+    "po_number": ("PO number", "4711"),
+    "bill_to": ("Billing contact", "Jo Doe"),
+    "bill_to_email": ("Billing e-mail", "billing@acme.example"),
+    "bill_to_address": ("Billing address", "1 Main St, Springfield"),
+    "vat_id": ("VAT ID", "DE123456789"),
+    "approver_note": ("Note to the approver", "Their budget ends in June"),
+    "customer_note": ("Note to the customer", "Thank you for your trust"),
+}
+
+
+def commercial_block(name: str) -> str:
+    """Return the block_id of a commercial term."""
+    return f"{COMMERCIAL}.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Choices of the further fields, by the active ruleset and policy."""
+
+    segments: tuple[str, ...]
+    taxes: tuple[str, ...]
+    terms: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Details:
+        """Return what can be chosen under these rules."""
+        segments = dict.fromkeys(book.segment.casefold() for book in ruleset.books if book.segment is not None)
+        known = frozenset() if policy is None else policy.legal_terms | policy.other_terms
+        regions = dict.fromkeys(tax.region for tax in ruleset.taxes)
+        return cls(
+            tuple(sorted(segments))[: OPTIONS_MAX - 1],
+            tuple(sorted(regions))[: OPTIONS_MAX - 1],
+            tuple(sorted(known))[:OPTIONS_MAX],
+        )
+
+    def shown(self, request: PriceRequest) -> PriceRequest:
+        """Return the request without what the fields cannot show."""
+        if request.segment not in (None, *self.segments):
+            request = replace(request, segment=None)
+        if not (request.region is None or (request.with_tax and request.region in self.taxes)):
+            request = replace(request, region=None, with_tax=False)
+        return request if set(request.terms) <= set(self.terms) else replace(request, terms=())
+
+    def left(self, request: PriceRequest) -> PriceRequest:
+        """Return the request without what the fields show."""
+        shown = self.shown(request)
+        return replace(
+            request,
+            segment=None if shown.segment == request.segment else request.segment,
+            region=None if shown.region == request.region else request.region,
+            with_tax=request.with_tax and shown.region != request.region,
+            terms=() if shown.terms == request.terms else request.terms,
+            billing_frequency=BILLING_FREQUENCIES[0],
+            commercial=USUAL,
+        )
+
+    def blocks(self, request: PriceRequest, *, revised: bool, opened: Sequence[str] = ()) -> list[Json]:
+        """Return each group that says something or is `opened`, filled in with the request, and buttons for the other groups.
+
+        `revised`: a segment can be replaced, but not removed.
+        """
+        usual = replace(
+            request,
+            segment=None,
+            region=None,
+            with_tax=False,
+            terms=(),
+            billing_frequency=BILLING_FREQUENCIES[0],
+            commercial=replace(USUAL, **{name: getattr(request.commercial, name) for name in _PARTIES}),
+        )
+        said = {TERMS: request != usual, PARTIES: any(getattr(request.commercial, name) is not None for name in _PARTIES)}
+        groups = {TERMS: self._terms(request, revised=revised), PARTIES: _parties(request.commercial)}
+        shown = [name for name in groups if said[name] or name in opened]
+        return [*(block for name in shown for block in groups[name]), *_buttons([name for name in groups if name not in shown])]
+
+    def group(self, name: str, request: PriceRequest) -> list[Json]:
+        """Return the fields of one group."""
+        return list(_parties(request.commercial) if name == PARTIES else self._terms(request, revised=False))
+
+    def _terms(self, request: PriceRequest, *, revised: bool) -> Iterator[Json]:
+        commercial = request.commercial
+        yield live(menu(BILLING, "Billing", list(BILLING_WORDS.items()), request.billing_frequency))
+        yield live(_payment(commercial.payment_days))
+        yield _date(commercial)
+        yield _valid(commercial)
+        if self.segments:
+            shown = request.segment if request.segment in self.segments else None
+            nothing = [] if revised and request.segment is not None else [(NONE, "None")]
+            names = [(f"{CHOSEN}{each}", clipped(each, OPTION_CHARACTERS_MAX)) for each in self.segments]
+            initial = f"{CHOSEN}{shown}" if shown else NONE if nothing else None
+            yield live({**menu(SEGMENT, "Segment", [*nothing, *names], initial), "optional": not nothing})
+        if self.taxes:
+            shown = request.region if request.with_tax and request.region in self.taxes else None
+            regions = [(f"{CHOSEN}{each}", f"Tax of {each}") for each in self.taxes]
+            yield live(menu(TAX, "Tax", [(NONE, "Without tax"), *regions], f"{CHOSEN}{shown}" if shown else NONE))
+        if self.terms:
+            options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in self.terms]
+            chosen = [each for each in options if each["value"] in request.terms]
+            element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain("None")}
+            element |= {"initial_options": chosen} if chosen else {}
+            hint = plain("Some of them need approval by Legal.")
+            block = {"type": "input", "block_id": SPECIAL, "label": plain("Special terms"), "optional": True, "hint": hint}
+            yield live({**block, "element": element})
+
+
+def _payment(days: int | None) -> Json:
+    offered = sorted({*PAYMENT_DAYS, *([] if days is None else [days])})
+    choices = [(f"{each}", payment_words(each).capitalize()) for each in offered]
+    return menu(PAYMENT, "Payment", [(NONE, "As usual"), *choices], NONE if days is None else f"{days}")
+
+
+def _date(terms: CommercialTerms) -> Json:
+    name = commercial_block("start_date")
+    element: Json = {"type": "datepicker", "action_id": name, "placeholder": plain("Choose a day")}
+    if terms.start_date is not None:
+        element["initial_date"] = terms.start_date.isoformat()
+    return {"type": "input", "block_id": name, "label": plain("Start date"), "optional": True, "element": element}
+
+
+def _valid(terms: CommercialTerms) -> Json:
+    until = "" if terms.valid_until is None else terms.valid_until.isoformat()
+    return text_input(
+        VALID,
+        "Offer valid for",
+        length_max=VALID_CHARACTERS_MAX,
+        initial=until if terms.valid_days is None else f"{terms.valid_days} days",
+        hint="A number of days, or the last day.",
+        example="45 days or 2027-01-31",
+        optional=True,
+    )
+
+
+def _parties(terms: CommercialTerms) -> Iterator[Json]:
+    for name, (label, example) in _PARTIES.items():
+        yield text_input(
+            commercial_block(name),
+            label,
+            length_max=TEXTS_MAX[name],
+            initial=getattr(terms, name),
+            example=example,
+            optional=True,
+        )
+    language = "" if terms.language is None else terms.language
+    yield menu(commercial_block("language"), "Document language", [(NONE, "As usual"), *LANGUAGE_WORDS.items()], language or NONE)
+    yield text_input(
+        commercial_block("template"),
+        "Document template",
+        length_max=TEMPLATE_CHARACTERS_MAX,
+        initial=terms.template,
+        example="standard",
+        optional=True,
+    )
+
+
+def _buttons(names: Sequence[str]) -> list[Json]:
+    """Return one block for each button, so that the group can take its place."""
+    return [{"type": "actions", "block_id": name, "elements": [button(name, _BUTTONS[name], "more")]} for name in names]
