@@ -49,6 +49,7 @@ DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 SMALL: Final = "new for Bolt Ltd: 5 pro"
 OPS, OPERATOR = "C0OPS", "U0OPERATOR"
+VP: Final = "U0VP"  # has not been looked up before they decide
 SHARED: Final = "C0PARTNER"
 UNCLEAR: Final = "@quotebot 5 pro for Acme, they sign soon"  # fixed rules cannot read all of it
 MODEL: Final = {
@@ -337,7 +338,7 @@ STORIES: Final = (
     Story(
         "cancel a command on the card",
         lambda: [
-            *(Clicks("approval.approve", MANAGER), Types(f"cancel {QUOTE}: not wanted"), Waits(5)),
+            *(Clicks("approval.approve", VP), Types(f"cancel {QUOTE}: not wanted"), Waits(5)),
             *(Stops(), Starts(), Waits(5), Clicks("command.cancel", REP, stale=True), Settles()),
         ],
         lambda: [Configures(SLOW_RETRIES), *submitted(), ArmsFault("slack", "5xx", "users.info")],

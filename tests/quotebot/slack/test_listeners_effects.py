@@ -338,7 +338,7 @@ async def test_waiting_command_and_those_behind_it_are_on_the_card_and_retried(w
     async with bot_in(world, tmp_path / "bot", LONGEST, retry={"default": A_MINUTE}) as deal:
         await deal.submitted_deal()
         await deal.arm("slack", "5xx", method="users.info", times=100)
-        await deal.click(APPROVE, user="U0MANAGER")
+        await deal.click(APPROVE, user="U0VP")
         await deal.slash(f"cancel {FIRST_QUOTE}: not wanted")
 
         async def offered() -> bool:
