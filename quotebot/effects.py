@@ -28,9 +28,14 @@ SUMMARIZE: Final = "llm.summarize"
 UPDATE: Final = "crm.update"
 READ_CRM: Final = "crm.read"
 
-Label = Literal["PDF", "CRM", "CRM status", "CRM amount", "CRM PDF"]  # of an effect on a quote's card
+Label = Literal["PDF", "CRM", "CRM status", "CRM amount", "CRM stage", "CRM PDF"]  # of an effect on a quote's card
 _LABELS: Final[Mapping[str, Label]] = {RENDER: "PDF", FILE: "PDF", CRM: "CRM"}
-_UPDATES: Final[Mapping[str, Label]] = {"status": "CRM status", "amount": "CRM amount", "document": "CRM PDF"}
+_UPDATES: Final[Mapping[str, Label]] = {
+    "status": "CRM status",
+    "amount": "CRM amount",
+    "stage": "CRM stage",
+    "document": "CRM PDF",
+}
 
 REMINDER_MS: Final = 6 * 3600_000  # a reminder that could not be posted for so long is not posted late
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
@@ -226,10 +231,21 @@ def status_in_crm(quote_id: str, version: int, status: str, *, instead_of: tuple
     return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-status:{quote_id}:v{version}")
 
 
-def amount_in_crm(quote_id: str, version: int) -> EffectIntent:
+def amount_in_crm(quote_id: str, version: int, *, instead_of: tuple[str, ...] = ()) -> EffectIntent:
     """Write the total of the newest recorded version to the quote's opportunity. A newer one supersedes this one."""
-    content = {"quote_id": quote_id, "version": version, "what": "amount"}
+    content: dict[str, Any] = {"quote_id": quote_id, "version": version, "what": "amount"}
+    content |= {"instead_of": list(instead_of)} if instead_of else {}
     return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-amount:{quote_id}")
+
+
+def stage_in_crm(quote_id: str, version: int, status: str, *, instead_of: tuple[str, ...] = ()) -> EffectIntent:
+    """Write the newest recorded version's stage and loss reason to the quote's opportunity. A newer one supersedes this one.
+
+    `status` and `instead_of` are as of `status_in_crm`.
+    """
+    content: dict[str, Any] = {"quote_id": quote_id, "version": version, "what": "stage", "status": status}
+    content |= {"instead_of": list(instead_of)} if instead_of else {}
+    return _intent(UPDATE, quote_id, quote_id, content, supersede_key=f"crm-stage:{quote_id}")
 
 
 def document_in_crm(quote_id: str, version: int, sha256: str) -> EffectIntent:

@@ -152,6 +152,10 @@ def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
         _opportunity(looker, mapping.opportunity)
     if mapping.choice is not None and name == mapping.choice.sobject:
         _choice(looker, mapping.choice)
+    if name in {part.sobject for part in (mapping.opportunity, mapping.choice) if part is not None}:
+        for following in mapping.following:
+            looker.changed(following.field, "value")
+            looker.holds(following.field, dict.fromkeys(following.words.values()))
     for part in mapping.mirrors.values():
         for path in (part.name, part.account, *part.facts.values()):
             if name == part.sobject and path is not None and "." not in path:  # a parent's field is checked with the parent

@@ -139,7 +139,7 @@ def _opportunity_nodes(
     if opportunity_id is None:
         body = _opportunity_body(quote, wanted)
         return [{"method": "POST", "url": f"{root}/{wanted.sobject}/", **node, "body": body}]
-    if not quote.is_head:
+    if not quote.is_head or mapping.amount_owner != "local_wins":  # another owner is heeded by a write of its own
         return []
     return [{"method": "PATCH", "url": f"{root}/{wanted.sobject}/{opportunity_id}", **node, "body": {wanted.amount: quote.total}}]
 
@@ -293,19 +293,24 @@ class Opportunities:
         if wrong is not None:
             raise AdapterError(Failure.CONFLICT, *wrong)
 
-    async def read(self, quote: SalesforceQuote, *, correlation_id: str) -> HeldOpportunity | None:
-        """Return the current opportunity of a quote, chosen or our own; None when it does not exist. Raises AdapterError."""
+    async def read(self, quote: SalesforceQuote, *, correlation_id: str, more: tuple[str, ...] = ()) -> HeldOpportunity | None:
+        """Return the current opportunity of a quote, chosen or our own, with `more` fields; None when it does not exist.
+
+        Raises AdapterError.
+        """
         sobject, amount, path, key = self._of(quote)
         place, target = f"{path}/{checked_key(key)}", Target("read the opportunity", sobject, quote.key)
         trip = Trip(correlation_id, target)
 
         async def read() -> HeldOpportunity | None:
             if quote.opportunity_id:
-                return await self._held(quote.opportunity_id, trip)
-            found = await self._calls.record(place, filter(None, [amount]), target, trip, gone=_GONE)
+                return await self._held(quote.opportunity_id, trip, more)
+            found = await self._calls.record(place, (*filter(None, [amount]), *more), target, trip, gone=_GONE)
             if found is None:
                 return None
-            return HeldOpportunity(found["Id"], None, closed=False, currency=None, amount=_number(found, amount))
+            return HeldOpportunity(
+                found["Id"], None, closed=False, currency=None, amount=_number(found, amount), values=_texts(found, more)
+            )
 
         return await self._calls.within_deadline(trip, read())
 
@@ -319,6 +324,20 @@ class Opportunities:
         params = None if quote.opportunity_id else {"updateOnly": "true"}
         request = RestRequest("PATCH", f"{path}/{checked_key(key)}", target, exact_json({amount: quote.total}).encode(), params)
         await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+
+    async def write(self, quote: SalesforceQuote, values: Mapping[str, str], *, correlation_id: str) -> None:
+        """Write fields of a quote's opportunity; never creates one. Raises AdapterError."""
+        sobject, _, path, key = self._of(quote)
+        shown = {name: json.dumps(value) for name, value in values.items()}
+        target = Target(f"write the {' and the '.join(values)} of", sobject, quote.key, shown, writes=True)
+        trip = Trip(correlation_id, target)
+        params = None if quote.opportunity_id else {"updateOnly": "true"}
+        request = RestRequest("PATCH", f"{path}/{checked_key(key)}", target, exact_json(dict(values)).encode(), params)
+        await self._calls.within_deadline(trip, self._calls.authorised(request, trip))
+
+    def sobject_of(self, quote: SalesforceQuote) -> str:
+        """Return the object of a quote's opportunity, chosen or our own."""
+        return self._of(quote)[0]
 
     def _of(self, quote: SalesforceQuote) -> tuple[str, str | None, str, str]:
         """Return object, amount field, path and key of a quote's opportunity, chosen or our own."""
@@ -337,11 +356,11 @@ class Opportunities:
             raise AdapterError(Failure.MAPPING, "opportunity_unmapped", message)
         return self._mapping.choice
 
-    async def _held(self, record_id: str, trip: Trip) -> HeldOpportunity | None:
+    async def _held(self, record_id: str, trip: Trip, more: tuple[str, ...] = ()) -> HeldOpportunity | None:
         choice = self._choice()
         found = await self._calls.record(
             f"sobjects/{choice.sobject}/{checked_key(record_id)}",
-            (choice.account, choice.closed, *filter(None, [choice.currency, choice.amount])),
+            (choice.account, choice.closed, *filter(None, [choice.currency, choice.amount]), *more),
             Target("read the opportunity", choice.sobject, record_id),
             trip,
             gone=_GONE,
@@ -355,6 +374,7 @@ class Opportunities:
             closed=found.get(choice.closed) is True,
             currency=currency if isinstance(currency, str) else None,
             amount=_number(found, choice.amount),
+            values=_texts(found, more),
         )
 
     def _in_the_way(self, quote: SalesforceQuote, held: HeldOpportunity | None) -> tuple[str, str] | None:
@@ -397,3 +417,7 @@ def _offered(row: dict[str, Any], choice: ChoiceMapping) -> OpenOpportunity | No
 def _number(found: dict[str, Any], field: str | None) -> Decimal | None:
     value = found.get(field) if field else None
     return Decimal(value) if isinstance(value, Decimal | int) and not isinstance(value, bool) else None
+
+
+def _texts(found: dict[str, Any], names: tuple[str, ...]) -> dict[str, str | None]:
+    return {name: str(found[name]) if found.get(name) is not None else None for name in names}

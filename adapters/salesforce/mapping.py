@@ -26,6 +26,7 @@ QUOTE_ATTRIBUTES: Final = (
 )
 OPPORTUNITY_ATTRIBUTES: Final = ("opportunity_name", "account", "currency", "expires_on", "account_id")
 LINE_ATTRIBUTES: Final = ("sku", "name", "quantity", "months", "unit_price", "discount_percent", "net_amount", "position")
+LOSS_REASONS: Final = ("price", "competitor", "timing", "no_decision", "other")
 MIRROR_FACTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "accounts": (),
@@ -95,6 +96,19 @@ class ChoiceMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowingMapping:
+    """Field of a quote's opportunity that follows the quote: its owner, and its values by our status or reason.
+
+    `replaces` holds values of people that count as ours: they may be overwritten.
+    """
+
+    field: str
+    owner: Owner
+    words: Mapping[str, str]
+    replaces: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorMapping:
     """Object that is copied by the sync: paths of fields relative to the record. `facts` maps our name to the path."""
 
@@ -123,7 +137,15 @@ class CrmMapping:
     lookup_name: str
     opportunity: OpportunityMapping | None = None
     choice: ChoiceMapping | None = None
+    stage: FollowingMapping | None = None
+    loss_reason: FollowingMapping | None = None
+    amount_owner: Owner = "local_wins"
     mirrors: Mapping[str, MirrorMapping] = field(default_factory=dict)
+
+    @property
+    def following(self) -> tuple[FollowingMapping, ...]:
+        """Fields of the opportunity that follow the quote's status, stage first."""
+        return tuple(each for each in (self.stage, self.loss_reason) if each is not None)
 
     def field_of(self, attribute: str) -> str:
         """Return the quote's field that holds one of NEEDED."""
@@ -157,7 +179,18 @@ class _Reader:
     def read(self) -> CrmMapping:
         if self._content.get("schema") != SCHEMA:
             raise MappingFileError(f"schema must be {SCHEMA}")
-        known = {"schema", "quote", "line", "status", "document", "lookup", "opportunity", "opportunity_choice", "mirror"}
+        known = {
+            "schema",
+            "quote",
+            "line",
+            "status",
+            "document",
+            "lookup",
+            "opportunity",
+            "opportunity_choice",
+            "opportunity_fields",
+            "mirror",
+        }
         self._wrong += [f"{name}: there is no such part" for name in self._content if name not in known]
         mapping = CrmMapping(
             quote=self._name("quote", "object"),
@@ -175,8 +208,14 @@ class _Reader:
             lookup_name=self._name("lookup", "name"),
             opportunity=self._opportunity() if "opportunity" in self._content else None,
             choice=self._choice() if "opportunity_choice" in self._content else None,
+            stage=self._following("stage", STATUSES),
+            loss_reason=self._following("loss_reason", LOSS_REASONS),
+            amount_owner=self._amount_owner(),
             mirrors=self._mirrors(),
         )
+        opportunities = [part for part in (mapping.opportunity, mapping.choice) if part is not None]
+        if mapping.following and not opportunities:
+            self._wrong.append("opportunity_fields: there is neither [opportunity] nor [opportunity_choice]")
         for part, name in (("quote.fields", mapping.quote_key), ("quote.fields", mapping.status.field)):
             if name in mapping.quote_fields:
                 self._wrong.append(f"{part}: {name} is written already, as the key or the status")
@@ -248,6 +287,36 @@ class _Reader:
             amount=may_lack["amount"],
             currency=may_lack["currency"],
         )
+
+    def _following(self, name: str, known: tuple[str, ...]) -> FollowingMapping | None:
+        """Read one part of [opportunity_fields]; a word that is left out leaves the field as it is."""
+        part = f"opportunity_fields.{name}"
+        given = self._part("opportunity_fields").get(name)
+        if given is None:
+            return None
+        content = given if isinstance(given, dict) else {}
+        self._wrong += [f"{part}: there is no {item!r}" for item in content if item not in (*known, "field", "owner", "replaces")]
+        words = {item: content[item] for item in known if item in content}
+        replaces = content.get("replaces", [])
+        if not isinstance(replaces, list):
+            self._wrong.append(f"{part}.replaces must be a list of the field's values")
+            replaces = []
+        if not words or not all(map(_is_word, (*words.values(), *replaces))):
+            self._wrong.append(f"{part} must hold values of the field, by {', '.join(known)}")
+        if content.get("owner") not in OWNERS:
+            self._wrong.append(f"{part}.owner must be one of {', '.join(OWNERS)}")
+        field_name = content.get("field")
+        if not isinstance(field_name, str) or not _NAME.fullmatch(field_name):
+            self._wrong.append(f"{part}.field must be an API name, such as StageName")
+        shown = MappingProxyType({name: str(word) for name, word in words.items()})
+        return FollowingMapping(str(field_name), cast("Owner", content.get("owner")), shown, frozenset(map(str, replaces)))
+
+    def _amount_owner(self) -> Owner:
+        amount = self._part("opportunity_fields").get("amount", {"owner": "local_wins"})
+        if not isinstance(amount, dict) or set(amount) != {"owner"} or amount["owner"] not in OWNERS:
+            self._wrong.append(f"opportunity_fields.amount must hold owner, which is one of {', '.join(OWNERS)}")
+            return "local_wins"
+        return cast("Owner", amount["owner"])
 
     def _mirrors(self) -> Mapping[str, MirrorMapping]:
         parts = self._content.get("mirror", {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ class OpenOpportunity:
 
 @dataclass(frozen=True, slots=True)
 class HeldOpportunity:
-    """Current state of an opportunity in Salesforce. None marks an unknown value."""
+    """Current state of an opportunity in Salesforce. None marks an unknown value; `values` has the other fields read."""
 
     record_id: str
     account_id: str | None
     closed: bool
     currency: str | None
     amount: Decimal | None
+    values: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

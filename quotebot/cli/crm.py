@@ -123,7 +123,7 @@ async def apply(
     request_id: str | None = None,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Settle one difference: write the quote's own status, or leave what people in Salesforce put there.
+    """Settle one difference: write the quote's own value, or leave what people in Salesforce put there.
 
     Only the value you were shown is overwritten: one that changed meanwhile comes back to the list.
 
@@ -132,7 +132,7 @@ async def apply(
     conflict
         Its number in the list.
     take
-        ours: write the quote's status; theirs: leave it as it is.
+        ours: write the quote's value; theirs: leave it as it is.
     reason
         Why, for the audit.
     user

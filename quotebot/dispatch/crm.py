@@ -1,9 +1,9 @@
 """Effect classes crm.create, crm.update and crm.read: the record of a quote version in Salesforce, and changes made there.
 
-The record is written under a key of its own. An update is the status of a version's record, its PDF, or the amount of the quote's
-opportunity. Each call writes the state at that moment, so repeated or late calls converge; updates are enqueued once the record
-exists. A value that a person changed meanwhile is left alone or put to the operators, as the ownership in the mapping says. A read
-brings our changed records, and the pages of mirrored objects, since the last sync.
+The record is written under a key of its own. An update is the status of a version's record, its PDF, or the amount or the stage
+of the quote's opportunity. Each call writes the state at that moment, so repeated or late calls converge; updates are enqueued once
+the record exists. A value that a person changed meanwhile is left alone or put to the operators, as the ownership in the mapping
+says. A read brings our changed records, and the pages of mirrored objects, since the last sync.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from adapters.salesforce.records import CrmDocument, Position
 from ledger import keys
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
+from quotebot.dispatch import crm_opportunity
 from quotebot.dispatch.crm_mirror import fingerprint
 from quotebot.dispatch.documents import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
@@ -26,8 +27,19 @@ from quotebot.domain import money
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.engine import canonical, request_of
 from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, judge, status_of
+from quotebot.domain.quotes.quote import loss_category
 from quotebot.execution import crm_effects
-from quotebot.execution.crm_effects import AMOUNT, CHOSEN, DOCUMENT, OWN, effects_of, newest_recorded, notified_before
+from quotebot.execution.crm_effects import (
+    AMOUNT,
+    CHOSEN,
+    DOCUMENT,
+    OWN,
+    STAGE,
+    effects_of,
+    newest_recorded,
+    notified_before,
+    written_before,
+)
 from quotebot.store import crm, crm_mirror, quotes
 
 if TYPE_CHECKING:
@@ -52,16 +64,16 @@ class CreateRecordHandler(EffectHandler):
         salesforce = connected(self.services)
         wanted = await record_of(self.services, await self.services.quote(effect))
         record = await salesforce.create_quote(wanted, correlation_id=effect.correlation_id)
-        opportunity = _opportunity_kind(wanted, salesforce.mapping)
-        result = {"record_id": record.record_id} | ({} if opportunity is None else {"opportunity": opportunity})
-        return Delivered(record.record_id, result, already_there=not record.created)
+        return Delivered(record.record_id, _created(wanted, record.record_id, salesforce.mapping), already_there=not record.created)
 
     async def find(self, effect: Effect) -> Delivered | None:
         """Find the record under its key. Raises AdapterError."""
         salesforce = connected(self.services)
         wanted = await record_of(self.services, await self.services.quote(effect))
         found = await salesforce.find_quote(wanted.key, wanted.content_hash, correlation_id=effect.correlation_id)
-        return None if found is None else Delivered(found.record_id, {"record_id": found.record_id}, already_there=True)
+        if found is None:
+            return None
+        return Delivered(found.record_id, _created(wanted, found.record_id, salesforce.mapping), already_there=True)
 
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
@@ -81,13 +93,19 @@ def connected(services: Services) -> Salesforce:
 
 async def record_of(services: Services, quote: Quote) -> SalesforceQuote:
     """Return the record of a quote version, as Salesforce is to hold it."""
-    ours, account_id = await services.ledger.database.read(lambda tx: (ledger_id(tx), crm_mirror.account_id(tx, quote.account)))
-    return replace(crm_quote(quote, ours), account_id=account_id)
+    ours, account = await services.ledger.database.read(lambda tx: (ledger_id(tx), account_id(tx, quote.account)))
+    return replace(crm_quote(quote, ours), account_id=account)
 
 
 def ledger_id(tx: Tx) -> str:
     """Return the id of this ledger, which begins the key of each of its records."""
     return str(tx.required("meta", name="ledger_id")["value"])
+
+
+def account_id(tx: Tx, name: str) -> str | None:
+    """Return the id of the mirrored account of that name; None without a complete copy, and if none or several have the name."""
+    rows = tx.all("mirrored_accounts", name=name, name_key=name.casefold())
+    return str(rows[0]["record_id"]) if len(rows) == 1 else None
 
 
 def crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
@@ -134,6 +152,19 @@ def crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
     )
 
 
+def _created(quote: SalesforceQuote, record_id: str, mapping: CrmMapping) -> dict[str, Any]:
+    """Return the result of a creation: the record, and what of its opportunity is written apart from it."""
+    opportunity = _opportunity_kind(quote, mapping)
+    apart = opportunity == OWN and mapping.amount_owner != "local_wins"
+    follows = bool(mapping.following) and (bool(quote.opportunity_id) or mapping.opportunity is not None)
+    return {
+        "record_id": record_id,
+        **({} if opportunity is None else {"opportunity": opportunity}),
+        **({"amount_apart": True} if apart else {}),
+        **({"stage": True} if follows else {}),
+    }
+
+
 def _opportunity_kind(quote: SalesforceQuote, mapping: CrmMapping) -> str | None:
     """Return which opportunity's amount follows a quote: one that a user chose, our own, or None if no amount does."""
     if quote.opportunity_id:
@@ -153,9 +184,9 @@ class UpdateRecordHandler(EffectHandler):
         """Write one update unless Salesforce holds it already. Raises AdapterError."""
         quote = await self.services.quote(effect)
         salesforce = connected(self.services)
-        if effect.payload["what"] == AMOUNT:
-            newest = await self.services.ledger.database.read(lambda tx: _newest_of_record(tx, effect.aggregate_id))
-            return await _write_amount(salesforce, effect, await record_of(self.services, newest))
+        if effect.payload["what"] in (AMOUNT, STAGE):
+            newest, deal = await self.services.ledger.database.read(lambda tx: _opportunity_of(tx, effect, salesforce.mapping))
+            return await crm_opportunity.write(salesforce, effect, await record_of(self.services, newest), deal)
         record = await record_of(self.services, quote)
         held = await salesforce.read_quote(record.key, correlation_id=effect.correlation_id)
         if held is None:
@@ -225,27 +256,15 @@ def _document_title(quote: Quote, sha256: str | None) -> str:
     return name if sha256 is None else f"{name} (sha256 {sha256[:TITLE_DIGITS]})"
 
 
-async def _write_amount(salesforce: Salesforce, effect: Effect, newest: SalesforceQuote) -> Delivered:
-    """Write the amount unless it is there already or the opportunity is closed: people own closed books."""
-    held = await salesforce.opportunities.read(newest, correlation_id=effect.correlation_id)
-    if held is None:
-        message = (
-            f"The opportunity of {newest.key} is not in Salesforce any more, or our login may not read it. Its amount was not "
-            "written; the quote and its record are unchanged. Restore it from the recycle bin and replay this, or discard it."
-        )
-        raise AdapterError(Failure.CONFLICT, "opportunity_gone", message)
-    result = {"record_id": held.record_id, "amount": money.trimmed(newest.total), "closed": held.closed}
-    there = held.closed or held.amount == newest.total
-    if not there:
-        await salesforce.opportunities.write_amount(newest, correlation_id=effect.correlation_id)
-    return Delivered(held.record_id, result, already_there=there)
-
-
-def _newest_of_record(tx: Tx, quote_id: str) -> Quote:
-    """Return the newest version that has a record in Salesforce."""
-    quote = quotes.load_version(tx, quote_id, newest_recorded(tx, quote_id))
+def _opportunity_of(tx: Tx, effect: Effect, mapping: CrmMapping) -> tuple[Quote, crm_opportunity.Deal]:
+    """Return the newest version that has a record in Salesforce, and what its opportunity may hold from us."""
+    quote = quotes.load_version(tx, effect.aggregate_id, newest_recorded(tx, effect.aggregate_id))
     assert quote is not None  # noqa: S101 -- it has a record, so it exists
-    return quote
+    earlier = (quotes.load_version(tx, quote.quote_id, version) for version in range(1, quote.version + 1))
+    totals = [each.pricing.net_total for each in earlier if each is not None] if mapping.amount_owner != "local_wins" else []
+    written = {each.field: written_before(effects_of(tx, quote.quote_id), each.field, each.words) for each in mapping.following}
+    reason = loss_category(None if quote.closing is None else quote.closing.reason)
+    return quote, crm_opportunity.Deal(status_of(quote), reason, frozenset(map(money.trimmed, totals)), written)
 
 
 class ReadCrmHandler(EffectHandler):

@@ -16,7 +16,7 @@ from quotebot.store import quotes
 from quotebot.views import crm_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ledger.database import Tx
     from ledger.records import EffectIntent
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 STATUS: Final = "status"
 DOCUMENT: Final = "document"
 AMOUNT: Final = "amount"
+STAGE: Final = "stage"
 CHOSEN, OWN = "chosen", "own"  # the record's opportunity, in the result of the creating effect: the user's or ours
-_LABELS: Final = {STATUS: "The status", DOCUMENT: "The PDF", AMOUNT: "The opportunity's amount"}
+_LABELS: Final = {
+    STATUS: "The status",
+    DOCUMENT: "The PDF",
+    AMOUNT: "The opportunity's amount",
+    STAGE: "The opportunity's stage",
+}
 
 
 def notified_before(earlier: Iterable[Effect], version: int) -> set[str]:
@@ -43,12 +49,30 @@ def notified_before(earlier: Iterable[Effect], version: int) -> set[str]:
     return found
 
 
+def written_before(earlier: Iterable[Effect], field: str, words: Mapping[str, str]) -> set[str]:
+    """Return the values of a field that follows the status which the opportunity may hold from us. `words` are by status."""
+    found: set[str] = set()
+    for effect in earlier:
+        if effect.effect_class != effects.UPDATE or effect.payload.get("what") != STAGE:
+            continue
+        fields = (effect.result or {}).get("fields", ()) if effect.state == "delivered" else ()
+        ours = {each["ours"] for each in fields if each["field"].partition(".")[2] == field and each["verdict"] in _OURS}
+        if ours:
+            found = ours
+        elif effect.maybe_sent and effect.payload["status"] in words:
+            found.add(words[effect.payload["status"]])
+    return found
+
+
+_OURS: Final = (FieldVerdict.WRITE, FieldVerdict.THERE)
+
+
 def status_pending(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:
     """Return the effects of a decision on versions that have a record in Salesforce. `after_creation` handles later records."""
     if before.version != after.version:
         return _status(tx, before.quote_id, before.version, "superseded")
     old, new = status_of(before), status_of(after)
-    status_writes = () if old == new else _status(tx, after.quote_id, after.version, new)
+    status_writes = () if old == new else (*_status(tx, after.quote_id, after.version, new), *_stage(tx, after, new))
     finalized = after.state is QuoteState.FINALIZED and before.state is not QuoteState.FINALIZED
     return (*status_writes, *(_amount(tx, after.quote_id, after.version) if finalized else ()))
 
@@ -65,7 +89,11 @@ def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent
     """Return the effects that the new record is missing: its version's status, a chosen opportunity's amount, a rendered PDF."""
     status = status_of(version)
     status_writes = () if status == "approved" else (effects.status_in_crm(effect.aggregate_id, version.version, status),)
-    if (effect.result or {}).get("opportunity") == CHOSEN:  # our own opportunity gets its amount with the record
+    result = effect.result or {}
+    if result.get("stage"):
+        status_writes = (*status_writes, effects.stage_in_crm(effect.aggregate_id, version.version, status))
+    # Our own opportunity gets its amount with the record, unless another owner has to be heeded.
+    if result.get("opportunity") == CHOSEN or result.get("amount_apart"):
         status_writes = (*status_writes, effects.amount_in_crm(effect.aggregate_id, version.version))
     for earlier in reversed(effects_of(tx, effect.aggregate_id)):
         rendered = earlier.effect_class == effects.RENDER and earlier.payload["version"] == version.version
@@ -77,6 +105,12 @@ def after_creation(tx: Tx, effect: Effect, version: Quote) -> tuple[EffectIntent
 def _status(tx: Tx, quote_id: str, version: int, status: str) -> tuple[EffectIntent, ...]:
     there = creation_of(tx, quote_id, version) is not None
     return (effects.status_in_crm(quote_id, version, status),) if there else ()
+
+
+def _stage(tx: Tx, quote: Quote, status: str) -> tuple[EffectIntent, ...]:
+    made = creation_of(tx, quote.quote_id, quote.version)
+    follows = made is not None and bool((made.result or {}).get("stage"))
+    return (effects.stage_in_crm(quote.quote_id, quote.version, status),) if follows else ()
 
 
 def _amount(tx: Tx, quote_id: str, version: int) -> tuple[EffectIntent, ...]:
@@ -114,16 +148,18 @@ def label_of(effect: Effect) -> str:
 
 
 def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
-    """Put a field that the update left to an operator (ASK) into the reconcile queue; otherwise close the field's open row."""
+    """Put each field that the update left to an operator (ASK) into the reconcile queue; otherwise close the field's open row."""
     result = effect.result or {}
-    if effect.state != "delivered" or "verdict" not in result:
+    if effect.state != "delivered":
         return FollowUps()
-    field, version = result["field"], effect.payload["version"]
-    if result["verdict"] != FieldVerdict.ASK:
-        store.over(tx, effect.aggregate_id, version, field, now)
-        return FollowUps()
-    found = CrmDifference(effect.aggregate_id, version, result["record_id"], field, result["ours"], result["theirs"])
-    return _notified(tx, [found], now)
+    version, found = effect.payload["version"], []
+    for each in result.get("fields", [result] if "verdict" in result else []):
+        if each["verdict"] == FieldVerdict.ASK:
+            place = (effect.aggregate_id, version, result["record_id"], each["field"])
+            found.append(CrmDifference(*place, each["ours"], each["theirs"], effect.payload["what"]))
+        else:
+            store.over(tx, effect.aggregate_id, version, each["field"], now)
+    return _notified(tx, found, now)
 
 
 def after_reading(tx: Tx, effect: Effect, now: int) -> FollowUps:

@@ -11,7 +11,8 @@ from quotebot.handlers.decision import Asked, Decision
 from quotebot.views import crm_messages
 
 if TYPE_CHECKING:
-    from quotebot.domain.quotes.crm_fields import Conflict
+    from ledger.records import EffectIntent
+    from quotebot.domain.quotes.crm_fields import Conflict, CrmDifference
 
 
 def sync(command: SyncCrm) -> Decision:
@@ -32,15 +33,20 @@ def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) ->
         return _refused("stale", crm_messages.moved(conflict))
     if not reason or len(reason) > REASON_CHARACTERS_MAX:
         return _refused("reason_needed", crm_messages.reason_needed(REASON_CHARACTERS_MAX))
-    owed = (
-        (effects.status_in_crm(found.quote_id, found.version, "approved", instead_of=(found.theirs,)),)
-        if command.take == "ours"
-        else ()
-    )
+    owed = (_written_again(found),) if command.take == "ours" else ()
     facts = {"field": found.field, "version": found.version, "take": command.take, "by": asked.actor}
     event = AuditEvent("crm.reconciled", found.quote_id, after=facts)
     response = {"code": "reconciled", "quote_id": found.quote_id, "text": crm_messages.taken(found, command.take)}
     return Decision("applied", response, None, owed, (event,))
+
+
+def _written_again(found: CrmDifference) -> EffectIntent:
+    """Return the update that writes the field over the value that the operator saw."""
+    instead_of = (found.theirs,)
+    if found.what == "amount":
+        return effects.amount_in_crm(found.quote_id, found.version, instead_of=instead_of)
+    write = effects.stage_in_crm if found.what == "stage" else effects.status_in_crm
+    return write(found.quote_id, found.version, "approved", instead_of=instead_of)
 
 
 def _refused(code: str, text: str) -> Decision:

@@ -34,6 +34,7 @@ def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
         field=found.field,
         ours=found.ours,
         theirs=found.theirs,
+        what=found.what,
         now=now,
     )  # inserted, or updated
     return find(tx, row["id"]) if known is None or known["theirs"] != found.theirs else None

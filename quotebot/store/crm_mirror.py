@@ -107,14 +107,6 @@ def account_names(tx: Tx, beginning: str) -> tuple[str, ...]:
     return tuple(row["name"] for row in rows)
 
 
-def account_id(tx: Tx, name: str) -> str | None:
-    """Return the id of the account of that name; None without a complete copy, and if none or several have the name."""
-    if cursor(tx, "accounts").whole_at is None:
-        return None
-    rows = tx.all("mirrored_accounts", name=name, name_key=name.casefold())
-    return str(rows[0]["record_id"]) if len(rows) == 1 else None
-
-
 def open_opportunities(tx: Tx, account: str, typed: str) -> tuple[OpenOpportunity, ...]:
     """Return open opportunities of accounts named `account` whose own name contains `typed` (case-folded), at most 20."""
     rows = tx.all("mirrored_opportunities", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)

@@ -703,8 +703,8 @@ ON CONFLICT (object) DO UPDATE SET modstamp = excluded.modstamp, read_at = exclu
 RETURNING object;
 
 -- name: open_crm_conflict
-INSERT INTO crm_conflicts (quote_id, version, record_id, field, ours, theirs, found_at)
-VALUES (:quote_id, :version, :record_id, :field, :ours, :theirs, :now)
+INSERT INTO crm_conflicts (quote_id, version, record_id, field, ours, theirs, what, found_at)
+VALUES (:quote_id, :version, :record_id, :field, :ours, :theirs, :what, :now)
 ON CONFLICT (quote_id, version, field) WHERE state = 'open'
 DO UPDATE SET ours = excluded.ours, theirs = excluded.theirs, record_id = excluded.record_id
 RETURNING id, found_at;
@@ -801,7 +801,9 @@ SELECT DISTINCT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginni
 ORDER BY name_key LIMIT :limit;
 
 -- name: mirrored_accounts
-SELECT record_id FROM crm_mirror WHERE kind = 'accounts' AND name_key = :name_key AND name = :name LIMIT 2;
+-- Only of a complete copy: a part of one may lack another account of the name.
+SELECT record_id FROM crm_mirror WHERE kind = 'accounts' AND name_key = :name_key AND name = :name
+  AND EXISTS (SELECT 1 FROM crm_mirror_cursors WHERE kind = 'accounts' AND whole_at IS NOT NULL) LIMIT 2;
 
 -- name: mirrored_contacts
 SELECT DISTINCT c.name, json_extract(c.facts, '$.email') AS email, c.name_key FROM crm_mirror AS a

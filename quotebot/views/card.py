@@ -100,6 +100,7 @@ _AFTER_THE_PAUSE = {
     "CRM": "it is written to Salesforce when the pause is over",
     "CRM status": "its status is written to Salesforce when the pause is over",
     "CRM amount": "its amount is written to Salesforce when the pause is over",
+    "CRM stage": "its stage is written to Salesforce when the pause is over",
     "CRM PDF": "its PDF is attached in Salesforce when the pause is over",
     "PDF": "its PDF follows when the pause is over",
 }

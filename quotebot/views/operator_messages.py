@@ -107,6 +107,7 @@ _DEEDS: Final = {
     "CRM": "The write to Salesforce",
     "CRM status": "The status in Salesforce",
     "CRM amount": "The opportunity's amount in Salesforce",
+    "CRM stage": "The opportunity's stage in Salesforce",
     "CRM PDF": "The PDF in Salesforce",
 }
 

@@ -31,6 +31,7 @@ _NOT_DONE: Final = {
     "CRM": "The quote is not written to Salesforce.",
     "CRM status": "The quote's status is not written to Salesforce.",
     "CRM amount": "The opportunity's amount is not written to Salesforce.",
+    "CRM stage": "The opportunity's stage is not written to Salesforce.",
     "CRM PDF": "The PDF is not attached in Salesforce.",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -159,3 +160,43 @@ def test_an_amount_that_may_not_be_changed_is_named() -> None:
 def test_objects_of_unused_features_are_not_checked() -> None:
     used = replace(default_mapping(), choice=None, mirrors={})
     assert objects_of(used) == ("Quote", "QuoteLineItem", "ContentVersion", "Account")
+
+
+FOLLOWING = """
+[opportunity_fields.stage]
+field = "StageName"
+owner = "merge"
+accepted = "Closed Won"
+
+[opportunity_fields.loss_reason]
+field = "Description"
+owner = "local_wins"
+price = "Price"
+"""
+
+
+def test_fields_that_follow_a_quote_are_checked_for_their_values() -> None:
+    described = org()
+    assert looked(described, TEXT + FOLLOWING) == []
+    field(described, "Opportunity.Description")["updateable"] = False
+    stage = field(described, "Opportunity.StageName")
+    stage["picklistValues"] = [value for value in stage["picklistValues"] if value["value"] != "Closed Won"]
+    assert looked(described, TEXT + FOLLOWING) == [
+        ("Opportunity.StageName", "it has no value 'Closed Won'"),
+        ("Opportunity.Description", "our login may not write it"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('owner = "local_wins"', 'owner = "us"', "opportunity_fields.loss_reason.owner must be one of"),
+        ('price = "Price"', 'cost = "Price"', "opportunity_fields.loss_reason: there is no 'cost'"),
+        ('"StageName"', '"Stage Name"', "opportunity_fields.stage.field must be an API name"),
+        ('accepted = "Closed Won"', 'replaces = "x"', "opportunity_fields.stage.replaces must be a list"),
+        ("[opportunity_fields.stage]", "[opportunity_fields.amount]", "opportunity_fields.amount must hold owner"),
+    ],
+)
+def test_a_wrong_field_that_is_to_follow_a_quote_is_named(old: str, new: str, said: str) -> None:
+    with pytest.raises(MappingFileError, match=re.escape(said)):
+        read_mapping(TEXT + FOLLOWING.replace(old, new))

@@ -55,7 +55,10 @@ def status_of(quote: Quote) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CrmDifference:
-    """Difference in `field` (e.g. Quote.Status) of a version's record: the CRM's value and ours."""
+    """Difference in `field` (e.g. Quote.Status) of a version's record or its opportunity: the CRM's value and ours.
+
+    `what` is the update that writes the field.
+    """
 
     quote_id: str
     version: int
@@ -63,6 +66,7 @@ class CrmDifference:
     field: str
     ours: str
     theirs: str
+    what: Literal["status", "amount", "stage"] = "status"
 
 
 @dataclass(frozen=True, slots=True)

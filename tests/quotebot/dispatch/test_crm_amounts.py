@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adapters.salesforce.mapping import default_mapping
+from adapters.salesforce.mapping import default_mapping, read_mapping
 from quotebot.app.installation import dead_letters
-from quotebot.commands.payloads import CreateAnother, FinalizeQuote, ReviseQuote, SubmitQuote, SyncCrm
+from quotebot.commands.payloads import (
+    CreateAnother,
+    FinalizeQuote,
+    LoseQuote,
+    MarkSent,
+    ReconcileCrm,
+    ReviseQuote,
+    SubmitQuote,
+    SyncCrm,
+)
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OWN
+from tests.adapters.test_salesforce_opportunity import SHIPPED
 from tests.quotebot.crm_parts import APPROVE, QUOTE, Crm, crm_at
 from tests.quotebot.parts import create_command
 
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from adapters.salesforce.mapping import CrmMapping
     from tests.quotebot.parts import Bench
 
 CHEAPER = ReviseQuote(Changes(discount_percent=Decimal(8)))
@@ -49,6 +60,10 @@ class Deal:
     def amount(self) -> Any:
         (found,) = self.crm.service.records("Opportunity")
         return found["Amount"]
+
+    def field(self, name: str) -> Any:
+        (found,) = self.crm.service.records("Opportunity")
+        return found[name]
 
     def changed(self, **values: object) -> None:
         self.crm.service._org.update(SCHEMA["opportunity"], self.id, values)
@@ -209,3 +224,119 @@ async def test_a_record_of_a_quote_without_those_leaves_their_fields_out(bench: 
         record = deal.crm.record()
     assert {record.get(name) for name in ("Tax", "BillingName", "Email", "BillingStreet", "QuoteAccountId")} == {None}
     assert record["OpportunityId"] == deal.id
+
+
+STAGED = """
+[opportunity_fields.stage]
+field = "StageName"
+owner = "OWNER"
+replaces = ["Prospecting"]
+approved = "Proposal/Price Quote"
+sent = "Negotiation/Review"
+accepted = "Closed Won"
+lost = "Closed Lost"
+
+[opportunity_fields.loss_reason]
+field = "Description"
+owner = "merge"
+price = "Price"
+no_decision = "No decision"
+
+[opportunity_fields.amount]
+owner = "OWNER"
+"""
+
+
+def staged(owner: str = "merge") -> CrmMapping:
+    return read_mapping(SHIPPED + STAGED.replace("OWNER", owner))
+
+
+async def test_the_stage_follows_the_quote_and_a_loss_has_its_reason(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged()) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        assert deal.field("StageName") == "Proposal/Price Quote"
+        for command in (FinalizeQuote(), MarkSent("buyer@acme.example")):
+            await deal.crm.ask(command)
+        await deal.crm.settle()
+        assert deal.field("StageName") == "Negotiation/Review"
+        deal.crm.weather.arm("salesforce", "reset_after", method="sobjects/Opportunity", times=1)  # the answer is lost
+        await deal.crm.ask(LoseQuote("No decision: next year"))
+        await deal.crm.settle()
+        assert (deal.field("StageName"), deal.field("Description")) == ("Closed Lost", "No decision")
+        assert deal.crm.effect("crm.update", "stage")["state"] == "delivered"
+    assert bench.rows("SELECT 1 FROM crm_conflicts") == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "after", "queued"),
+    [
+        ("merge", "Qualification", True),
+        ("crm_wins", "Qualification", False),
+        ("local_wins", "Negotiation/Review", False),
+        ("immutable_after_bind", "Qualification", True),
+    ],
+)
+async def test_the_owner_of_the_stage_decides_about_a_value_of_a_person(
+    bench: Bench,
+    tmp_path: Path,
+    owner: str,
+    after: str,
+    queued: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged(owner)) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        deal.changed(StageName="Qualification")
+        for command in (FinalizeQuote(), MarkSent("buyer@acme.example")):
+            await deal.crm.ask(command)
+        await deal.crm.settle()
+        assert deal.field("StageName") == after
+    stages = bench.rows("SELECT field, ours, theirs, what FROM crm_conflicts WHERE what = 'stage'")
+    asked = {"field": "Opportunity.StageName", "ours": "Negotiation/Review", "theirs": "Qualification", "what": "stage"}
+    assert stages == ([asked] if queued else [])
+
+
+async def test_an_operator_may_overwrite_the_amount_or_the_stage_of_a_person(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged()) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        total = deal.amount
+        deal.changed(Amount=Decimal(7), StageName="Qualification")
+        for command in (FinalizeQuote(), MarkSent("buyer@acme.example")):
+            await deal.crm.ask(command)
+        await deal.crm.settle()
+        assert (deal.amount, deal.field("StageName")) == (Decimal(7), "Qualification")
+        for row in bench.rows("SELECT id, theirs FROM crm_conflicts ORDER BY id"):
+            terminal: dict[str, Any] = {"source": "cli", "actor_type": "operator", "quote_id": "crm"}
+            await deal.crm.ask(ReconcileCrm(row["id"], "ours", row["theirs"], "agreed"), "U0OPS", **terminal)
+        await deal.crm.settle()
+        assert (deal.amount, deal.field("StageName")) == (total, "Negotiation/Review")
+    assert {row["state"] for row in bench.rows("SELECT state FROM crm_conflicts")} == {"ours"}
+
+
+async def test_a_closed_opportunity_keeps_its_stage(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged("local_wins")) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        deal.changed(StageName="Closed Won")
+        await deal.crm.ask(FinalizeQuote())
+        await deal.crm.ask(MarkSent("buyer@acme.example"))
+        await deal.crm.settle()
+        assert deal.field("StageName") == "Closed Won"
+
+
+async def test_the_amount_of_our_own_opportunity_heeds_its_owner_too(bench: Bench, tmp_path: Path) -> None:
+    async with crm_at(bench, tmp_path, mapping=replace(WITH_OWN, amount_owner="merge")) as crm:
+        await crm.approved()
+        await crm.settle()
+        (made,) = crm.service.records("Opportunity")
+        for change, amount in (({}, None), ({"Amount": Decimal(7)}, Decimal(7))):
+            crm.service._org.update(SCHEMA["opportunity"], str(made["Id"]), change)
+            await crm.ask(ReviseQuote(Changes(discount_percent=Decimal(8 - len(change)))))
+            await crm.ask(SubmitQuote())
+            await crm.settle()
+            (after,) = crm.service.records("Opportunity")
+            newest = max(crm.service.records("Quote"), key=lambda record: str(record["Name"]))
+            assert after["Amount"] == (newest["Quotebot_Total__c"] if amount is None else amount)
+    assert [row["what"] for row in bench.rows("SELECT what FROM crm_conflicts")] == ["amount"]

@@ -103,7 +103,9 @@ def an_update(what: str, state: str, attempts: int = 0, category: str | None = N
     return replace(an_effect(state, attempts, category, effects.UPDATE), payload={"what": what})
 
 
-@pytest.mark.parametrize(("what", "label"), [("status", "CRM status"), ("amount", "CRM amount"), ("document", "CRM PDF")])
+@pytest.mark.parametrize(
+    ("what", "label"), [("status", "CRM status"), ("amount", "CRM amount"), ("stage", "CRM stage"), ("document", "CRM PDF")]
+)
 def test_update_of_the_record_is_on_the_card_until_it_is_delivered(what: str, label: str) -> None:
     (line,) = effect_lines([an_update(what, "pending")], [])
     assert (line.label, line.state, line.ref) == (label, "pending", "c-7f91ab12")
