@@ -297,3 +297,27 @@ async def test_a_quote_is_built_in_a_form_with_a_live_price(sandbox: str, page: 
     await expect(total).to_contain_text("9,180.00")
     await form.get_by_test_id("view-submit").click()
     await expect(card(page, "Umbrella")).to_contain_text("9,180.00", timeout=WORK_MS)
+
+
+async def test_one_approver_decides_in_a_direct_message_while_another_decides_in_the_channel(
+    sandbox: str, page: Page, browser: Browser
+) -> None:
+    await enter(page, sandbox)
+    await submitted(page, "Juniper")
+    async with another_window(browser, sandbox, "U0MANAGER") as manager, another_window(browser, sandbox, "U0VP") as vp:
+        await manager.locator("[data-channel^=D]").click()
+        copy = card(manager, "Juniper.*")
+        await expect(copy).to_contain_text("Why you are asked")
+        await copy.get_by_role("button", name="Approve", exact=True).click()
+        await button(vp, "Juniper", "Approve").click()
+        both = [
+            window.get_by_test_id("confirm-dialog").get_by_role("button", name="Approve", exact=True) for window in (manager, vp)
+        ]
+        await asyncio.gather(*(each.click() for each in both))
+
+        decided = re.compile("Approved by @(manager|vp)")
+        for shown in (copy, card(vp, "Juniper"), card(page, "Juniper")):
+            await expect(shown).to_contain_text(decided, timeout=WORK_MS)
+            await expect(shown.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        names = {match[1] for shown in (copy, card(vp, "Juniper")) if (match := decided.search(await shown.inner_text()))}
+        assert len(names) == 1
