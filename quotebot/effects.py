@@ -114,6 +114,12 @@ def update_copy(quote_id: str, approval_id: str, user: str, post_key: str) -> Ef
     return _intent(DIRECT_CARD, target, quote_id, content, after=post_key, supersede_key=f"card:{target}")
 
 
+def digest(user: str, team_id: str, due_at: int, expires_at: int) -> EffectIntent:
+    """Send a person the digest that was due at `due_at`, as a direct message; not after `expires_at` (both ms)."""
+    content = {"what": "digest", "user": user, "team_id": team_id}
+    return _intent(DIRECT, f"digest:{user}:{due_at}", f"digest:{user}", content, expires_at=expires_at)
+
+
 def dead_letter_target(reference: str) -> str:
     """Return the target and aggregate of all effects on the card of a dead letter."""
     return f"letter:{reference}"

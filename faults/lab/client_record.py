@@ -20,6 +20,7 @@ _TYPED: Final = {
     "accept": "quote.accept",
     "lost": "quote.lose",
     "delegate": "approval.delegate",
+    "digest": "digest.set",
 }
 _ASKED: Final = {
     "quote.submit": "quote.submit",

@@ -44,6 +44,7 @@ from quotebot.views.forms import block_of
 Steps = Callable[[], Sequence[Step]]
 DAYS_20: Final = 20 * 86_400.0  # an untouched quote is stale then, and valid for ten days more
 HOUR: Final = 3600.0
+DAYS_4: Final = 4 * 86_400.0  # at least one working morning
 YEAR: Final = 365 * 86_400.0
 DAYS_60: Final = 60 * 86_400.0
 NEW: Final = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
@@ -279,6 +280,11 @@ STORIES: Final = (
         "out of office, the delegate approves",
         lambda: [Types("delegate <@U0DEALDESK>", MANAGER), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
         submitted,
+    ),
+    Story(
+        "a daily digest",
+        lambda: [Types("digest on", REP), Settles(), Waits(DAYS_4), Settles()],
+        lambda: [Starts(), Types(SMALL), Settles(), Clicks("quote.submit", REP), Settles()],
     ),
     Story(
         "recovery",

@@ -472,6 +472,27 @@ class ShowHome(StoredPayload):
 
 
 @dataclass(frozen=True, slots=True)
+class SetDigest(StoredPayload):
+    """Request of a person for the daily digest, or for its end. `at_home`: made on their Home tab, which shows the answer."""
+
+    kind: ClassVar[str] = "digest.set"
+    wanted: bool
+    at_home: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendDigest(StoredPayload):
+    """Digest of the work queue of `user`, due at `due_at` (Unix ms). The scheduler sends it, once per person and morning."""
+
+    kind: ClassVar[str] = "digest.send"
+    user: str
+    due_at: int
+
+
+DigestPayload = SetDigest | SendDigest
+
+
+@dataclass(frozen=True, slots=True)
 class AnnounceDeadLetter(StoredPayload):
     """Card of a dead letter in the operators' channel. The bot itself sends this command, once per dead letter."""
 

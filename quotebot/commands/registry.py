@@ -19,6 +19,7 @@ from quotebot.commands.payloads import (
     CrmPayload,
     DecideApproval,
     DelegateApprovals,
+    DigestPayload,
     DiscardDeadLetter,
     EscalateApproval,
     ExpireApproval,
@@ -39,6 +40,8 @@ from quotebot.commands.payloads import (
     ResubmitDeadCommand,
     RetryDeadLetter,
     ReviseQuote,
+    SendDigest,
+    SetDigest,
     ShowHome,
     ShowOpsCard,
     SlotCommand,
@@ -59,7 +62,7 @@ ScheduledPayload = ExpireQuote | NoteStaleDraft  # sent by the scheduler
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | ActOnEffect  # about an existing quote
 ApartPayload = (
-    DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | ActOnCommand | LetterPayload | CrmPayload
+    DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | DigestPayload | ActOnCommand | LetterPayload | CrmPayload
 )  # in no quote's lane
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
@@ -71,6 +74,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(ReviseQuote, CancelQuote, FinalizeQuote, MarkSent, AcceptQuote, LoseQuote),
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval),
         *(ExpireQuote, NoteStaleDraft),
+        *(SetDigest, SendDigest),
         *(RefreshCard, ShowHome, ActOnEffect, ActOnCommand),
         *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter, ResubmitDeadCommand, ShowOpsCard, ReplayCause),
         *(SyncCrm, ReconcileCrm),

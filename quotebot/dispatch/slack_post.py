@@ -27,11 +27,13 @@ from quotebot.domain.quotes.quote import ApprovalState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
 from quotebot.execution import membership
+from quotebot.execution.digests import digest_home
 from quotebot.store import approvals
 from quotebot.store import quotes as store
 from quotebot.views import approval_messages, approver_card, messages
 from quotebot.views.approver_card import Ask
 from quotebot.views.card import Card, status_card
+from quotebot.views.digest_card import digest_card
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -213,6 +215,11 @@ class CopyState:
         return card if self.newest == self.quote.version else approver_card.replaced(card, self.quote, self.newest)
 
 
+def is_digest(effect: Effect) -> bool:
+    """Return true for the daily digest, which concerns no request."""
+    return effect.payload.get("what") == "digest"
+
+
 class DirectHandler(EffectHandler):
     """Posts the direct message once; after a lost answer its channel is searched for the effect's key."""
 
@@ -221,6 +228,8 @@ class DirectHandler(EffectHandler):
     async def perform(self, effect: Effect) -> Settlement:
         """Post the message, unless the person has nothing to decide any more. Raises AdapterError."""
         services, user = self.services, effect.payload["user"]
+        if is_digest(effect):
+            return await self._digest(effect)
         state = await read(services, effect)
         if state.open:
             await self._require_member(state.quote.team_id, user)
@@ -230,10 +239,23 @@ class DirectHandler(EffectHandler):
                 Trouble(Failure.VALIDATION.value, f"<@{user}> has nothing to decide about {state.quote.quote_id} any more.")
             )
         effect = await self._opened(effect)
-        channel = effect.steps[slack_card.DIRECT]["channel"]
-        if (later := services.pacer.put_off(channel, effect.id, user)) is not None:
+        return await self._posted(effect, Card(effect.payload["text"], []) if _is_reminder(effect) else state.draw())
+
+    async def _digest(self, effect: Effect) -> Settlement:
+        """Post the digest of the current work queue, unless it is empty. Raises AdapterError."""
+        services, user, team_id = self.services, effect.payload["user"], effect.payload["team_id"]
+        if await services.directory.learn(team_id, user) is None:
+            raise AdapterError(Failure.TRANSIENT, "not_known", f"Slack has not answered who <@{user}> is. Nothing was sent.")
+        now = services.ledger.clock.now_ms()
+        home = await services.ledger.database.read(lambda tx: digest_home(tx, team_id, user, services.rules_now(tx), now))
+        if home is None:
+            return Drop(Trouble(Failure.VALIDATION.value, f"Nothing waits for <@{user}> any more."))
+        return await self._posted(await self._opened(effect), digest_card(home))
+
+    async def _posted(self, effect: Effect, card: Card) -> Settlement:
+        services, channel = self.services, effect.steps[slack_card.DIRECT]["channel"]
+        if (later := services.pacer.put_off(channel, effect.id, effect.payload["user"])) is not None:
             return later
-        card = Card(effect.payload["text"], []) if _is_reminder(effect) else state.draw()
         async with services.pacer.place_in(channel) as busy:
             if busy is not None:
                 return busy
@@ -290,6 +312,8 @@ class DirectHandler(EffectHandler):
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         """Record where the message is; name a person whom it did not reach in the quote's thread, once."""
         del now_ms
+        if is_digest(effect):
+            return FollowUps(dead_letter_card_updated(tx, effect))
         quote_id, user = effect.aggregate_id, effect.payload["user"]
         copy = approvals.copy_of(tx, effect.payload["approval_id"], user)
         more: tuple[EffectIntent, ...] = ()

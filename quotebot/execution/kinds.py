@@ -44,6 +44,8 @@ from quotebot.commands.payloads import (
     ResubmitDeadCommand,
     RetryDeadLetter,
     ReviseQuote,
+    SendDigest,
+    SetDigest,
     ShowHome,
     ShowOpsCard,
     SubmitQuote,
@@ -55,6 +57,7 @@ from quotebot.domain.access import Sight
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import ApprovalState
+from quotebot.execution import digests
 from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
 from quotebot.execution.operator_actions import (
@@ -510,6 +513,8 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(ReadMessage, load_nothing, lambda run, it, _: ask_model(run, it), save_nothing),
         Kind(AnswerMessage, load_nothing, lambda run, it, _: answer_message(run, it), save_nothing),
         Kind(ShowHome, load_nothing, show_home, save_home),
+        Kind(SetDigest, load_nothing, digests.set_digest, digests.save_digest),
+        Kind(SendDigest, digests.load_morning, digests.send_digest, digests.save_morning),
         Kind(SyncCrm, load_nothing, lambda _, it, __: crm.sync(it), save_mirrors),
         Kind(ReconcileCrm, load_conflict, lambda run, it, conflict: crm.reconcile(run.asked, it, conflict), save_reconciled),
         Kind(AnnounceDeadLetter, load_nothing, lambda run, it, _: announce_dead_letter(run, it), save_nothing),

@@ -16,6 +16,7 @@ from quotebot.commands.payloads import (
     ProposeQuote,
     ReadMessage,
     RefreshCard,
+    SetDigest,
     ShowHome,
     SubmitQuote,
 )
@@ -120,6 +121,7 @@ GUEST_COMMANDS: Final = (
     | ProposeQuote
     | ReadMessage
     | ShowHome
+    | SetDigest
     | SubmitQuote
     | LifecyclePayload
     | RefreshCard

@@ -33,6 +33,7 @@ from quotebot.commands.payloads import (
     ExpireQuote,
     NoteStaleDraft,
     RemindApprover,
+    SendDigest,
     SyncCrm,
 )
 from quotebot.domain.schedule.schedules import (
@@ -237,6 +238,7 @@ def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
         approval_escalation(),
         approval_reminder(),
         reading_answer(),
+        daily_digest(),
         stale_draft(settings.stale_draft_days, zone_named(settings.time_zone)),
         *(() if settings.crm_sync_minutes is None else (crm_inbound_sync(settings.crm_sync_minutes, settings.crm_mirror),)),
     )
@@ -324,6 +326,18 @@ def crm_inbound_sync(minutes: int, mirrors: tuple[str, ...] = ()) -> ScheduledJo
         payload=lambda _: SyncCrm(mirrors),
         misfire=Misfire.COALESCE,
         needs_clock=False,
+    )
+
+
+def daily_digest() -> ScheduledJob:
+    """Send a person the digest of their work queue, once per working morning. The command itself drops one that is too late."""
+    return ScheduledJob(
+        name="daily_digest",
+        order=FiringOrder.NOTICE,
+        schedule=Once(),
+        find=lambda tx, _, now, limit: store.digests_due(tx, now, limit),
+        payload=lambda candidate: SendDigest(candidate.aggregate_id.removeprefix("digest:"), candidate.anchor),
+        misfire=Misfire.COALESCE,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quotebot.commands.payloads import SetDigest
 from quotebot.slack import payloads, verbs
 from quotebot.slack.gate import viewer_of
 from quotebot.views import builder, home, messages
@@ -54,6 +55,16 @@ class HomeListeners:
         else:
             await self.surface.reply(ack, body, messages.HELP_TEXT)
 
+    async def on_digest(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the button that turns the daily digest on or off."""
+        wanted = home.parse_digest(body["actions"][0].get("value") or "")
+        if wanted is None:
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            return
+        payload, now = SetDigest(wanted, at_home=True), self.surface.ledger.clock.now_ms()
+        command = payloads.clicked(body, payload, f"digest:{body['user']['id']}", 0, now)
+        await self.surface.click(ack, context, command)
+
 
 def _example(catalogue: Catalogue) -> str:
     """Return a request for some units of the first product that needs no choice."""
@@ -67,4 +78,5 @@ def register_home(app: AsyncApp, surface: Surface) -> None:
     app.event("app_home_opened")(tab.on_home)
     app.action(home.NEW_QUOTE)(tab.on_new_quote)
     app.action(home.EXAMPLE)(tab.on_example)
+    app.action(home.DIGEST)(tab.on_digest)
     app.action(re.compile(r"^home\.(filter|previous|next|all)$"))(tab.on_choice)

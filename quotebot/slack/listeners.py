@@ -24,6 +24,7 @@ from quotebot.commands.payloads import (
     ProposeQuote,
     ReadMessage,
     RefreshCard,
+    SetDigest,
 )
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
@@ -33,6 +34,7 @@ from quotebot.handlers import extraction
 from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.builder import edited_version, register_builder
 from quotebot.slack.crm_menus import register_crm_menus
+from quotebot.slack.digest import DigestRequest
 from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
 from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
@@ -152,7 +154,7 @@ class Mentions:
                 said, blocks = messages.BY_FORM, problem_blocks(messages.BY_FORM, "")
             case verbs.ChangeRequest(quote_id):
                 said = messages.by_command_only(quote_id)
-            case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest():
+            case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest() | DigestRequest():
                 said = messages.by_command_only(None)
             case question:
                 said, blocks = await self.surface.reads(rules).shown(question, viewer)
@@ -219,6 +221,9 @@ class QuoteListeners:
                 user = body["user_id"]
                 absence = delegation.delegation_command(asked, user, received_at)
                 await self._record(ack, context, payloads.slash_command(body, absence, received_at, f"delegation:{user}", None))
+            case DigestRequest(wanted):
+                turned = payloads.slash_command(body, SetDigest(wanted), received_at, f"digest:{body['user_id']}", None)
+                await self._record(ack, context, turned)
             case _:
                 await self._read(ack, body, rules, asked, await viewer_of(context, getattr(asked, "quote_id", None)))
 
@@ -242,7 +247,7 @@ class QuoteListeners:
                 await ack(text=messages.HELP_TEXT)
             case grammar.GrammarProblem(message):
                 await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(body.get("text") or "")))
-            case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest():
+            case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest() | DigestRequest():
                 raise ValueError("a command is recorded, not read")
             case question:
                 said, blocks = await self.surface.reads(rules).shown(question, viewer)

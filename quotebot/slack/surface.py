@@ -28,6 +28,7 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.membership import is_direct
 from quotebot.slack import delegation, grammar, payloads, verbs
 from quotebot.slack.builder import previewed
+from quotebot.slack.digest import DigestRequest
 from quotebot.slack.gate import attempt
 from quotebot.slack.queries import Reads, present_answer
 from quotebot.store import approvals as approval_store
@@ -67,7 +68,7 @@ OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Sl
 WHISPER_SECONDS: Final = 0.8
 RULES_SECONDS: Final = 0.5  # longest wait for a read; a large ruleset that was just activated may take longer
 
-RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.DelegationRequest)
+RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.DelegationRequest, DigestRequest)
 
 NO_RETRY: Final[Mapping[str, Any]] = MappingProxyType({})
 Body = dict[str, Any]

@@ -45,6 +45,7 @@ from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
 from quotebot.domain.quotes.reports import APPROVAL_GROUPS, GROUPS, REPORTS, ApprovalBy, By, Kind
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, read_delegation
+from quotebot.slack.digest import DigestRequest, read_digest
 from quotebot.slack.grammar import ACCOUNT_CHARACTERS_MAX, GrammarProblem, shown
 from quotebot.views import lifecycle_messages, messages
 
@@ -78,6 +79,7 @@ _ALIASES: Final = {
     "lost": ("lose",),
     "explain": (),
     "delegate": ("ooo",),
+    "digest": (),
 }
 VERBS: Final = {name: verb for verb, aliases in _ALIASES.items() for name in (verb, *aliases)}
 _REF = re.compile(r"c-[0-9a-f]{8}", re.IGNORECASE)
@@ -188,7 +190,7 @@ class ProductsRequest:
 
 DeskRead = ReportRequest | ApprovalReportRequest | ProductsRequest
 Read = DeskRead | RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
-Delegating = DelegationRequest | DelegationsRequest
+Delegating = DelegationRequest | DelegationsRequest | DigestRequest
 Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
 
@@ -311,6 +313,7 @@ def _products(rest: str) -> Meaning:
 _ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
     "list": _list,
     "delegate": read_delegation,
+    "digest": read_digest,
     "ops": _ops,
     "report": _report,
     "products": _products,

@@ -120,6 +120,7 @@ TABLES: Final[Mapping[str, TableColumns]] = {
     ),
     "schedule_marks": TableColumns("job name", operational="job name anchor slot outcome marked_at"),
     "people": TableColumns("team_id user_id", operational="team_id user_id kind fetched_at name zone"),
+    "digests": TableColumns("team_id user_id", operational="team_id user_id due_at"),
     "homes": TableColumns("team_id user_id", operational="team_id user_id section page shown_at"),
     "letter_cards": TableColumns(
         "reference", operational="reference channel post_key ts announced_at decision decided_by decided_at reason cycle class"

@@ -47,3 +47,16 @@ def last_drawn(tx: Tx, aggregate_id: str) -> str | None:
         return None
     found: str | None = json.loads(row["result"] or "{}").get("rendered")
     return found
+
+
+def want_digest(tx: Tx, team_id: str, user: str, due_at: int | None) -> None:
+    """Record that a person's next digest is due at `due_at` (Unix ms), or with None that they want none."""
+    tx.one("drop_digest", team_id=team_id, user_id=user)
+    if due_at is not None:
+        tx.one("insert_digest", team_id=team_id, user_id=user, due_at=due_at)
+
+
+def digest_due(tx: Tx, team_id: str, user: str) -> int | None:
+    """Return when a person's next digest is due (Unix ms); None if they want none."""
+    row = tx.one("digest_of", team_id=team_id, user_id=user)
+    return None if row is None else int(row["due_at"])

@@ -924,3 +924,15 @@ ORDER BY h.user_id;
 SELECT state, maybe_sent, result, last_attempt_at FROM effects
 WHERE aggregate_id = :aggregate_id AND last_attempt_at IS NOT NULL
 ORDER BY last_attempt_at DESC, id DESC LIMIT 1;
+
+-- name: digest_of
+SELECT due_at FROM digests WHERE team_id = :team_id AND user_id = :user_id;
+
+-- name: drop_digest
+DELETE FROM digests WHERE team_id = :team_id AND user_id = :user_id;
+
+-- name: insert_digest
+INSERT INTO digests (team_id, user_id, due_at) VALUES (:team_id, :user_id, :due_at);
+
+-- name: digests_due
+SELECT team_id, user_id, due_at FROM digests WHERE due_at <= :now ORDER BY due_at, user_id LIMIT :limit;

@@ -44,6 +44,12 @@ def slots_due(tx: Tx, step: Literal["remind", "escalate", "expire"], job: str, n
     return [Candidate(row["approval_id"], row["due_at"], row["quote_id"], row["team_id"], str(row["slot"])) for row in rows]
 
 
+def digests_due(tx: Tx, now: int, limit: int) -> list[Candidate]:
+    """Return the people whose daily digest is due, the longest due first; the anchor is the due time."""
+    rows = tx.all("digests_due", now=now, limit=limit)
+    return [Candidate(f"digest:{row['user_id']}", row["due_at"], f"digest:{row['user_id']}", row["team_id"]) for row in rows]
+
+
 def touched_at(tx: Tx, quote_id: str) -> int:
     """Return the last change of the quote's row (Unix ms). Raises LookupError if there is none."""
     row = tx.one("touched_at", quote_id=quote_id)

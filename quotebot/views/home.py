@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.queries import Section
 from quotebot.domain import money
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import state_words, title, utc_text
+from quotebot.domain.quotes.quote import local_day, local_time, state_words, title, utc_text
 from quotebot.store.homes import HomeChoice
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, Json, button, context, option, plain, read, section, value_text, written
@@ -18,7 +18,7 @@ from quotebot.views.work_queue import CLOSED, Home, Needed, Part, WaitingQuote
 if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Listed, Quote
 
-NEW_QUOTE, EXAMPLE = "home.new", "home.example"  # action_ids
+NEW_QUOTE, EXAMPLE, DIGEST = "home.new", "home.example", "home.digest"  # action_ids
 FILTER, PREVIOUS, NEXT, ALL = "home.filter", "home.previous", "home.next", "home.all"  # likewise: they choose what is shown
 
 ACCOUNT_CHARACTERS_MAX: Final = 60
@@ -56,9 +56,20 @@ def parse_choice(text: str) -> HomeChoice | None:
     return HomeChoice(Section(fields["s"]), fields["p"])
 
 
+def digest_text(*, wanted: bool) -> str:
+    """Return the value of the button that turns the daily digest on or off; `parse_digest` reads it."""
+    return written({"d": wanted})
+
+
+def parse_digest(text: str) -> bool | None:
+    """Return whether the digest is wanted, or None if this build did not write the value."""
+    fields = read(text, {"d"})
+    return fields["d"] if fields is not None and isinstance(fields["d"], bool) else None
+
+
 def home_view(home: Home) -> Json:
     """Return the view that views.publish takes, at most 100 blocks."""
-    blocks = [{"type": "header", "text": plain(_greeting(home))}]
+    blocks = [{"type": "header", "text": plain(greeting(home))}]
     if home.is_first and home.section is Section.ALL:
         return {"type": "home", "blocks": [*blocks, section(FIRST_LINES), _actions(home), *_caught_up(home)]}
     blocks += [context([_counts(home)]), _actions(home)]
@@ -76,7 +87,8 @@ def refused_view(text: str) -> Json:
     return {"type": "home", "private_metadata": REFUSED, "blocks": blocks}
 
 
-def _greeting(home: Home) -> str:
+def greeting(home: Home) -> str:
+    """Return "Good morning, Rep", by the hour where the person is."""
     part = "morning" if home.hour < NOON else "afternoon" if home.hour < EVENING else "evening"
     first = clipped(messages.one_line(home.name).partition(" ")[0], NAME_CHARACTERS_MAX)
     return f"Good {part}, {first}" if first else f"Good {part}"
@@ -101,6 +113,8 @@ def _actions(home: Home) -> Json:
         options = [option(label, choice_text(HomeChoice(name))) for name, label in LABELS.items() if _offered(home, name)]
         shown = next(each for each in options if each["value"] == choice_text(HomeChoice(home.section)))
         elements.append({"type": "static_select", "action_id": FILTER, "options": options, "initial_option": shown})
+        label = "Stop the daily digest" if home.digest else "Get a daily digest"
+        elements.append(button(DIGEST, label, digest_text(wanted=not home.digest)))
     return {"type": "actions", "block_id": "home.actions", "elements": elements}
 
 
@@ -149,13 +163,25 @@ def _row(row: Needed | WaitingQuote | Listed) -> list[Json]:
     return [_waiting(row)] if isinstance(row, WaitingQuote) else [_listed(row)]
 
 
+def one_line_of(row: Needed | WaitingQuote | Listed) -> str:
+    """Return one row as a line without buttons and figures of a margin."""
+    if isinstance(row, Needed):
+        due = "" if row.due_at is None else f" · due {local_time(row.due_at)}"
+        named = f"*{_account(row.quote)} · {messages.net(row.quote)}* · {title(row.quote)}"
+        return f"{named} · {messages.mention(row.approval.requested_by)}{due}"
+    if isinstance(row, WaitingQuote):
+        asked = f" · waiting for {messages.mentions(row.asked)}" if row.asked else ""
+        return f"{_name(row.listed)}{asked}"
+    return f"{_name(row)} · {state_words(row.state)} · valid until {local_day(row.valid_until)}"
+
+
 def _needed(row: Needed) -> list[Json]:
     quote, approval = row.quote, row.approval
     why = clipped("; ".join(messages.one_line(reason) for reason in approval.reasons), REASONS_CHARACTERS_MAX)
     easier = "".join(f"\n💡 {name}: {clipped(value, REASONS_CHARACTERS_MAX)}" for name, value in row.easier)
     times = [f"asked {_ago(approval.requested_at)}"]
-    times += [] if row.escalates_at is None else [f"more people are asked {_when(row.escalates_at)}"]
-    times += [] if row.due_at is None else [f"due {_when(row.due_at)}"]
+    times += [] if row.escalates_at is None else [f"more people are asked {local_time(row.escalates_at)}"]
+    times += [] if row.due_at is None else [f"due {local_time(row.due_at)}"]
     lines = (
         f"*{_account(quote)} · {messages.net(quote)}* · {title(quote)}",
         messages.escape(why),
@@ -171,13 +197,13 @@ def _needed(row: Needed) -> list[Json]:
 def _waiting(row: WaitingQuote) -> Json:
     asked = f"for {messages.mentions(row.asked)}" if row.asked else "for an approver, and nobody holds the role now"
     times = [] if row.since is None else [f"asked {_ago(row.since)}"]
-    times += [] if row.due_at is None else [f"due {_when(row.due_at)}"]
+    times += [] if row.due_at is None else [f"due {local_time(row.due_at)}"]
     text = f"{_name(row.listed)}\n{' · '.join((f'Waiting {asked}', *times))}"
     return {**section(text), "accessory": _show(row.listed)}
 
 
 def _listed(listed: Listed) -> Json:
-    valid = "" if listed.state in CLOSED else f" · valid until {_when(listed.valid_until)}"
+    valid = "" if listed.state in CLOSED else f" · valid until {local_day(listed.valid_until)}"
     return {**section(f"{_name(listed)} · {state_words(listed.state)}{valid}"), "accessory": _show(listed)}
 
 
@@ -211,7 +237,3 @@ def _heading(text: str) -> Json:
 def _ago(unix_ms: int) -> str:
     """Return a time as Slack shows its age, which stays right without another drawing."""
     return f"<!date^{unix_ms // 1000}^{{ago}}|{utc_text(unix_ms)}>"
-
-
-def _when(unix_ms: int) -> str:
-    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}} at {{time}}|{utc_text(unix_ms)}>"

@@ -92,6 +92,7 @@ class Home:
     name: str = ""
     hour: int = 9
     approves: bool = False
+    digest: bool = False  # they want the daily digest
 
     @property
     def is_first(self) -> bool:
@@ -108,10 +109,13 @@ class Reader:
     hour: int = 9
 
 
-def load_home(tx: Tx, reader: Reader, rules: Rules, now: int) -> Home:
-    """Read one person's Home tab. `now` is Unix milliseconds. A listed guest is never asked for an approval."""
+def load_home(tx: Tx, reader: Reader, rules: Rules, now: int, choice: homes.HomeChoice | None = None) -> Home:
+    """Read one person's Home tab. `now` is Unix milliseconds. A listed guest is never asked for an approval.
+
+    Without a `choice` the tab shows the section that the person chose.
+    """
     viewer = reader.viewer
-    choice = homes.chosen(tx, viewer.team_id, viewer.user)
+    choice = homes.chosen(tx, viewer.team_id, viewer.user) if choice is None else choice
     away = approval_store.delegations(tx, viewer.team_id, now)
     roles = _authority(viewer, rules, away)
     needed = [] if viewer.own_only or not roles else list(_needed(tx, viewer, rules, away, roles))
@@ -133,7 +137,9 @@ def load_home(tx: Tx, reader: Reader, rules: Rules, now: int) -> Home:
         rows = found[window(section)]
         drawn = tuple(_waiting(tx, viewer, row, rules, away) for row in rows) if section is Section.WAITING else tuple(rows)
         parts[section] = Part(drawn, len(found), closed.more if section is Section.CLOSED else own.more)
-    return Home(parts, choice.section, page, pages, reader.name, reader.hour, bool(roles) and not viewer.own_only)
+    approves = bool(roles) and not viewer.own_only
+    digest = homes.digest_due(tx, viewer.team_id, viewer.user) is not None
+    return Home(parts, choice.section, page, pages, reader.name, reader.hour, approves, digest)
 
 
 def _authority(viewer: Viewer, rules: Rules, away: tuple[Delegation, ...]) -> frozenset[str]:

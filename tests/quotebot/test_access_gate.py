@@ -32,13 +32,13 @@ MEMBERS_ONLY: Final = {
         "crm.sync",
         "crm.reconcile",
     ),
-    *("quote.expire", "quote.note_stale", "message.answer"),
+    *("quote.expire", "quote.note_stale", "message.answer", "digest.send"),
 }
 # The listeners that the matrix drives. A new one is added here and to the matrix.
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
-    *("home.new", "home.example", "^home\\.(filter|previous|next|all)$"),
+    *("home.new", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *("^product\\.", builder_fields.LIVE.pattern),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),

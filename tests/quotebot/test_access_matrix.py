@@ -113,6 +113,7 @@ TYPED: Final = {
     "report": "report discounts",
     "products": "products pro",
     "delegate": "delegate <@U0CFO> until 2099-01-01",
+    "digest": "digest on",
     "revise": "revise {quote}: 900 pro",
     "add-line": "add-line {quote}: 1 support",
     "discount": "discount {quote} 12%",
@@ -302,6 +303,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "Home tab", hand.opened_home
     yield "Home tab", partial(hand.pressed, home.NEW_QUOTE, "new")
     yield "Home tab", partial(hand.pressed_at_home, home.EXAMPLE, "example")
+    yield "Home tab", partial(hand.pressed_at_home, home.DIGEST, home.digest_text(wanted=True))
     yield "Home tab", partial(hand.pressed_at_home, home.NEXT, home.choice_text(HomeChoice(Section.NEEDS_YOU)))
     yield "mention in a channel", partial(hand.wrote, f"<@U0QUOTEBOT> new for Mention {hand.user} {quote}: 2 pro")
     yield "mention in a channel", partial(hand.wrote, "<@U0QUOTEBOT> list")

@@ -158,6 +158,18 @@ def _minute_of(day: date, minute: int, zone: tzinfo) -> int:
     return moment_of(datetime(day.year, day.month, day.day) + timedelta(minutes=minute), zone)  # noqa: DTZ001 -- local
 
 
+def next_morning(after: int, zone: str, calendar: Calendar | None = None) -> int:
+    """Return the next 9:00 of a working day in the named zone after `after` (Unix ms): by the calendar, else Monday to Friday."""
+    local = zone_of(zone)
+    cron = parse_cron("0 9 * * mon-fri" if calendar is None else "0 9 * * *", local)
+    slot = slot_after(cron, after)
+    for _ in range(LOOK_AHEAD_DAYS):
+        if calendar is None or calendar.is_working(_at(slot // 1000, local).date()):
+            break
+        slot = slot_after(cron, slot)
+    return slot
+
+
 def zone_of(name: str) -> tzinfo:
     """Return an IANA time zone; UTC for a name that is not installed here."""
     try:

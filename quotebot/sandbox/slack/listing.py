@@ -40,6 +40,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("lost", "Q-2026-0001: too expensive", "The customer said no, and why"),
     ("cancel", "Q-2026-0001", "It is not wanted any more"),
     ("delegate", "@colleague until 2026-12-24", "Somebody approves instead of you"),
+    ("digest", "on", "Your work queue as a message each working morning"),
     ("audit", "Q-2026-0001", "Who did what to a quote"),
     ("ops", "", "What waits for operators"),
     ("products", "[part of a name]", "Products on sale and their list prices"),
