@@ -41,14 +41,29 @@ _SUM_UP: Final = (
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
+_PERCENT: Final = r"^[0-9]{1,3}(\.[0-9]{1,4})?$"
+
+
+class ReadAttribute(BaseModel):
+    """One attribute of a product, as the message chooses it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    choice: Annotated[str, Field(min_length=1, max_length=100)]
+
+
 class ReadLine(BaseModel):
-    """One product as the message names it; the quantity is a whole number written as text."""
+    """One product as the message names it; the quantity is a whole number written as text. It has no price."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     product: Annotated[str, Field(min_length=1, max_length=100)]
     quantity: Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
     excerpt: Annotated[str, Field(min_length=1, max_length=300)]
+    discount_percent: Annotated[str, Field(pattern=_PERCENT)] | None = None
+    attributes: Annotated[list[ReadAttribute], Field(max_length=20)] | None = None
+    optional: bool | None = None
 
 
 class Summary(BaseModel):
@@ -67,8 +82,14 @@ class ModelAnswer(BaseModel):
     account: Annotated[str, Field(min_length=1, max_length=100)] | None
     lines: Annotated[list[ReadLine], Field(max_length=LINES_MAX)]
     term_months: Annotated[str, Field(pattern=r"^[0-9]{1,3}$")] | None
-    discount_percent: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,4})?$")] | None
+    discount_percent: Annotated[str, Field(pattern=_PERCENT)] | None
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] | None
+    segment: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    billing_frequency: Annotated[str, Field(pattern=r"^[a-z]{1,20}$")] | None = None
+    region: Annotated[str, Field(pattern=r"^[A-Z]{2}(-[A-Z0-9]{1,3})?$")] | None = None
+    start_date: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
+    payment_days: Annotated[str, Field(pattern=r"^[0-9]{1,3}$")] | None = None
+    po_number: Annotated[str, Field(min_length=1, max_length=40)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +277,30 @@ def _object(properties: Mapping[str, object]) -> dict[str, object]:
 
 _TEXT: Final[Mapping[str, str]] = {"type": "string"}
 _TEXT_OR_NONE: Final[Mapping[str, Sequence[Literal["string", "null"]]]] = {"type": ["string", "null"]}
+_ATTRIBUTES: Final = {"type": ["array", "null"], "items": _object({"name": _TEXT, "choice": _TEXT})}
+_LINE: Final = _object(
+    {
+        "product": _TEXT,
+        "quantity": _TEXT,
+        "excerpt": _TEXT,
+        "discount_percent": _TEXT_OR_NONE,
+        "attributes": _ATTRIBUTES,
+        "optional": {"type": ["boolean", "null"]},
+    }
+)
 SCHEMA: Final = _object(
     {
         "account": _TEXT_OR_NONE,
-        "lines": {"type": "array", "items": _object({"product": _TEXT, "quantity": _TEXT, "excerpt": _TEXT})},
+        "lines": {"type": "array", "items": _LINE},
         "term_months": _TEXT_OR_NONE,
         "discount_percent": _TEXT_OR_NONE,
         "currency": _TEXT_OR_NONE,
+        "segment": _TEXT_OR_NONE,
+        "billing_frequency": {"type": ["string", "null"], "enum": ["upfront", "monthly", "quarterly", "annual", None]},
+        "region": _TEXT_OR_NONE,
+        "start_date": _TEXT_OR_NONE,
+        "payment_days": _TEXT_OR_NONE,
+        "po_number": _TEXT_OR_NONE,
     }
 )
 SUMMARY_SCHEMA: Final = _object({"summary": _TEXT})

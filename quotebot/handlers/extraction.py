@@ -7,17 +7,14 @@ leaves a doubt that fixed rules do not have, their extraction is proposed: a mod
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.commands.payloads import CreateQuote, ProposeQuote
 from quotebot.domain.extraction.extractor import Extraction, extract, worth_showing
-from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
+from quotebot.domain.extraction.model_answers import MORE, ModelLine, ModelReading, checked
 from quotebot.domain.extraction.remarks import Remark
-from quotebot.domain.extraction.vocabulary import TERM_MONTHS_DEFAULT
-from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 from quotebot.handlers import quotes
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.store.quotes import PROPOSED
@@ -82,10 +79,7 @@ def answer(asked: Asked, message: ReadMessage, found: ExtractionResult, rules: R
 def creation(found: Extraction, channel: str) -> CreateQuote:
     """Return the command that creates the extracted quote, which has no doubts; `channel` is the quote's channel."""
     assert found.account is not None  # noqa: S101 -- a missing account is a doubt
-    lines = tuple(LineRequest(sku=line.sku, quantity=line.quantity) for line in found.lines)
-    term = TERM_MONTHS_DEFAULT if found.term_months is None else found.term_months
-    discount = Decimal(0) if found.discount_percent is None else found.discount_percent
-    return CreateQuote(found.account, PriceRequest(lines, term, discount, currency=found.currency), channel)
+    return CreateQuote(found.account, found.request, channel)
 
 
 def _question(asked: Asked, message: ReadMessage, extraction: Extraction) -> Decision:
@@ -98,7 +92,14 @@ def _question(asked: Asked, message: ReadMessage, extraction: Extraction) -> Dec
 def _reading(said: Mapping[str, Any]) -> ModelReading | None:
     """Rebuild an extraction from the ledger; None for one that another build wrote."""
     try:
-        lines = tuple(ModelLine(line["product"], line["quantity"], line["excerpt"]) for line in said["lines"])
-        return ModelReading(said["account"], lines, said["term_months"], said["discount_percent"], said["currency"])
-    except (KeyError, TypeError):
+        lines = tuple(_line(line) for line in said["lines"])
+        more = {name: said.get(name) for name in MORE}
+        return ModelReading(said["account"], lines, said["term_months"], said["discount_percent"], said["currency"], **more)
+    except (AttributeError, KeyError, TypeError):
         return None
+
+
+def _line(said: Mapping[str, Any]) -> ModelLine:
+    attributes = tuple((each["name"], each["choice"]) for each in said.get("attributes") or ())
+    optional = bool(said.get("optional"))
+    return ModelLine(said["product"], said["quantity"], said["excerpt"], said.get("discount_percent"), attributes, optional)

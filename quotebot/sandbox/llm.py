@@ -255,6 +255,7 @@ def _known(facts: Facts, excerpt: str) -> dict[str, Any]:
 
 def _known_line(line: Line) -> dict[str, Any]:
     return {
+        "discount": None,  # of the line alone: the stand-in finds none
         "quantity": line.quantity,
         "qty": line.quantity,
         "count": line.quantity,

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.domain.extraction.extractor import extract
 from quotebot.domain.pricing.commercial_terms import NAMES, USUAL, edited
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest
-from quotebot.domain.pricing.term_clauses import clauses
+from quotebot.domain.pricing.term_clauses import clauses, terms_text
 from quotebot.slack import grammar
 from quotebot.slack.message_text import on_one_line
 from quotebot.views import extraction_messages, messages
 from quotebot.views.builder import UNCHANGED, Draft
-from quotebot.views.forms import terms_text
 
 if TYPE_CHECKING:
     from quotebot.commands.payloads import CreateQuote

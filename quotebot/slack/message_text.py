@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import ReviseQuote
 from quotebot.domain.extraction.extractor import Extraction, extract
+from quotebot.domain.extraction.inputs import NO_INPUTS
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
@@ -144,13 +145,37 @@ def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction
         return None
     needless = {"no_account", "no_lines", "term", "account"}  # a change keeps what it does not name
     found = replace(found, remarks=tuple(remark for remark in found.remarks if remark.code not in needless))
-    said = (found.term_months, found.discount_percent, found.currency) != (None, None, None)
+    said = (found.term_months, found.discount_percent, found.currency, found.inputs) != (None, None, None, NO_INPUTS)
     return found if found.lines or said or found.open_questions else None
 
 
 def _changes(found: Extraction) -> Changes:
-    lines = tuple(LineChange("set", line.sku, line.quantity) for line in found.lines)
-    return Changes(lines, found.term_months, found.discount_percent, found.currency)
+    lines = tuple(
+        LineChange(
+            "set",
+            line.sku,
+            line.quantity,
+            line.discount_percent or None,
+            line.attributes or None,
+            line.agreed_price,
+            line.price_reason,
+            optional=True if line.optional else None,
+        )
+        for line in found.lines
+    )
+    inputs = found.inputs
+    return Changes(
+        lines,
+        found.term_months,
+        found.discount_percent,
+        found.currency,
+        region=inputs.region,
+        with_tax=inputs.with_tax,
+        terms=inputs.terms,
+        segment=inputs.segment,
+        billing_frequency=inputs.billing_frequency,
+        commercial=inputs.commercial,
+    )
 
 
 def _shown(

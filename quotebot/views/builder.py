@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.domain import money
 from quotebot.domain.pricing.engine import MIXED, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest, PriceRequest
+from quotebot.domain.pricing.term_clauses import line_text, terms_text
 from quotebot.domain.quotes.lifecycle import may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.views import builder_fields as fields
@@ -31,9 +32,7 @@ from quotebot.views.forms import (
     account_input,
     channel_input,
     drawn_again,
-    line_text,
     remembered,
-    terms_text,
 )
 
 if TYPE_CHECKING:

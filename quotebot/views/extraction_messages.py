@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
+from quotebot.domain.pricing.term_clauses import line_text, terms_text
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -90,11 +91,12 @@ def question_after_reading(extraction: Extraction) -> str:
 def written(extraction: Extraction) -> str:
     """Return the extraction in the syntax of a command after `new`, to prefill the form."""
     account = extraction.account or ""
-    lines = ", ".join(f"{line.quantity} {line.sku}" for line in extraction.lines)
+    lines = ", ".join(line_text(line) for line in extraction.lines)
     term = f"; term {extraction.term_months}m" if extraction.term_months is not None else ""
     discount = f"; discount {extraction.discount_percent:f}%" if extraction.discount_percent is not None else ""
     currency = f"; currency {extraction.currency}" if extraction.currency is not None else ""
-    return f"for {account.replace(':', ' ')}: {lines}{term}{discount}{currency}"
+    rest = terms_text(extraction.request)
+    return f"for {account.replace(':', ' ')}: {lines}{term}{discount}{currency}{f'; {rest}' if rest else ''}"
 
 
 def _read(extraction: Extraction) -> str:

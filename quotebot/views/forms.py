@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.domain import money
-from quotebot.domain.pricing import term_clauses
 from quotebot.domain.pricing.engine import clipped, request_of
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES, RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
@@ -23,10 +21,8 @@ from quotebot.views.card import button_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from decimal import Decimal
 
     from adapters.salesforce.records import OpenOpportunity
-    from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
 
 FOUND: Final = "quote.account_found"  # block_id and action_id of the menu of accounts
 OPPORTUNITY: Final = "quote.opportunity"  # prefix; a hash of the account follows, so that another account's menu starts empty
@@ -171,37 +167,6 @@ TEXT = "terms"  # block_id of the typed part: whatever has no field of its own, 
 
 TEXT_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
-THOUSANDS_DIGITS: Final = 3
-
-
-def terms_text(request: PriceRequest) -> str:
-    """Return everything but lines, term, discount and currency as typed text: "tax DE; terms net_60; payment net 45"."""
-    named = (
-        ("" if request.region is None else f"{'tax' if request.with_tax else 'region'} {request.region}"),
-        (f"terms {', '.join(request.terms)}" if request.terms else ""),
-        ("" if request.segment is None else f"segment {request.segment}"),
-        ("" if request.billing_frequency == BILLING_FREQUENCIES[0] else f"billing {request.billing_frequency}"),
-        *term_clauses.written(request.commercial),
-    )
-    return "; ".join(filter(None, named))
-
-
-def line_text(line: LineRequest) -> str:
-    """Return a line as typed text: "10 storage (gb=100, region=eu) -5%", "150 pro @5.4 because volume deal"."""
-    options = ", ".join(f"{name}={choice}" for name, choice in line.attributes)
-    own = f" -{money.trimmed(line.discount_percent)}%" if line.discount_percent else ""
-    if line.agreed_price is not None:
-        own += f" @{_price_text(line.agreed_price)}"
-        reason = line.price_reason
-        own += f' because "{reason}"' if any(sign in reason for sign in ",()=") else f" because {reason}" if reason else ""
-    optional = " (optional)" if line.optional else ""
-    return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{optional}{own}"
-
-
-def _price_text(price: Decimal) -> str:
-    """Return a price as it is typed. Three decimals would look like thousands, so they get a fourth one."""
-    text = money.trimmed(price)
-    return f"{text}0" if len(text.partition(".")[2]) == THOUSANDS_DIGITS else text
 
 
 def discount_form(quote: Quote) -> Json:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from adapters.failures import AdapterError, Failure
 from adapters.llm.api import ANSWER_BYTES_MAX, SCHEMA, Llm, ModelAnswer, ModelCall, ReadLine
+from quotebot.domain.extraction.model_answers import MORE
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.llm import LlmService
 from quotebot.sandbox.request_log import Witness
@@ -114,8 +115,8 @@ async def test_the_stand_in_reads_a_message_for_the_unmodified_client() -> None:
     await runner.cleanup()
     assert (found.account, found.term_months, found.discount_percent, found.currency) == ("Acme Corp", "12", "10", "EUR")
     lines = [
-        ReadLine(product="pro", quantity="50", excerpt="50 pro"),
-        ReadLine(product="onboarding", quantity="2", excerpt="2 onboarding"),
+        ReadLine(product="pro", quantity="50", excerpt="50 pro", attributes=[]),
+        ReadLine(product="onboarding", quantity="2", excerpt="2 onboarding", attributes=[]),
     ]
     assert found.lines == lines
     assert (broken.value.failure, broken.value.code) == (Failure.LLM_SCHEMA, "malformed")
@@ -125,7 +126,7 @@ async def test_the_stand_in_reads_a_message_for_the_unmodified_client() -> None:
 
 async def test_a_call_is_one_request_that_carries_the_keys_and_the_message_as_data() -> None:
     async with serving(saying(completion(json.dumps(READ)))) as server, asking(server.url) as (llm, _):
-        assert (await read(llm)).model_dump() == READ
+        assert (await read(llm)).model_dump(exclude_defaults=True) == READ
     (sent,), (headers,) = server.seen, server.headers
     assert (headers["idempotency-key"], headers["x-request-id"]) == ("k" * 64, "c-1")
     assert sent["messages"][1] == {"role": "user", "content": TEXT}
@@ -135,8 +136,11 @@ async def test_a_call_is_one_request_that_carries_the_keys_and_the_message_as_da
 
 def test_extraction_schema_and_model_agree_and_have_no_price_approval_or_recipient() -> None:
     properties: Any = SCHEMA["properties"]
-    assert set(properties) == set(ModelAnswer.model_fields) == {"account", "lines", "term_months", "discount_percent", "currency"}
-    assert set(properties["lines"]["items"]["properties"]) == set(ReadLine.model_fields) == {"product", "quantity", "excerpt"}
+    whole, line = set(properties), set(properties["lines"]["items"]["properties"])
+    assert whole == set(ModelAnswer.model_fields)
+    assert whole == {"account", "lines", "term_months", "discount_percent", "currency", *MORE}
+    assert line == set(ReadLine.model_fields)
+    assert line == {"product", "quantity", "excerpt", "discount_percent", "attributes", "optional"}
 
 
 REFUSED = [

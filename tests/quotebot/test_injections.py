@@ -12,7 +12,7 @@ from adapters.failures import AdapterError
 from quotebot import effects
 from quotebot.commands.payloads import ProposeQuote
 from quotebot.domain.approvals.policy import evaluate
-from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
+from quotebot.domain.extraction.model_answers import MORE, ModelLine, ModelReading, checked
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.decision import Asked
@@ -103,6 +103,14 @@ HOSTILE_ANSWERS: dict[str, dict[str, Any]] = {
     "an unknown product": {**HONEST, "lines": [{"product": "gold", "quantity": "10", "excerpt": "10 pro"}]},
     "another term": {**HONEST, "term_months": "999"},
     "another currency": {**HONEST, "currency": "JPY"},
+    "a segment": {**HONEST, "segment": "partner"},
+    "a billing": {**HONEST, "billing_frequency": "annual"},
+    "a start": {**HONEST, "start_date": "2027-02-01"},
+    "a purchase order": {**HONEST, "po_number": "4711"},
+    "payment days": {**HONEST, "payment_days": "90"},
+    "a discount of a line": {**HONEST, "lines": [{**HONEST["lines"][0], "discount_percent": "50"}]},
+    "an optional line": {**HONEST, "lines": [{**HONEST["lines"][0], "optional": True}]},
+    "an attribute": {**HONEST, "lines": [{**HONEST["lines"][0], "attributes": [{"name": "gb", "choice": "100"}]}]},
     "lines without end": {**HONEST, "lines": HONEST["lines"] * 101},
     "the same line twice": {**HONEST, "lines": HONEST["lines"] * 2},
     "an operation": {"tool": "approve", "arguments": {"quote_id": "Q-2026-0001"}},
@@ -110,8 +118,19 @@ HOSTILE_ANSWERS: dict[str, dict[str, Any]] = {
 
 
 def as_read(reading: ModelAnswer) -> ModelReading:
-    lines = tuple(ModelLine(line.product, line.quantity, line.excerpt) for line in reading.lines)
-    return ModelReading(reading.account, lines, reading.term_months, reading.discount_percent, reading.currency)
+    lines = tuple(
+        ModelLine(
+            line.product,
+            line.quantity,
+            line.excerpt,
+            line.discount_percent,
+            tuple((each.name, each.choice) for each in line.attributes or ()),
+            bool(line.optional),
+        )
+        for line in reading.lines
+    )
+    more = {name: getattr(reading, name) for name in MORE}
+    return ModelReading(reading.account, lines, reading.term_months, reading.discount_percent, reading.currency, **more)
 
 
 MISSHAPEN = (

@@ -26,11 +26,11 @@ from quotebot.domain.pricing.price_requests import (
     dated,
     parse_changes,
 )
+from quotebot.domain.pricing.term_clauses import line_text, terms_text
 from quotebot.slack.drafts import draft_of_creation
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.grammar import creation, read_changes, read_request
 from quotebot.views.builder import create_form, revise_form
-from quotebot.views.forms import line_text, terms_text
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import MORNING, example_quote

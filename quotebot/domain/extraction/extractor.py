@@ -1,20 +1,23 @@
 """Rule-based extraction of a quote request from free text: no model, token passes with the catalogue as the dictionary.
 
 The extractor claims the tokens that it understands and reports all others: a doubt blocks the proposal, a note is shown with it.
-It never raises, takes time linear in the text, and has no fields for prices, approvals or recipients.
+It never raises, takes time linear in the text, and has no fields for approvals or recipients. A price counts only where the text
+agrees on it with its reason.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quotebot.domain.extraction import vocabulary as known
+from quotebot.domain.extraction.inputs import NO_INPUTS, Inputs, read_inputs
 from quotebot.domain.extraction.remarks import DOUBTS, Doubt, Remark
-from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractedLine, ExtractionState, Item, Names, touching
+from quotebot.domain.extraction.state import GAP_ITEMS_MAX, ExtractionState, Item, Names, touching
 from quotebot.domain.extraction.tokens import Token, tokens
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, LineRequest, PriceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,12 +35,31 @@ class Extraction:
     """Result of an extraction; a field is None if absent or ambiguous. `discount_percent` is the requested discount."""
 
     account: str | None
-    lines: tuple[ExtractedLine, ...]
+    lines: tuple[LineRequest, ...]
     term_months: int | None
     discount_percent: Decimal | None
     currency: str | None
     remarks: tuple[Remark, ...]
     named: tuple[tuple[str, str], ...] = ()  # every product that the message names: its sku, and the words
+    inputs: Inputs = NO_INPUTS
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of lines, by sku, also of those without a quantity
+
+    @property
+    def request(self) -> PriceRequest:
+        """The extracted request, with the usual values where the message says nothing."""
+        inputs = self.inputs
+        return PriceRequest(
+            self.lines,
+            known.TERM_MONTHS_DEFAULT if self.term_months is None else self.term_months,
+            Decimal(0) if self.discount_percent is None else self.discount_percent,
+            currency=self.currency,
+            segment=inputs.segment,
+            region=inputs.region,
+            billing_frequency=inputs.billing_frequency or BILLING_FREQUENCIES[0],
+            with_tax=bool(inputs.with_tax),
+            terms=inputs.terms or (),
+            commercial=inputs.commercial,
+        )
 
     @property
     def open_questions(self) -> tuple[Remark, ...]:
@@ -48,10 +70,14 @@ class Extraction:
 def extract(text: str, catalogue: Catalogue) -> Extraction:
     """Extract from one message, already on one line and in NFC. Equal input gives equal output."""
     names = Names(catalogue, text)
-    reading = ExtractionState(text, _items(tokens(text), names), names)
+    items = _items(tokens(text), names)
+    written = read_inputs(text, [(item.sku, item.end) for item in items if item.kind == "product"], catalogue)
+    if written.text != text:
+        items = _items(tokens(written.text), names)
+    reading = ExtractionState(text, items, names, options=written.options, remarks=written.remarks)
     if _QUOTE_ID.search(text):
         reading.remarks.append(Remark("existing", ""))
-    reading.products = sum(item.kind == "product" for item in reading.items)
+    reading.products = len({item.sku for item in reading.items if item.kind == "product"})
     _read_money(reading)
     _read_terms(reading)
     _read_discounts(reading)
@@ -59,7 +85,7 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
     _read_lines(reading)
     _read_accounts(reading)
     _read_rest(reading)
-    return _result(reading)
+    return _result(reading, written.inputs)
 
 
 def _items(found: Sequence[Token], names: Names) -> list[Item]:
@@ -149,6 +175,10 @@ def _read_discounts(reading: ExtractionState) -> None:
             continue  # per cent of something else: unclaimed, and therefore a doubt
         if item.number is None:
             reading.note("number", first, end)
+        elif (own := _own_product(reading, end)) is not None:
+            reading.options.setdefault(reading.items[own].sku, {}).setdefault("discount_percent", item.number)
+            reading.use(first, own)
+            continue
         else:
             reading.discounts.setdefault(item.number, reading.excerpt(first, end))
             if last == index or (before is None and after is None):
@@ -168,6 +198,18 @@ def _stands_alone(reading: ExtractionState, first: int, last: int) -> bool:
     around = (reading.word(first - 1), reading.word(last + 1))
     kinds = (reading.kind(first - 1), reading.kind(last + 1))
     return all(kind == "break" or word in ("with", "at", "and", "for") for kind, word in zip(kinds, around, strict=True))
+
+
+def _own_product(reading: ExtractionState, last: int) -> int | None:
+    """Return the product after "10% off", if the text names it as that of the discount and counts it elsewhere."""
+    at = last + 1
+    while reading.word(at) in ("on", "for", "the") and at - last <= GAP_ITEMS_MAX:
+        at += 1
+    item = reading.at(at)
+    if item is None or item.kind != "product" or reading.kind(last) != "discount" or reading.kind(at + 1) == "number":
+        return None
+    counted = any(other.sku == item.sku for place, other in enumerate(reading.items) if place != at)
+    return at if reading.products > 1 and counted else None
 
 
 def _see_what_it_is_on(reading: ExtractionState, first: int, last: int) -> None:
@@ -215,7 +257,7 @@ def _read_rest(reading: ExtractionState) -> None:
             reading.note("unclaimed", index, index)
 
 
-def _result(reading: ExtractionState) -> Extraction:
+def _result(reading: ExtractionState, inputs: Inputs) -> Extraction:
     """Assemble the extraction. A field with several different values is None and reported as a doubt."""
     seen: set[str] = set()
     for line, excerpt in reading.lines:
@@ -230,12 +272,14 @@ def _result(reading: ExtractionState) -> Extraction:
         reading.remarks.append(Remark("term", "", str(known.TERM_MONTHS_DEFAULT)))
     return Extraction(
         account=_single(reading, "accounts", {name: name for name in reading.accounts.values()}),
-        lines=tuple(line for line, _ in reading.lines),
+        lines=tuple(replace(line, **reading.options.get(line.sku, {})) for line, _ in reading.lines),
         term_months=_single(reading, "terms", reading.terms),
         discount_percent=_single(reading, "discounts", reading.discounts),
         currency=_single(reading, "currencies", reading.currencies),
         remarks=worth_showing(reading.remarks),
         named=_named_products(reading),
+        inputs=inputs,
+        options=reading.options,
     )
 
 
@@ -282,7 +326,7 @@ def _read_lines(reading: ExtractionState) -> None:
     for index in loose:
         reading.use(index, index)
         if reading.word(index - 1) in ("a", "an"):
-            reading.lines.append((ExtractedLine(reading.items[index].sku, 1), reading.excerpt(index, index)))
+            reading.lines.append((LineRequest(reading.items[index].sku, 1), reading.excerpt(index, index)))
             reading.note("one", index - 1, index, reading.items[index].sku)
         else:
             reading.note("no_quantity", index, index, reading.items[index].sku)
@@ -361,7 +405,10 @@ def _add_line(reading: ExtractionState, product: int, counted: int, first: int, 
         reading.note("near_name", product, product, item.sku)
     if joined:
         reading.note("joined", first, last, f"{quantity} {item.sku}")
-    reading.lines.append((ExtractedLine(item.sku, int(quantity)), reading.excerpt(first, last)))
+    if reading.word(first - 1) in known.OPTIONAL:
+        reading.use(first - 1, first - 1)
+        reading.options.setdefault(item.sku, {})["optional"] = True
+    reading.lines.append((LineRequest(item.sku, int(quantity)), reading.excerpt(first, last)))
 
 
 ACCOUNT_CHARACTERS_MAX: Final = 100

@@ -8,20 +8,23 @@ doubt.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue.catalogue import Catalogue, fold
 from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
 from quotebot.domain.extraction.remarks import Remark
-from quotebot.domain.extraction.state import ExtractedLine
 from quotebot.domain.extraction.tokens import tokens
-from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, LineRequest, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from quotebot.domain.catalogue.catalogue import Product
+    from quotebot.domain.extraction.inputs import Inputs
 
 
 # Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
@@ -39,6 +42,9 @@ class ModelLine:
     product: str
     quantity: str
     excerpt: str
+    discount_percent: str | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,21 @@ class ModelReading:
     term_months: str | None
     discount_percent: str | None
     currency: str | None
+    segment: str | None = None
+    billing_frequency: str | None = None
+    region: str | None = None
+    start_date: str | None = None  # ISO 8601
+    payment_days: str | None = None
+    po_number: str | None = None
+
+
+MORE: Final = ("segment", "billing_frequency", "region", "start_date", "payment_days", "po_number")
+_BILLING_SAID: Final = {
+    "monthly": re.compile(r"\b(?:monthly|(?:each|every|per|a) month)\b", re.IGNORECASE),
+    "quarterly": re.compile(r"\b(?:quarterly|(?:each|every|per|a) quarter)\b", re.IGNORECASE),
+    "annual": re.compile(r"\b(?:annual|annually|yearly|(?:each|every|per|a) year)\b", re.IGNORECASE),
+    "upfront": re.compile(r"\b(?:upfront|up front|in advance|prepaid)\b", re.IGNORECASE),
+}
 
 
 def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
@@ -60,7 +81,8 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     remarks += [Remark("unsure", remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
     numbers = {token.value for token in tokens(text) if token.value is not None}
     account = _account(text, given.account, plain.account, remarks)
-    lines = _lines(text, given.lines, catalogue, remarks)
+    lines = _lines(text, given.lines, catalogue, plain, remarks)
+    inputs = _inputs(text, given, plain.inputs, numbers, remarks)
     term = _term(given.term_months, plain.term_months, numbers, remarks)
     discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
     currency = _currency(text, given.currency, plain.currency, remarks)
@@ -72,7 +94,7 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
         remarks.append(Remark("no_lines", ""))
     if term is None:
         remarks.append(Remark("term", "", str(known.TERM_MONTHS_DEFAULT)))
-    return Extraction(account, lines, term, discount, currency, worth_showing(remarks))
+    return Extraction(account, lines, term, discount, currency, worth_showing(remarks), inputs=inputs)
 
 
 def _account(text: str, given: str | None, plain: str | None, remarks: list[Remark]) -> str | None:
@@ -89,8 +111,10 @@ def _account(text: str, given: str | None, plain: str | None, remarks: list[Rema
     return plain or given
 
 
-def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks: list[Remark]) -> tuple[ExtractedLine, ...]:
-    lines: dict[str, ExtractedLine] = {}
+def _lines(
+    text: str, given: Sequence[ModelLine], catalogue: Catalogue, plain: Extraction, remarks: list[Remark]
+) -> tuple[LineRequest, ...]:
+    lines: dict[str, LineRequest] = {}
     for line in given[:LINES_MAX]:
         product = catalogue.find(line.product)
         counted = {token.value for token in tokens(line.excerpt)}
@@ -102,8 +126,70 @@ def _lines(text: str, given: Sequence[ModelLine], catalogue: Catalogue, remarks:
             remarks.append(Remark("twice", clipped(line.excerpt), product.sku))
         if not any(_says(line.excerpt, name) for name, sku in catalogue.aliases.items() if sku == product.sku):
             remarks.append(Remark("near_name", clipped(line.excerpt), product.sku))
-        lines.setdefault(product.sku, ExtractedLine(product.sku, int(line.quantity)))
+        options = {**_options(text, line, product, remarks), **plain.options.get(product.sku, {})}
+        lines.setdefault(product.sku, replace(LineRequest(product.sku, int(line.quantity)), **options))
     return tuple(lines.values())
+
+
+def _options(text: str, line: ModelLine, product: Product, remarks: list[Remark]) -> dict[str, Any]:
+    """Return the options of a line that the message supports. A model states no price."""
+    found: dict[str, Any] = {}
+    if line.discount_percent is not None and Decimal(line.discount_percent):
+        if Decimal(line.discount_percent) in _percentages(line.excerpt):
+            found["discount_percent"] = Decimal(line.discount_percent)
+        else:
+            remarks.append(Remark("invented", f"{line.discount_percent} %"))
+    known_choices = {(each.name, choice) for each in product.attributes for choice in each.choices}
+    for pair in line.attributes:
+        if pair not in known_choices or not _says(line.excerpt, fold(pair[1])):
+            remarks.append(Remark("invented", clipped(" ".join(pair))))
+        else:
+            found["attributes"] = tuple(sorted({*found.get("attributes", ()), pair}))
+    if line.optional:
+        if "option" in fold(text):
+            found["optional"] = True
+        else:
+            remarks.append(Remark("invented", clipped(f"optional {line.product}")))
+    return found
+
+
+def _inputs(text: str, given: ModelReading, plain: Inputs, numbers: set[Decimal], remarks: list[Remark]) -> Inputs:
+    """Return the inputs that the rules read, and those of the model that the message supports."""
+    commercial = {name: getattr(plain.commercial, name) for name in MORE if hasattr(plain.commercial, name)}
+    for name in MORE:
+        value = getattr(given, name)
+        before = commercial.get(name, getattr(plain, name, None))
+        if value is None or before is not None or (name == "billing_frequency" and value == BILLING_FREQUENCIES[0]):
+            continue  # the rules have read it, or the usual value
+        read = _supported(text, name, value, numbers)
+        if read is None:
+            remarks.append(Remark("invented", clipped(value)))
+            continue
+        remarks.append(Remark("joined", clipped(value), f"{name.replace('_', ' ')} {clipped(value)}"))
+        if name in commercial:
+            commercial[name] = read
+        else:
+            plain = replace(plain, **{name: read})
+    return replace(plain, commercial=replace(plain.commercial, **commercial))
+
+
+def _supported(text: str, name: str, value: str, numbers: set[Decimal]) -> Any:
+    """Return the value of an input if the message contains it; else None."""
+    if name == "segment":
+        return fold(value) if _says(text, fold(value)) else None
+    if name == "billing_frequency":
+        said = _BILLING_SAID.get(value)
+        return value if said is not None and said.search(text) else None
+    if name == "start_date":
+        try:
+            day = date.fromisoformat(value)
+        except ValueError:
+            return None
+        named = day.month in numbers or fold(day.strftime("%b")) in fold(text)
+        return day if named and {Decimal(day.year), Decimal(day.day)} <= numbers else None
+    if name == "payment_days":
+        return int(value) if int(value) in numbers and re.search(r"\b(?:net|pay\w*|days)\b", text, re.IGNORECASE) else None
+    return value if value in text else None
 
 
 def _says(excerpt: str, name: str) -> bool:

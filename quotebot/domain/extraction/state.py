@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
@@ -16,17 +16,10 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.extraction.tokens import Token
+    from quotebot.domain.pricing.price_requests import LineRequest
 
 EXCERPT_CHARACTERS_MAX: Final = 60
 GAP_ITEMS_MAX: Final = 4  # between a number and the product it counts
-
-
-@dataclass(frozen=True, slots=True)
-class ExtractedLine:
-    """One product of the catalogue with its quantity."""
-
-    sku: str
-    quantity: int
 
 
 @dataclass(slots=True)
@@ -108,8 +101,9 @@ class ExtractionState:
     text: str
     items: list[Item]
     names: Names
-    products: int = 0  # number of product items
-    lines: list[tuple[ExtractedLine, str]] = field(default_factory=list)
+    products: int = 0  # number of different products
+    lines: list[tuple[LineRequest, str]] = field(default_factory=list)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # of lines, by sku
     accounts: dict[str, str] = field(default_factory=dict)  # folded -> as written
     terms: dict[int, str] = field(default_factory=dict)
     discounts: dict[Decimal, str] = field(default_factory=dict)

@@ -59,6 +59,7 @@ MAGNITUDES: Final = _words("k m mio bn")
 PERCENT: Final = _words("percent pct")
 DISCOUNT: Final = _words("off discount discounts discounted rebate less")
 DISCOUNT_LINKS: Final = _words("of a at is by")
+OPTIONAL: Final = _words("optional optionally")
 COUNT_LINKS: Final = _words("x of")
 
 # kind of a word with a known meaning; a word in several tables has the kind of the last

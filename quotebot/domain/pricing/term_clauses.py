@@ -1,4 +1,4 @@
-"""Clauses of typed requests about commercial terms: how they are written and read.
+"""Clauses of typed requests about commercial terms: how they are written and read; and requests written as typed text.
 
     start 2027-01-31; payment net 45; po 4711; valid 45d; bill-to Jo Doe; email jo@acme.example; address 1 Main St, Springfield;
     vat DE123456789; language de; template standard; note Their budget ends in June.; customer-note "Thank you; see you soon."
@@ -13,11 +13,17 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain import money
 from quotebot.domain.pricing.commercial_terms import LANGUAGES, NAMES, TEXTS_MAX, CommercialTerms, payment_words
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from decimal import Decimal
 
+    from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
+
+THOUSANDS_DIGITS: Final = 3
 QUOTED_CHARACTERS_MAX: Final = 1_000
 # Keyword -> field. `valid` writes two fields.
 FIELDS: Final = {
@@ -94,6 +100,36 @@ def written(terms: CommercialTerms) -> tuple[str, ...]:
             shown = {"payment_days": payment_words, "valid_days": lambda days: f"{days}d", "start_date": date.isoformat}
             said.append(f"{keywords[name]} {shown.get(name, str)(value)}")
     return tuple(said)
+
+
+def terms_text(request: PriceRequest) -> str:
+    """Return everything but lines, term, discount and currency as typed text: "tax DE; terms net_60; payment net 45"."""
+    named = (
+        ("" if request.region is None else f"{'tax' if request.with_tax else 'region'} {request.region}"),
+        (f"terms {', '.join(request.terms)}" if request.terms else ""),
+        ("" if request.segment is None else f"segment {request.segment}"),
+        ("" if request.billing_frequency == BILLING_FREQUENCIES[0] else f"billing {request.billing_frequency}"),
+        *written(request.commercial),
+    )
+    return "; ".join(filter(None, named))
+
+
+def line_text(line: LineRequest) -> str:
+    """Return a line as typed text: "10 storage (gb=100, region=eu) -5%", "150 pro @5.4 because volume deal"."""
+    options = ", ".join(f"{name}={choice}" for name, choice in line.attributes)
+    own = f" -{money.trimmed(line.discount_percent)}%" if line.discount_percent else ""
+    if line.agreed_price is not None:
+        own += f" @{_price_text(line.agreed_price)}"
+        reason = line.price_reason
+        own += f' because "{reason}"' if any(sign in reason for sign in ",()=") else f" because {reason}" if reason else ""
+    optional = " (optional)" if line.optional else ""
+    return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{optional}{own}"
+
+
+def _price_text(price: Decimal) -> str:
+    """Return a price as it is typed. Three decimals would look like thousands, so they get a fourth one."""
+    text = money.trimmed(price)
+    return f"{text}0" if len(text.partition(".")[2]) == THOUSANDS_DIGITS else text
 
 
 def typed_value(keyword: str, value: str) -> str:

@@ -12,9 +12,9 @@ from quotebot.domain.approvals.policy import evaluate, family_totals
 from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, canonical, explain, from_canonical, reprice
 from quotebot.domain.pricing.price_requests import Changes, LineChange, canonical_changes, changed, parse_changes
+from quotebot.domain.pricing.term_clauses import line_text
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.slack.grammar import read_changes, read_request
-from quotebot.views.forms import line_text
 from tests.quotebot.domain.ruleset_parts import ask, book, priced, problems, product, ruleset
 from tests.quotebot.parts import POLICY
 

@@ -1,0 +1,150 @@
+"""Free text reaches every input of a request, by explicit wording alone, and reports what it cannot read."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+
+from quotebot.domain.extraction.extractor import extract
+from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
+from quotebot.domain.pricing.engine import LineRequest
+from quotebot.slack.grammar import creation
+from quotebot.views.extraction_messages import written
+from tests.quotebot.domain.ruleset_parts import product, ruleset
+
+CATALOGUE: Final = ruleset(
+    products=[
+        product("pro"),
+        product("sso", name="SSO"),
+        product(
+            "storage",
+            kind="configurable",
+            attributes=[
+                {"name": "gb", "choices": ["10", "100"], "default": "10"},
+                {"name": "region", "choices": ["us", "eu central"], "default": "us"},
+            ],
+        ),
+    ]
+).catalogue
+TEXT: Final = "please quote 150 pro for Acme, 12 months"
+
+
+@pytest.mark.parametrize(
+    ("said", "inputs"),
+    [
+        ("billed quarterly", {"billing_frequency": "quarterly"}),
+        ("invoiced every month", {"billing_frequency": "monthly"}),
+        ("annual billing please", {"billing_frequency": "annual"}),
+        ("paid up front", {"billing_frequency": "upfront"}),
+        ("segment partner", {"segment": "partner"}),
+        ("with reseller prices", {"segment": "reseller"}),
+        ("plus tax DE", {"region": "DE", "with_tax": True}),
+        ("region FR", {"region": "FR"}),
+        ("special terms liability_cap and net_60", {"terms": ("liability_cap", "net_60")}),
+        ("starting 2027-02-01", {"commercial": CommercialTerms(start_date=date(2027, 2, 1))}),
+        ("start date: 1 Feb 2027", {"commercial": CommercialTerms(start_date=date(2027, 2, 1))}),
+        ("from February 1, 2027", {"commercial": CommercialTerms(start_date=date(2027, 2, 1))}),
+        ("payment net 45", {"commercial": CommercialTerms(payment_days=45)}),
+        ("net-30 days", {"commercial": CommercialTerms(payment_days=30)}),
+        ("PO number 4711-A", {"commercial": CommercialTerms(po_number="4711-A")}),
+        ("valid for 45 days", {"commercial": CommercialTerms(valid_days=45)}),
+        ("valid until 31 March 2027", {"commercial": CommercialTerms(valid_until=date(2027, 3, 31))}),
+        (
+            "; note: Their budget, 10,000, ends in June",
+            {"commercial": CommercialTerms(approver_note="Their budget, 10,000, ends in June")},
+        ),
+        ("; language de", {"commercial": CommercialTerms(language="de")}),
+    ],
+)
+def test_free_text_says_an_input_of_the_request(said: str, inputs: dict[str, Any]) -> None:
+    found = extract(f"{TEXT}, {said}" if said[0] != ";" else f"{TEXT}{said}", CATALOGUE)
+    assert found.open_questions == ()
+    assert (found.account, found.term_months, found.lines) == ("Acme", 12, (LineRequest("pro", 150),))
+    assert {name: getattr(found.inputs, name) for name in inputs} == inputs
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("20 pro -10%", LineRequest("pro", 20, Decimal(10))),
+        ("20 pro seats -7.5 %", LineRequest("pro", 20, Decimal("7.5"))),
+        (
+            "20 pro at $5.40 per seat because volume deal",
+            LineRequest("pro", 20, agreed_price=Decimal("5.40"), price_reason="volume deal"),
+        ),
+        ("20 pro @5 because we agreed", LineRequest("pro", 20, agreed_price=Decimal(5), price_reason="we agreed")),
+        ("20 pro (optional)", LineRequest("pro", 20, optional=True)),
+        ("optional 20 pro", LineRequest("pro", 20, optional=True)),
+        ("20 pro as an option", LineRequest("pro", 20, optional=True)),
+        (
+            "20 storage (gb=100, region = EU Central)",
+            LineRequest("storage", 20, attributes=(("gb", "100"), ("region", "eu central"))),
+        ),
+        ("20 storage with 100 gb", LineRequest("storage", 20, attributes=(("gb", "100"),))),
+        ("20 storage, region eu central", LineRequest("storage", 20, attributes=(("region", "eu central"),))),
+        ("20 storage -5% (optional)", LineRequest("storage", 20, Decimal(5), optional=True)),
+    ],
+)
+def test_free_text_says_an_option_of_a_line(said: str, line: LineRequest) -> None:
+    found = extract(f"please quote 10 sso, {said}, for Acme, 12 months", CATALOGUE)
+    assert found.open_questions == ()
+    assert found.lines == (LineRequest("sso", 10), line)
+    asked = creation(written(found), "C0DEALS", CATALOGUE)
+    assert getattr(asked, "request", None) == found.request
+
+
+def test_a_discount_on_a_named_product_is_that_lines_own() -> None:
+    found = extract("20 pro and 5 sso for Acme, 10% off sso, 12 months", CATALOGUE)
+    assert (found.open_questions, found.discount_percent) == ((), None)
+    assert found.lines == (LineRequest("pro", 20), LineRequest("sso", 5, Decimal(10)))
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["billed quarterly, annual billing", "starting 2027-02-01, start 2027-03-01", "starting 02/03/2027", "net 30, payment net 45"],
+)
+def test_an_input_that_can_be_read_in_two_ways_is_asked_back(said: str) -> None:
+    assert [remark.code for remark in extract(f"{TEXT}, {said}", CATALOGUE).open_questions] == ["number"]
+
+
+def test_a_price_without_a_reason_is_remarked_and_changes_nothing() -> None:
+    found = extract("20 pro at $5.40 for Acme, 12 months", CATALOGUE)
+    assert "money" in [remark.code for remark in found.remarks if remark.excerpt == "$5.40"]
+    assert found.lines == (LineRequest("pro", 20),)
+
+
+@pytest.mark.parametrize("said", ["the segment is growing", "they start with us", "tax is their problem", "the PO follows"])
+def test_other_words_set_no_input(said: str) -> None:
+    found = extract(f"{TEXT}, {said}", CATALOGUE)
+    assert found.inputs == extract(TEXT, CATALOGUE).inputs
+
+
+def test_a_model_adds_inputs_that_the_message_contains_and_each_is_remarked() -> None:
+    text = "Acme: 10 storage, 100 of gb, 5% off, optional; partner, each quarter, pay 45 days, on 1 of Feb, 2027"
+    line = ModelLine("storage", "10", "10 storage, 100 of gb, 5% off", "5", (("gb", "100"),), optional=True)
+    given = ModelReading(
+        *("Acme", (line,), None, None, None),
+        segment="partner",
+        billing_frequency="quarterly",
+        start_date="2027-02-01",
+        payment_days="45",
+    )
+    found = checked(text, given, CATALOGUE)
+    assert found.lines == (LineRequest("storage", 10, Decimal(5), attributes=(("gb", "100"),), optional=True),)
+    assert (found.inputs.segment, found.inputs.billing_frequency) == ("partner", "quarterly")
+    assert found.inputs.commercial == CommercialTerms(start_date=date(2027, 2, 1), payment_days=45)
+    assert {remark.meaning for remark in found.remarks if remark.code == "joined"} == {
+        *("segment partner", "billing frequency quarterly", "start date 2027-02-01", "payment days 45")
+    }
+
+
+def test_what_the_rules_read_of_a_line_is_kept_beside_a_model() -> None:
+    reading = ModelReading("Acme", (ModelLine("pro", "10", "10 pro"),), "12", None, None)
+    found = checked("10 pro -5% (optional), 1 sso for Acme, 12 months, billed monthly", reading, CATALOGUE)
+    assert found.lines == (LineRequest("pro", 10, Decimal(5), optional=True),)
+    assert found.inputs.billing_frequency == "monthly"
+    assert [remark.code for remark in found.open_questions] == ["no_quantity"]
