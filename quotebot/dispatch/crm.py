@@ -156,7 +156,9 @@ def _created(quote: SalesforceQuote, record_id: str, mapping: CrmMapping) -> dic
     """Return the result of a creation: the record, and what of its opportunity is written apart from it."""
     opportunity = _opportunity_kind(quote, mapping)
     apart = opportunity == OWN and mapping.amount_owner != "local_wins"
-    follows = bool(mapping.following) and (bool(quote.opportunity_id) or mapping.opportunity is not None)
+    follows = (mapping.stage, mapping.loss_reason) != (None, None) and (
+        bool(quote.opportunity_id) or mapping.opportunity is not None
+    )
     return {
         "record_id": record_id,
         **({} if opportunity is None else {"opportunity": opportunity}),
