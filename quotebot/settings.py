@@ -321,8 +321,11 @@ class Settings(BaseSettings):
     document_locale: Annotated[str, Field(pattern=r"^[a-z]{2}_[A-Z]{2}$")] = Field(
         "en_US", description="Language and country of documents: texts (en or de), figures, dates, and Letter or A4 paper"
     )
-    document_template: Literal["detailed", "summary"] = Field(
-        "detailed", description="What documents show: every line's price, or a summary without unit prices"
+    document_template: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")] = Field(
+        "detailed", description="Template of documents: detailed, summary (without unit prices), or one of your own"
+    )
+    document_folder: Path | None = Field(
+        None, description="Folder of your own document templates, style sheet and clauses (docs/documents.md)"
     )
     quote_valid_days: Annotated[int, Field(ge=1, le=365)] = Field(30, description="How many days an offer stands")
     rate_days_max: Annotated[int, Field(ge=1, le=3650)] | None = Field(

@@ -196,7 +196,7 @@ def test_bash_completes_our_commands_with_the_script_we_print(tmp_path: Path, ca
     script = tmp_path / "completion"
     script.write_text(f"{capsys.readouterr().out}\nCOMP_WORDS=(quotebot doc)\nCOMP_CWORD=1\n_quotebot\necho ${{COMPREPLY[@]}}\n")
     done = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["doctor"]
+    assert done.stdout.split() == ["doctor", "document"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -20,7 +20,7 @@ import struct
 import sys
 import tempfile
 import unicodedata
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version as installed_version
@@ -38,6 +38,9 @@ DETAILED: Final = "detailed"  # every line with its price, term and discount
 SUMMARY: Final = "summary"  # the offered products and totals, without unit prices
 TEMPLATES: Final = (DETAILED, SUMMARY)
 PAGES: Final = ("A4", "Letter")
+TEMPLATE_NAME: Final = re.compile(r"_?[a-z0-9][a-z0-9_-]{0,39}")
+TEMPLATES_MAX: Final = 20
+TEMPLATE_BYTES_MAX: Final = 64 << 10  # of one template, and of the style sheet
 LINES_MAX: Final = 800  # a quote has at most 400, and each may have a bundle's row above it
 LOGO_BYTES_MAX: Final = 512 << 10
 LOGO_PIXELS_MAX: Final = 4_000_000  # decoded: 16 MB
@@ -119,6 +122,8 @@ class QuoteDocument:
     note: str = ""  # to the customer
     tax_rows: tuple[tuple[str, str], ...] = ()  # label and amount, the total with tax last; empty: before tax
     template: str = DETAILED
+    templates: Mapping[str, str] = field(default_factory=dict)  # the installation's own, by name: they come before the shipped ones
+    style: str = ""  # the installation's own style sheet, after the shipped one
     sections: tuple[tuple[str, str], ...] = ()
     split_rows: tuple[tuple[str, str], ...] = ()  # the parts of the total: recurring, one-time
     year_rows: tuple[tuple[str, str], ...] = ()  # the total per year of the contract
@@ -136,8 +141,9 @@ class QuoteDocument:
             raise ValueError(f"created_at needs an offset from UTC: {self.created_at!r}")
         if len(self.lines) > LINES_MAX:
             raise ValueError(f"a quote document holds at most {LINES_MAX} lines, not {len(self.lines)}")
-        if self.template not in TEMPLATES:
-            raise ValueError(f"there is no template {self.template!r}; there are {' and '.join(TEMPLATES)}")
+        if self.template not in {*TEMPLATES, *self.templates}:
+            known = sorted({*TEMPLATES, *(name for name in self.templates if not name.startswith("_"))})
+            raise ValueError(f"there is no template {self.template!r}; there are {' and '.join(known)}")
         if self.page not in PAGES:
             raise ValueError(f"there is no page size {self.page!r}; there are {' and '.join(PAGES)}")
         if self.logo:
@@ -162,8 +168,14 @@ def check_logo(content: bytes) -> tuple[int, int]:
 def canonical_model(document: QuoteDocument) -> dict[str, Any]:
     """Return the document's whole content as JSON values: printable text, and the logo by its SHA-256."""
     values = asdict(document)
-    logo = values.pop("logo")
-    return {**_printable(values), "logo": hashlib.sha256(logo).hexdigest() if logo else ""}
+    logo, templates, style = (values.pop(name) for name in ("logo", "templates", "style"))
+    sha256 = hashlib.sha256(logo).hexdigest() if logo else ""
+    return {**_printable(values), "logo": sha256, "templates": templates, "style": style}
+
+
+def packaged_template(name: str) -> str:
+    """Return the source of a shipped template or part, by its name."""
+    return files("adapters.pdf").joinpath("templates", f"{name}.html").read_text("utf-8")
 
 
 def request_of(document: QuoteDocument, variant: str) -> bytes:

@@ -127,11 +127,9 @@ class Renderer:
         self._styles = {page: [common, weasyprint.CSS(string=rules)] for page, rules in PAGE_RULES.items()}
         self._complaints = Complaints()
         logging.getLogger("weasyprint").addHandler(self._complaints)
-        sources = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".html")}
-        self._environment = jinja2.Environment(
-            loader=jinja2.DictLoader(sources), autoescape=True, undefined=jinja2.StrictUndefined, auto_reload=False
-        )
-        self._environment.tests["longer_than"] = longer_than
+        self._sources = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".html")}
+        self._environment = environment_of(self._sources)
+        self._own: tuple[dict[str, str], Any] = ({}, self._environment)  # the last templates of an installation
 
     def render(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
         """Render {document, variant, logo_png} to the bytes of a PDF and its number of pages."""
@@ -141,7 +139,7 @@ class Renderer:
         try:
             source = self._html_type(page, self._fetcher)
             pages = source.render(
-                font_config=self._fonts, stylesheets=self._styles[request["document"]["page"]], pdf_variant=request["variant"]
+                font_config=self._fonts, stylesheets=self._sheets(request["document"]), pdf_variant=request["variant"]
             )
             content = pages.write_pdf(finisher=finish, pdf_variant=request["variant"])
         except MemoryError as error:
@@ -152,16 +150,32 @@ class Renderer:
         self._complaints.refuse()
         return content, len(pages.pages)
 
+    def _environment_of(self, own: dict[str, str]) -> Any:
+        """Return the environment of the shipped templates, or of an installation's own ones before them."""
+        if not own:
+            return self._environment
+        if self._own[0] != own:
+            self._own = (own, environment_of({**self._sources, **{f"{name}.html": text for name, text in own.items()}}, own=True))
+        return self._own[1]
+
+    def _sheets(self, document: Mapping[str, Any]) -> list[Any]:
+        """Return the style sheets of a document, the installation's own one last. It may name no file and no address."""
+        own, shipped = document.get("style", ""), self._styles[document["page"]]
+        if not own:
+            return shipped
+        return [*shipped, self._weasyprint.CSS(string=own, url_fetcher=self._fetcher, font_config=self._fonts)]
+
     def _page(self, request: Mapping[str, Any]) -> ET.Element:
         """Fill in the template. It is well-formed XML: expat is several times faster than an HTML parser."""
         try:
             document = request["document"]
             sizes = {"width": TEXT_WIDTHS[document["page"]], "logo_width": logo_width(_logo(request))}
             values = {"document": document, "texts": document["texts"], **sizes}
-            page = self._environment.get_template(f"{document['template']}.html").render(values)
+            template = self._environment_of(document.get("templates", {})).get_template(f"{document['template']}.html")
+            page = template.render(values)
             return ET.fromstring(page)  # noqa: S314 -- written by our template, which escapes every value
         except self._template_error as error:
-            raise RefusedError("template_error", f"The quote template failed: {error}.") from error
+            raise RefusedError("template_error", f"The quote template failed: {str(error).rstrip('.')}.") from error
         except Exception as error:
             raise RefusedError("template_error", f"The quote template failed{_where(error)}.") from error
 
@@ -173,6 +187,16 @@ def longer_than(text: str, millimetres: float, points: float) -> bool:
     """
     widths = (_NARROW if c in _NARROW_CHARACTERS else _USUAL if c in _USUAL_CHARACTERS else _WIDE for c in text)
     return not set(text) <= _KNOWN_CHARACTERS or sum(widths) * points * _POINT_MILLIMETRES > millimetres
+
+
+def environment_of(sources: Mapping[str, str], *, own: bool = False) -> Any:
+    """Return a Jinja environment over these templates, by file name. Templates of an installation run in a sandbox."""
+    import jinja2.sandbox  # noqa: PLC0415 -- imported after the limits are set
+
+    made = jinja2.sandbox.ImmutableSandboxedEnvironment if own else jinja2.Environment
+    environment = made(loader=jinja2.DictLoader(sources), autoescape=True, undefined=jinja2.StrictUndefined, auto_reload=False)
+    environment.tests["longer_than"] = longer_than
+    return environment
 
 
 def _logo(request: Mapping[str, Any]) -> bytes:

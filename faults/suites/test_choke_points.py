@@ -91,6 +91,7 @@ PLACES: Final = {
     ),
     "quotebot/cli/config.py": ("files", "quotebot.toml, written where an operator asked for it"),
     "quotebot/cli/audit.py": ("files", "a proof bundle, written where an operator asked for it"),
+    "quotebot/cli/document.py": ("files", "the preview of a document, written where an operator asked for it"),
     "quotebot/cli/catalog.py": ("chance", "a fresh request id"),
     "quotebot/cli/catalog_files.py": ("files", "exported sheets, written where an operator asked for them"),
     "quotebot/cli/quote_work.py": ("chance", "a fresh request id, and the jitter of a command that this process executes itself"),

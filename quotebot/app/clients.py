@@ -11,7 +11,8 @@ import structlog
 
 from adapters.artefacts import Artefacts
 from adapters.http import closed_session
-from adapters.pdf.renderer import LOGO_BYTES_MAX, PdfRenderer, check_logo
+from adapters.pdf.renderer import LOGO_BYTES_MAX, TEMPLATES, PdfRenderer, check_logo
+from quotebot.app.document_folder import read_folder
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
@@ -196,7 +197,12 @@ def salesforce_credentials(settings: Settings) -> Credentials | None:
 
 
 def load_seller(settings: Settings) -> Seller:
-    """Return the seller data that documents show. Raises ConfigurationError for an unusable logo or locale."""
+    """Return what documents show of the seller. Raises ConfigurationError for an unusable logo, locale, template or folder."""
+    own = read_folder(settings.document_folder)
+    known = sorted({*TEMPLATES, *(name for name in own.templates if not name.startswith("_"))})
+    if settings.document_template not in known:
+        reason = f"there is no template {settings.document_template!r}; there are {', '.join(known)}"
+        raise ConfigurationError(f"The setting document_template cannot be used: {reason}. Nothing was started.")
     try:
         language_of(settings.document_locale)
     except ValueError as error:
@@ -210,6 +216,11 @@ def load_seller(settings: Settings) -> Seller:
         logo=b"" if settings.seller_logo is None else _logo(settings.seller_logo),
         template=settings.document_template,
         locale=settings.document_locale,
+        templates=own.templates,
+        style=own.style,
+        clauses=own.clauses,
+        regions=own.regions,
+        customers=own.customers,
     )
 
 

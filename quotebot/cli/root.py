@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "quotebot.cli.catalog:app": "What is sold and for how much: import, compare, check and activate versions of the ruleset.",
     "quotebot.cli.approval_policy:app": "Who has to approve what: import, compare, check and preview the approval policy.",
     "quotebot.cli.report:app": "Numbers for a deal desk: discounts, cycle times, wins and losses, approvals, pipeline, exports.",
+    "quotebot.cli.document:app": "See and check the document that customers get: preview, lint, template.",
     "quotebot.cli.dead:app": "Look at what was given up (dead letters), and decide about it.",
     "quotebot.cli.replay:replay": (
         "Put dead letters back to work: the same row under the same key, so that nothing already done is done again."

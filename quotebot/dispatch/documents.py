@@ -86,7 +86,12 @@ class Documents:
         return rendered
 
     def _document(self, quote: Quote) -> QuoteDocument:
-        return quote_document(quote, self.services.seller, quote.requester_name)
+        """Return the document of a quote. Raises AdapterError (RENDER) if its template is not there."""
+        try:
+            return quote_document(quote, self.services.seller, quote.requester_name)
+        except ValueError as error:
+            message = f"The document cannot be made: {error}. Nothing was stored. Add the template, then replay the render."
+            raise AdapterError(Failure.RENDER, "template_error", message) from error
 
     async def _stored(self, sha256: str) -> bytes | None:
         try:

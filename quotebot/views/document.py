@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import groupby
@@ -13,7 +13,7 @@ from babel import Locale, UnknownLocaleError
 from babel.dates import format_date
 from babel.numbers import format_currency, format_decimal, format_percent, get_currency_symbol
 
-from adapters.pdf.renderer import DETAILED, TEMPLATES, DocumentLine, QuoteDocument
+from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.charging import RECURRING
@@ -25,7 +25,7 @@ from quotebot.domain.pricing.tax_lines import tax_lines
 from quotebot.views.document_texts import TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from quotebot.domain.pricing.commercial_terms import CommercialTerms
     from quotebot.domain.pricing.engine import Instalment, PricedLine, Pricing
@@ -41,16 +41,27 @@ _BILLINGS: Final = (RECURRING, "one_time")
 SLABS_MAX = 6  # listed in a row
 INVOICES_MAX: Final = 6  # rows of the billing schedule
 ADDRESS_LINES_MAX: Final = 5
+FILE_ACCOUNT_CHARACTERS_MAX: Final = 60  # of at most four bytes each: a file's name has at most 255
+_FILE_SIGNS: Final = frozenset(" .,&+-_()")
 LETTER_TERRITORIES: Final = frozenset({"US", "CA", "MX", "PH", "CL", "CO", "CR", "GT", "PA", "PR", "SV", "VE"})
 NO_BREAK_SPACE: Final = "\u00a0"
 _LOCALES: Final = {"en": "en_US", "de": "de_DE"}
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentChoice:
+    """Language and template of the documents of a region or a customer; None: the usual one."""
+
+    language: str | None = None
+    template: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Seller:
-    """Seller of the quote, with the layout of their documents.
+    """Seller of the quote, with all that decides how their documents look besides the quote.
 
     `locale` is their language and country: how figures are written, and the page size. `terms` replace the standard terms.
+    `clauses` holds the title and the text of a special term by its name and language. Regions and customers are in lower case.
     """
 
     name: str
@@ -61,6 +72,21 @@ class Seller:
     logo: bytes = b""  # a PNG file
     template: str = DETAILED
     locale: str = "en_US"
+    templates: Mapping[str, str] = field(default_factory=dict)  # the installation's own, by name
+    style: str = ""
+    clauses: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+    regions: Mapping[str, DocumentChoice] = field(default_factory=dict)
+    customers: Mapping[str, DocumentChoice] = field(default_factory=dict)
+
+    def choice(self, quote: Quote) -> DocumentChoice:
+        """Return the language and template of a quote: its own, else its customer's, its region's, the installation's."""
+        request = request_of(quote.pricing)
+        agreed = request.commercial
+        usual = DocumentChoice(language_of(self.locale), self.template)
+        customer, region = self.customers.get(quote.account.casefold()), self.regions.get((request.region or "").casefold())
+        found = [DocumentChoice(agreed.language, agreed.template), *filter(None, (customer, region)), usual]
+        language, template = (next(filter(None, values), None) for values in zip(*map(astuple, found), strict=True))
+        return DocumentChoice(language, template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +193,12 @@ class _Page:
 
 
 def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocument:
-    """Return the document of an approved quote. Its dates come from the quote, so that rendering it twice gives the same bytes."""
-    agreed = request_of(quote.pricing).commercial
-    language = agreed.language or language_of(seller.locale)
+    """Return the document of an approved quote. Its dates come from the quote, so that rendering it twice gives the same bytes.
+
+    Raises ValueError if there is no template of the chosen name.
+    """
+    agreed, choice = request_of(quote.pricing).commercial, seller.choice(quote)
+    language = choice.language or language_of(seller.locale)
     writer = writer_of(language, seller.locale)
     page, texts, pricing = _Page(quote, seller, writer), writer.texts, quote.pricing
     discounted = pricing.discount_total > 0
@@ -213,7 +242,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         invoice_rows=tuple(_invoices(page)),
         options=tuple(_option(page, line) for line in pricing.options),
         terms=seller.terms or texts.standard_terms,
-        clauses=tuple((_capitalised(term_words(name)), texts.special_term) for name in pricing.terms),
+        clauses=tuple(seller.clauses.get(name, {}).get(language) or _usual_clause(name, texts) for name in pricing.terms),
         acceptance=accepts.format(number=quote.quote_id, version=quote.version, total=page.amount(pricing.net_total)),
         seller_name=seller.name,
         seller_lines=seller.lines,
@@ -222,7 +251,9 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         texts=named_texts(texts),
         language=language,
         page=page_of(seller.locale),
-        template=agreed.template if agreed.template in TEMPLATES else seller.template,
+        template=choice.template or seller.template,
+        templates=seller.templates,
+        style=seller.style,
         key_figures=tuple(_key_figures(page)),
         footer=seller.footer,
         logo=seller.logo,
@@ -237,6 +268,13 @@ def named_texts(texts: DocumentTexts) -> dict[str, str]:
 def file_title(quote: Quote) -> str:
     """Return the title of a quote's file, always with its version: "Q-2026-0042 v1 - Acme"; at most 200 characters."""
     return f"{quote.quote_id} v{quote.version} - {quote.account}"[:TITLE_CHARACTERS_MAX]
+
+
+def file_name(quote: Quote) -> str:
+    """Return the name of a quote's file: "Quote Q-2026-0042 v1 - Acme.pdf", without signs that a file system refuses."""
+    plain = "".join(sign if sign.isalnum() or sign in _FILE_SIGNS else " " for sign in quote.account)
+    account = " ".join(plain.split())[:FILE_ACCOUNT_CHARACTERS_MAX].strip(" .")
+    return f"Quote {quote.quote_id} v{quote.version}{f' - {account}' if account else ''}.pdf"
 
 
 def _headings(page: _Page) -> dict[str, str]:
@@ -383,5 +421,7 @@ def _mixed_price(page: _Page, line: PricedLine) -> str:
     return ", ".join(texts.slab.format(units=units, price=price) for units, price in prices)
 
 
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _usual_clause(term: str, texts: DocumentTexts) -> tuple[str, str]:
+    """Return the clause of a special term that the installation has no text of its own for."""
+    words = term_words(term)
+    return words[:1].upper() + words[1:], texts.special_term

@@ -22,7 +22,15 @@ from fontTools.ttLib import TTFont
 
 import adapters
 from adapters.pdf.renderer import canonical_model
-from adapters.pdf.worker import INSTALL_NATIVE_LIBRARIES, RefusedError, Renderer, compress_once, fixed_fetcher, longer_than
+from adapters.pdf.worker import (
+    INSTALL_NATIVE_LIBRARIES,
+    RefusedError,
+    Renderer,
+    compress_once,
+    environment_of,
+    fixed_fetcher,
+    longer_than,
+)
 from tests.adapters.test_pdf import DOCUMENT
 
 ROOT = str(Path(adapters.__file__).parent.parent)
@@ -233,3 +241,33 @@ def test_a_file_that_is_compressed_once_is_the_same_file(monkeypatch: pytest.Mon
     assert once == HTML(string=TEXTS).write_pdf(pdf_identifier=True)
     assert "Compressed" in compressed
     assert "Stream" not in compressed
+
+
+OWN = {"own.html": '<p>{{ document.account }}{% include "_part.html" %}</p>', "_part.html": "<b>{{ 1 + 1 }}</b>"}
+
+
+def test_own_template_is_escaped_and_includes_parts() -> None:
+    page = environment_of(OWN, own=True).get_template("own.html").render(document={"account": "<i>A & B"})
+    assert page == "<p>&lt;i&gt;A &amp; B<b>2</b></p>"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ document.__class__ }}",
+        "{{ document.update({'account': 'x'}) }}",
+        "{{ longer_than.__globals__ }}",
+        "{{ '%s'.format.__self__ }}",
+        "{{ '{0.__class__}'.format(document) }}",
+        "{% include '/etc/passwd' %}",
+        "{% include '../worker.py' %}",
+        "{{ range(10**9) | list }}",
+        "{{ open('/etc/passwd') }}",
+        "{{ document.no_such }}",
+    ],
+)
+def test_own_template_reaches_nothing_but_the_document(source: str) -> None:
+    environment = environment_of({**OWN, "evil.html": source}, own=True)
+    with pytest.raises((jinja2.TemplateError, OverflowError)):
+        environment.get_template("evil.html").render(document={"account": "x"}, texts={})

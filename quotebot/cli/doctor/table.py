@@ -217,6 +217,15 @@ CHECKS: Final = (
         checks.pdf,
     ),
     Check(
+        "documents.folder",
+        "Your own document templates and clauses are in order",
+        "A template that fails makes a dead letter of each of its quotes; a special term without a clause gets a general sentence.",
+        "Mend what is named; `quotebot document lint` says the same, `quotebot document preview` shows the page.",
+        State.WARNING,
+        CONFIG,
+        checks.document_folder,
+    ),
+    Check(
         "documents.stored",
         "Every document is stored",
         "A document that is lost can only be sent again if it can still be made to the same bytes.",

@@ -84,7 +84,7 @@ def test_a_pipe_in_place_of_a_logo_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("seller_footer", "x" * 301), ("seller_terms", ["x"] * 41), ("document_template", "fancy")]
+    ("name", "value"), [("seller_footer", "x" * 301), ("seller_terms", ["x"] * 41), ("document_template", "../fancy")]
 )
 def test_what_would_not_fit_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError, match=name):

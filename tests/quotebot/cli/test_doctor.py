@@ -326,6 +326,13 @@ LOCAL = [
         lambda site: replace(site, now_seconds=time.time),
     ),
     Broken(
+        "documents.folder",
+        State.WARNING,
+        "cannot be used: there is no such folder",
+        lambda site: with_(site, document_folder=site.settings.data_dir / "none"),
+        lambda site: with_(site, document_folder=None),
+    ),
+    Broken(
         "documents.stored",
         State.WARNING,
         f"files are gone: Q-2026-0042 v1 ({'a' * 12})",
@@ -475,6 +482,7 @@ async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:
         "watchers.installed",
         "crm.mirror",
         "rates.age",
+        "documents.folder",
     }  # not part of this set-up
     assert {check_id for check_id, state in states.items() if state is not State.OK} == without, results
 
