@@ -209,8 +209,9 @@ SELECT c.approval_id, c.user_id, c.post_key, c.channel, c.ts,
 FROM approval_copies AS c WHERE c.approval_id = :approval_id AND c.user_id = coalesce(:user_id, c.user_id) ORDER BY c.user_id;
 
 -- name: approval_copies_of_operation
-SELECT c.user_id FROM approval_copies AS c JOIN effects AS e ON e.effect_key = c.post_key
-WHERE e.operation_id = :operation_id AND e.class = 'slack.direct';
+SELECT c.user_id FROM effects AS e CROSS JOIN approval_copies AS c
+WHERE e.operation_id = :operation_id AND e.class = 'slack.direct' AND c.post_key = e.effect_key
+  AND c.approval_id = json_extract(e.payload, '$.approval_id') AND c.user_id = json_extract(e.payload, '$.user');
 
 -- name: add_approval_copy
 INSERT INTO approval_copies (approval_id, user_id, post_key, added_at) VALUES (:approval_id, :user_id, :post_key, :now);
@@ -864,14 +865,18 @@ ORDER BY q.quote_id LIMIT :limit;
 
 -- name: commands_not_shown
 -- What people asked before :before and is unfinished, about a quote or for a new one, and of which nothing was shown yet, neither a
--- card nor a reply. The lane leads to it by an index.
-SELECT o.* FROM operations AS o
-WHERE o.lane > '' AND o.finished_at IS NULL AND o.actor_type <> 'system' AND o.created_at <= :before
-  AND o.state IN ('reserved', 'in_progress', 'failed_retryable')
+-- card nor a reply.
+WITH unfinished (id) AS (
+  SELECT id FROM operations WHERE next_attempt_at > 0
+  UNION ALL
+  SELECT id FROM operations WHERE lane > '' AND state = 'in_progress'
+)
+SELECT o.* FROM unfinished AS u CROSS JOIN operations AS o ON o.id = u.id
+WHERE o.actor_type <> 'system' AND o.created_at <= :before
   AND CASE WHEN o.aggregate_id = 'new' THEN o.source IN ('slack_slash', 'slack_interactive')
     ELSE o.state <> 'failed_retryable' AND EXISTS (SELECT 1 FROM quotes AS q WHERE q.quote_id = o.aggregate_id) END
   AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class IN (:card, :reply))
-ORDER BY +o.id
+ORDER BY o.id
 LIMIT :limit;
 
 -- name: quotes_for_report
