@@ -106,9 +106,23 @@ def _changed(view: Mapping[str, Any], carried: Carried, action: Body, rules: Rul
         return builder.with_months(view, carried, other=chosen == builder_fields.OTHER)
     if builder_fields.PRODUCTS.match(action_id) and chosen:
         return builder.with_line(view, carried, chosen, rules.ruleset)
-    if row is not None and action_id.endswith(".remove"):
-        return builder.without_line(view, carried, row)
+    if row is not None and action_id.endswith(".more"):
+        return _with_choice(view, carried, row, chosen, rules)
     return forms.drawn_again(view, carried.stored, view["blocks"])
+
+
+def _with_choice(view: Mapping[str, Any], carried: Carried, row: int, chosen: str, rules: Rules) -> Json:
+    """Return the form with the choice in a line's menu."""
+    sku = dict(carried.rows).get(row, "")
+    product = rules.catalogue.products.get(sku)
+    name = sku if product is None else product.name
+    match chosen:
+        case builder_fields.REMOVE:
+            return builder.without_line(view, carried, row)
+        case builder_fields.OPTIONAL:
+            return builder.with_option(view, carried, row, name)
+        case _:
+            return builder.with_price(view, carried, row, name, priced=chosen == builder_fields.PRICED)
 
 
 def register_builder(app: AsyncApp, surface: Surface) -> None:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
 from quotebot.domain.pricing.engine import Pricing, price, request_of
-from quotebot.domain.pricing.price_requests import Changes, LineChange, PriceRequest, PricingProblem, as_of, changed, dated
+from quotebot.domain.pricing.price_requests import (
+    Changes,
+    LineChange,
+    PriceRequest,
+    PricingProblem,
+    as_of,
+    changed,
+    dated,
+    reason_text,
+)
 from quotebot.domain.pricing.term_clauses import read_clause
 from quotebot.slack import grammar
 from quotebot.slack.form_fields import ERROR_CHARACTERS_MAX, Errors, Filled, Form, last_block, plain_text, said
@@ -137,6 +146,7 @@ def _block(problem: PricingProblem, form: Form, carried: Carried) -> str:
     candidates = [
         *(blocks.attribute_block(key, word) for key in keys for word in named if problem.code == "attribute"),
         *(blocks.discount_block(key) for key in keys if problem.code == "discount"),
+        *(blocks.price_block(key) for key in keys if problem.code == "agreed_price"),
         *(blocks.quantity_block(key) for key in keys),
         *_BLOCKS_OF.get(problem.code, ()),
         forms.TEXT,
@@ -280,13 +290,41 @@ def _row_change(form: Form, key: int, sku: str, before: LineRequest | None, erro
             "Enter a whole number like 1500, or remove the line." if before is None else "Enter a whole number, or 0 to remove."
         )
     own = _own_discount(form, key, errors)
+    agreed, reason = _agreed_price(form, key, errors)
+    marked = blocks.OPTIONAL in form.several(blocks.optional_block(key)) if form.has(blocks.optional_block(key)) else None
     attributes = _attributes(form, key, sku, before)
     if before is None:
-        return LineChange("set", sku, quantity or 0, own or None, attributes or None)
-    discount = None if own is None or own == before.discount_percent else own
-    chosen = None if attributes == tuple(sorted(before.attributes)) else attributes
-    same = (quantity, discount, chosen) == (before.quantity, None, None)
-    return None if same else LineChange("set", sku, quantity or 0, discount, chosen)
+        return LineChange("set", sku, quantity or 0, own or None, attributes or None, agreed, reason, marked or None)
+    if agreed is not None:
+        discount, own = None, None
+        if (agreed, reason) == (before.agreed_price, before.price_reason):
+            agreed, reason = None, ""
+    else:
+        discount = None if (own, None) == (before.discount_percent, before.agreed_price) else own
+    change = LineChange(
+        "set",
+        sku,
+        quantity or 0,
+        discount,
+        None if attributes == tuple(sorted(before.attributes)) else attributes,
+        agreed,
+        reason,
+        None if marked == before.optional else marked,
+    )
+    return None if change == LineChange("set", sku, before.quantity) else change
+
+
+def _agreed_price(form: Form, key: int, errors: Errors) -> tuple[Decimal | None, str]:
+    at = blocks.price_block(key)
+    if not form.has(at):
+        return None, ""
+    price = grammar.read_price(form.typed(at))
+    if price is None:
+        errors[at] = "Enter a price like 5.40 or 1500."
+    reason = reason_text(form.typed(blocks.reason_block(key)))
+    if not reason:
+        errors[blocks.reason_block(key)] = "Say why, for the approver."
+    return price, reason
 
 
 def _own_discount(form: Form, key: int, errors: Errors) -> Decimal | None:

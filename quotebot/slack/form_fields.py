@@ -28,6 +28,7 @@ _CHARACTERS_MAX: Final = {
     forms.DISCOUNT: forms.SHORT_CHARACTERS_MAX,
     builder_fields.MONTHS: forms.SHORT_CHARACTERS_MAX,
     "quantity": forms.SHORT_CHARACTERS_MAX,
+    "price": forms.SHORT_CHARACTERS_MAX,
     "discount": forms.SHORT_CHARACTERS_MAX,
     **TEXTS_MAX,
     forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,

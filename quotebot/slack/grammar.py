@@ -177,6 +177,11 @@ def read_discount(text: str) -> Decimal | str:
     return draft.problems[0] if draft.discount_percent is None else draft.discount_percent
 
 
+def read_price(text: str) -> Decimal | None:
+    """Read "5.40" or "1500"; None if it is no price, or could be read in two ways."""
+    return Decimal(text) if _PRICE.fullmatch(text) and not _THOUSANDS.fullmatch(text) else None
+
+
 def keyword_of(clause: str) -> tuple[str | None, str]:
     """Return the keyword that a clause begins with, or None, and the text after it."""
     match = _CLAUSE.fullmatch(clause)
@@ -390,10 +395,11 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
     own = _OWN_PRICE.search(name)
     if own is None or ("@" not in own[0].partition(own[1])[0] and not own[1][0].isdigit()):
         return name, None, ""
-    if not _PRICE.fullmatch(own[1]) or _THOUSANDS.fullmatch(own[1]):
+    agreed = read_price(own[1])
+    if agreed is None:
         draft.problems.append(f"the price {shown(own[1])} is not readable: write it like 5.40 or 1500, without a currency")
         return name[: own.start()].strip(), None, ""
-    return name[: own.start()].strip(), Decimal(own[1]), reason_text((own[2] or "").strip('"\u201c\u201d '))
+    return name[: own.start()].strip(), agreed, reason_text((own[2] or "").strip('"\u201c\u201d '))
 
 
 def _read_term(value: str, draft: _Draft) -> None:

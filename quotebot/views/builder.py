@@ -194,7 +194,7 @@ def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tup
     rows: list[LineRequest] = []
     size = 0
     for line in draft.lines[: fields.ROWS_MAX]:
-        size += 3 + len(ruleset.catalogue.products[line.sku].attributes) if line.sku in ruleset.catalogue.products else 0
+        size += len(fields.line_blocks(0, line, ruleset.catalogue.products.get(line.sku), "", may_empty=False))
         if not fields.in_a_row(line, ruleset.catalogue) or size > LINE_BLOCKS_MAX or any(row.sku == line.sku for row in rows):
             break
         rows.append(line)
@@ -272,6 +272,27 @@ def without_line(view: Mapping[str, Any], carried: Carried, key: int) -> Json:
     return drawn_again(view, carried.written([row for row in carried.rows if row[0] != key], carried.next_key), blocks)
 
 
+def with_price(view: Mapping[str, Any], carried: Carried, key: int, name: str, *, priced: bool) -> Json:
+    """Return the form with the fields of an agreed price in place of a line's own discount, or the other way round."""
+    before = (fields.discount_block(key),) if priced else (fields.price_block(key), fields.reason_block(key))
+    after = fields.price_inputs(key, name) if priced else [fields.own_discount_input(key, name)]
+    blocks = [block for block in view["blocks"] if block.get("block_id") not in before]
+    names = [block.get("block_id") for block in blocks]
+    if len(blocks) < len(view["blocks"]) and fields.quantity_block(key) in names:
+        at = names.index(fields.quantity_block(key)) + 1
+        blocks[at:at] = after
+    return drawn_again(view, carried.stored, blocks)
+
+
+def with_option(view: Mapping[str, Any], carried: Carried, key: int, name: str) -> Json:
+    """Return the form with the mark of an optional line, set."""
+    blocks = [*view["blocks"]]
+    names = [block.get("block_id") for block in blocks]
+    if fields.optional_block(key) not in names and fields.quantity_block(key) in names:
+        blocks.insert(names.index(fields.quantity_block(key)) + 1, fields.optional_input(key, name))
+    return drawn_again(view, carried.stored, blocks)
+
+
 def with_months(view: Mapping[str, Any], carried: Carried, *, other: bool) -> Json:
     """Return the form with the field of a term in months, or without it."""
     blocks = [block for block in view["blocks"] if block.get("block_id") != fields.MONTHS]
@@ -293,13 +314,16 @@ def with_details(view: Mapping[str, Any], carried: Carried, name: str, ruleset: 
 def with_preview(view: Mapping[str, Any], carried: Carried, foot: str, priced: Pricing | None, ruleset: Ruleset) -> Json:
     """Return the form with its total, and the amount of each line, as they are now."""
     rows = dict(carried.rows)
+    shown = {block.get("block_id") for block in view["blocks"]}
     blocks = []
     for block in view["blocks"]:
         key = fields.row_of(str(block.get("block_id")))
         if block.get("block_id") == PREVIEW:
             blocks.append(_preview(foot))
         elif key in rows and block["type"] == "section":
-            blocks.append(fields.line_head(key, rows[key], _line_words(rows[key], priced, ruleset)))
+            text = _line_words(rows[key], priced, ruleset)
+            agreed, optional = fields.price_block(key) in shown, fields.optional_block(key) in shown
+            blocks.append(fields.line_head(key, text, priced=agreed, optional=optional))
         else:
             blocks.append(block)
     return drawn_again(view, carried.stored, blocks)
@@ -323,7 +347,8 @@ def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
         return f"*{name}* \u00b7 {amount}"
     unit = money.format_unit_price(line.unit_price, priced.currency)
     per = "/month" if line.billing == "recurring" else ""
-    return f"*{name}* \u00d7 {line.quantity:,} \u00b7 {unit}{per} \u00b7 {amount}"
+    option = " (optional)" if line in priced.options else ""
+    return f"*{name}* \u00d7 {line.quantity:,} \u00b7 {unit}{per} \u00b7 {amount}{option}"
 
 
 # ----------------------------------------------------------------------------------------------------------------- the total

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.pricing.price_books import Flat, Share, Tiered, books_for
-from quotebot.domain.pricing.price_requests import clipped
+from quotebot.domain.pricing.price_requests import REASON_CHARACTERS_MAX, clipped
+from quotebot.domain.pricing.term_clauses import price_text
 from quotebot.views import messages
-from quotebot.views.blocks import Json, button, option, plain, section, text_input
+from quotebot.views.blocks import Json, option, plain, section, text_input
 from quotebot.views.forms import (
     CURRENCY,
     DISCOUNT,
@@ -42,6 +43,7 @@ LIVE: Final = re.compile(
 )
 PRODUCTS: Final = re.compile(rf"^{PRODUCT}\.")
 
+PRICED, DISCOUNTED, OPTIONAL, REMOVE = "price", "discount", "optional", "remove"  # entries of a line's menu
 OTHER: Final = "other"  # of the menu of terms
 NONE: Final = "none"  # of the menus of the further fields
 BY_DEFAULT: Final = "~"  # an attribute's default choice where the line does not name it
@@ -81,6 +83,21 @@ def live(block: Json) -> Json:
     return {**block, "dispatch_action": True, "element": element}
 
 
+def price_block(key: int) -> str:
+    """Return the block_id of a line's agreed price."""
+    return f"{ROW}.{key}.price"
+
+
+def reason_block(key: int) -> str:
+    """Return the block_id of the reason for a line's agreed price."""
+    return f"{ROW}.{key}.reason"
+
+
+def optional_block(key: int) -> str:
+    """Return the block_id of the mark of an optional line."""
+    return f"{ROW}.{key}.optional"
+
+
 def line_blocks(key: int, line: LineRequest, product: Product | None, name: str, *, may_empty: bool) -> list[Json]:
     """Return the blocks of one line. `may_empty`: an empty quantity removes the line."""
     name = clipped(messages.one_line(name), NAME_CHARACTERS_MAX)
@@ -92,24 +109,73 @@ def line_blocks(key: int, line: LineRequest, product: Product | None, name: str,
         example="0 to remove" if may_empty else "150",
         optional=may_empty,
     )
-    discount = text_input(
-        discount_block(key),
-        f"{name}: discount (%)",
-        length_max=SHORT_CHARACTERS_MAX,
-        initial=money.trimmed(line.discount_percent) if line.discount_percent else None,
-        example="0",
-        optional=True,
-    )
+    priced = line.agreed_price is not None
     chosen = dict(line.attributes)
     attributes = () if product is None else product.attributes
     choices = (attribute_input(key, name, each, chosen.get(each.name)) for each in attributes)
-    return [line_head(key, line.sku, messages.escape(name)), live(quantity), live(discount), *(each for each in choices if each)]
+    return [
+        line_head(key, messages.escape(name), priced=priced, optional=line.optional),
+        live(quantity),
+        *(price_inputs(key, name, line) if priced else [own_discount_input(key, name, line)]),
+        *([optional_input(key, name)] if line.optional else []),
+        *(each for each in choices if each),
+    ]
 
 
-def line_head(key: int, sku: str, text: str) -> Json:
-    """Return the heading of a line: escaped mrkdwn beside the button that removes it."""
-    remove = button(f"{ROW}.{key}.remove", "Remove", sku)
-    return {**section(text), "block_id": f"{ROW}.{key}", "accessory": remove}
+def line_head(key: int, text: str, *, priced: bool, optional: bool) -> Json:
+    """Return the heading of a line: escaped mrkdwn beside the menu of what else can be done with the line."""
+    choices = [
+        (DISCOUNTED, "Discount, not a price") if priced else (PRICED, "Agree on a price"),
+        *([] if optional else [(OPTIONAL, "Offer as an option")]),
+        (REMOVE, "Remove"),
+    ]
+    more = {"type": "overflow", "action_id": f"{ROW}.{key}.more", "options": [option(label, deed) for deed, label in choices]}
+    return {**section(text), "block_id": f"{ROW}.{key}", "accessory": more}
+
+
+def own_discount_input(key: int, name: str, line: LineRequest | None = None) -> Json:
+    """Return the field of a line's own discount."""
+    return live(
+        text_input(
+            discount_block(key),
+            f"{name}: discount (%)",
+            length_max=SHORT_CHARACTERS_MAX,
+            initial=money.trimmed(line.discount_percent) if line is not None and line.discount_percent else None,
+            example="0",
+            optional=True,
+        )
+    )
+
+
+def price_inputs(key: int, name: str, line: LineRequest | None = None) -> list[Json]:
+    """Return the fields of a line's agreed price and its reason, which take the place of its own discount."""
+    agreed = None if line is None or line.agreed_price is None else price_text(line.agreed_price)
+    reason = None if line is None else line.price_reason
+    price = text_input(
+        price_block(key),
+        f"{name}: agreed price of a unit",
+        length_max=SHORT_CHARACTERS_MAX,
+        initial=agreed,
+        hint="Before the discount on the whole quote. It may need approval.",
+        example="5.40",
+    )
+    why = text_input(
+        reason_block(key),
+        f"{name}: reason for the price",
+        length_max=REASON_CHARACTERS_MAX,
+        initial=reason,
+        example="Volume deal",
+    )
+    return [live(price), why]
+
+
+def optional_input(key: int, name: str) -> Json:
+    """Return the mark of an optional line, set."""
+    block_id = optional_block(key)
+    options = [option("Optional: shown beside the total, not in it", OPTIONAL)]
+    element = {"type": "checkboxes", "action_id": block_id, "options": options, "initial_options": options}
+    label = plain(f"{name}: option")
+    return live({"type": "input", "block_id": block_id, "label": label, "optional": True, "element": element})
 
 
 def attribute_input(key: int, product: str, attribute: Attribute, chosen: str | None) -> Json | None:
@@ -133,13 +199,16 @@ def attribute_input(key: int, product: str, attribute: Attribute, chosen: str | 
 def in_a_row(line: LineRequest, catalogue: Catalogue) -> bool:
     """Return whether the fields of a line can hold all that it says."""
     product = catalogue.products.get(line.sku)
-    if product is None or not product.active or line.discount_limit_percent is not None:
+    if product is None or not product.active or (line.agreed_price is not None and line.discount_percent):
         return False
     known = {each.name: each for each in product.attributes}
     chosen = dict(line.attributes)
-    plain_line = type(line)(line.sku, line.quantity, line.discount_percent, None, line.attributes)
+    held = type(line)(
+        *(line.sku, line.quantity, line.discount_percent, None, line.attributes),
+        *(line.agreed_price, line.price_reason, line.optional),
+    )
     return (
-        line == plain_line
+        line == held
         and len(chosen) == len(line.attributes)
         and all(name in known and attribute_input(0, "", known[name], choice) is not None for name, choice in chosen.items())
     )

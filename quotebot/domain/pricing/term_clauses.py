@@ -119,14 +119,14 @@ def line_text(line: LineRequest) -> str:
     options = ", ".join(f"{name}={choice}" for name, choice in line.attributes)
     own = f" -{money.trimmed(line.discount_percent)}%" if line.discount_percent else ""
     if line.agreed_price is not None:
-        own += f" @{_price_text(line.agreed_price)}"
+        own += f" @{price_text(line.agreed_price)}"
         reason = line.price_reason
         own += f' because "{reason}"' if any(sign in reason for sign in ",()=") else f" because {reason}" if reason else ""
     optional = " (optional)" if line.optional else ""
     return f"{line.quantity} {line.sku}{f' ({options})' if options else ''}{optional}{own}"
 
 
-def _price_text(price: Decimal) -> str:
+def price_text(price: Decimal) -> str:
     """Return a price as it is typed. Three decimals would look like thousands, so they get a fourth one."""
     text = money.trimmed(price)
     return f"{text}0" if len(text.partition(".")[2]) == THOUSANDS_DIGITS else text

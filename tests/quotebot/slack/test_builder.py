@@ -148,6 +148,9 @@ def revised(request: PriceRequest, **values: str | None) -> Filled | dict[str, s
 CONFIGURED: Final = PriceRequest(
     (LineRequest("kit", 2), LineRequest("storage", 5, attributes=(("region", "us"),))), 12, Decimal(0), "USD"
 )
+AGREED: Final = replace(
+    CONFIGURED, lines=(LineRequest("a", 7, agreed_price=Decimal(8), price_reason="volume"), LineRequest("b", 2, optional=True))
+)
 EDITED: Final[dict[str, tuple[dict[str, str | None], Changes]]] = {
     "a bundle's quantity": ({"row.0.quantity": "3"}, Changes((LineChange("set", "kit", 3),))),
     "a bundle out": ({"row.0.quantity": "0"}, Changes((LineChange("remove", "kit"),))),
@@ -162,6 +165,28 @@ EDITED: Final[dict[str, tuple[dict[str, str | None], Changes]]] = {
 }
 
 
+def test_an_agreed_price_and_an_option_are_edited_in_their_fields() -> None:
+    priced = price(dated(AGREED, MORNING), SHOP.ruleset)
+    assert isinstance(priced, Pricing)
+    quote = replace(example_quote(), pricing=priced)
+    view = builder.revise_form(quote, SHOP.ruleset, POLICY)
+    back = builder.with_price(view, carried(view), 0, "A", priced=False)
+    cases: tuple[tuple[dict[str, Any], dict[str, str | None], LineChange], ...] = (
+        (view, {"row.0.price": "9"}, LineChange("set", "a", 7, agreed_price=Decimal(9), price_reason="volume")),
+        (view, {"row.0.reason": "two years"}, LineChange("set", "a", 7, agreed_price=Decimal(8), price_reason="two years")),
+        (view, {"row.1.quantity": "3"}, LineChange("set", "b", 3)),
+        (back, {}, LineChange("set", "a", 7, Decimal(0))),
+    )
+    for shown, values, change in cases:
+        found = read_form(Form(typed(shown, **values), SHOP.ruleset, MORNING, quote))
+        assert found == Filled(ReviseQuote(changes=Changes((change,))), "Q-2026-0042", 1)
+    taken = typed(view)
+    taken["state"]["values"]["row.1.optional"]["row.1.optional"]["selected_options"] = []
+    change = LineChange("set", "b", 2, optional=False)
+    found = read_form(Form(taken, SHOP.ruleset, MORNING, quote))
+    assert found == Filled(ReviseQuote(changes=Changes((change,))), "Q-2026-0042", 1)
+
+
 @pytest.mark.parametrize("case", EDITED)
 def test_bundles_and_attributes_are_edited_in_their_fields(case: str) -> None:
     values, changes = EDITED[case]
@@ -174,6 +199,30 @@ def test_a_larger_edit_leaves_lines_without_fields_as_they_are() -> None:
     found = revised(request, **{"row.0.quantity": "9", "row.2.discount": "5"})
     changes = Changes((LineChange("set", "a", 9), LineChange("set", "storage", 5, Decimal(5))))
     assert found == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+def test_a_line_gets_an_agreed_price_with_a_reason_or_becomes_an_option() -> None:
+    view = builder.create_form("C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 10), LineRequest("sso", 5))))
+    view = builder.with_price(view, carried(view), 0, "Pro", priced=True)
+    view = builder.with_option(view, carried(view), 1, "SSO")
+    assert view_problems(view) == []
+    assert "Enter a price" in foot(filled(view))
+    values: dict[str, str | None] = {"row.0.price": "5.50", "row.0.reason": "volume deal"}
+    shown = filled(view, **values)
+    assert "660.00" in foot(shown)  # without the option
+    assert "(optional)" in blocks_of(shown)["row.1"]["text"]["text"]
+    found = read_form(Form(typed(view, **values), RULESET, MORNING))
+    assert isinstance(found, Filled)
+    assert isinstance(found.payload, CreateByForm)
+    lines = (
+        LineRequest("pro", 10, agreed_price=Decimal("5.50"), price_reason="volume deal"),
+        LineRequest("sso", 5, optional=True),
+    )
+    assert found.payload.quote.request.lines == lines
+    again = builder.create_form("C0SALES", RULESET, builder.Draft("Acme", lines))
+    assert read_form(Form(typed(again), RULESET, MORNING)) == found  # a prefilled form loses neither
+    back = builder.with_price(again, carried(again), 0, "Pro", priced=False)
+    assert "row.0.discount" in blocks_of(back)
 
 
 def test_a_problem_of_one_line_is_said_at_its_field() -> None:
@@ -200,7 +249,7 @@ async def test_a_quote_is_built_line_by_line_with_a_live_total(deal: Deal) -> No
     await deal.post("action", **person, action_id="discount", value="15")
     view = await opened(deal)
     assert "Needs approval" in foot(view)
-    await deal.post("action", **person, action_id="row.1.remove")
+    await deal.post("action", **person, action_id="row.1.more", value="remove")
     await deal.post("action", **person, action_id="term", value="other")
     await deal.post("action", **person, action_id="months", value="6")
     view = await opened(deal)

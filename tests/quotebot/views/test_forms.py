@@ -60,7 +60,7 @@ def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
             content = {"type": element["type"], "selected_option": None if chosen is None else {"value": chosen}}
         if element["type"] == "datepicker":
             content = {"type": element["type"], "selected_date": values.get(name, element.get("initial_date"))}
-        if element["type"] == "multi_static_select":
+        if element["type"] in ("multi_static_select", "checkboxes"):
             content = {"type": element["type"], "selected_options": element.get("initial_options", [])}
         if element["type"] == "conversations_select":
             content = {"type": element["type"], "selected_conversation": values.get(name)}
