@@ -101,7 +101,8 @@ async def by_form(deal: Deal) -> None:
     person: dict[str, Any] = {"user": "U0REP", "view_id": view_id}
     for number, sku in enumerate(("starter", "storage", "setup")):
         await deal.post("action", **person, action_id=f"product.{number}", value=sku)
-    await deal.post("action", **person, action_id="form.more")
+    for group in ("form.terms", "form.parties"):
+        await deal.post("action", **person, action_id=group)
     fields = {
         "account": "Globex",
         "row.0.quantity": "2",
@@ -114,7 +115,10 @@ async def by_form(deal: Deal) -> None:
         "discount": "4",
         "billing": "annual",
         "segment": "=partner",
-        "terms": "start 2027-02-01; payment net 45; po 4711; language de",
+        "deal.start_date": "2027-02-01",
+        "deal.payment_days": "45",
+        "deal.po_number": "4711",
+        "deal.language": "de",
     }
     sent = await deal.post("submit", **person, values={name: {name: value} for name, value in fields.items()})
     assert sent["ack"] == {}
