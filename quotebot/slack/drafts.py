@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.extraction.extractor import extract
 from quotebot.domain.pricing.commercial_terms import NAMES, USUAL, edited
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest, PriceRequest
 from quotebot.domain.pricing.term_clauses import clauses, terms_text
 from quotebot.slack import grammar
 from quotebot.slack.message_text import on_one_line
@@ -84,20 +84,22 @@ def _more_of(clause: str, catalogue: Catalogue) -> dict[str, Any]:
 
 def draft_of_creation(quote: CreateQuote, token: str | None = None) -> Draft:
     """Return a draft of a creation: the form, submitted unchanged, creates exactly this quote."""
-    request = quote.request
+    return replace(_of_request(quote.account, quote.request), token=token)
+
+
+def _of_request(account: str, request: PriceRequest) -> Draft:
+    usual = BILLING_FREQUENCIES[0]
     more = Changes(
         region=request.region,
         with_tax=request.with_tax or None,
         terms=request.terms or None,
         segment=request.segment,
-        billing_frequency=request.billing_frequency,
+        billing_frequency=None if request.billing_frequency == usual else request.billing_frequency,
         commercial=request.commercial,
     )
-    rest = replace(
-        request, region=None, with_tax=False, terms=(), segment=None, billing_frequency=BILLING_FREQUENCIES[0], commercial=USUAL
-    )
+    rest = replace(request, region=None, with_tax=False, terms=(), segment=None, billing_frequency=usual, commercial=USUAL)
     term, discount = f"{request.term_months}m", f"{request.discount_percent:f}"
-    return Draft(quote.account, request.lines, term, discount, request.currency, token, more, terms_text(rest))
+    return Draft(account, request.lines, term, discount, request.currency, more=more, text=terms_text(rest))
 
 
 def draft_of_message(text: str, catalogue: Catalogue) -> Draft:
@@ -109,14 +111,6 @@ def draft_of_message(text: str, catalogue: Catalogue) -> Draft:
     if not plain_text:
         return Draft()
     found = extract(on_one_line(text), catalogue)
-    lines = tuple(LineRequest(line.sku, line.quantity) for line in found.lines)
     quoted = "\n".join(f"> {messages.short(line, QUOTED_CHARACTERS_MAX)}" for line in text.splitlines()[:10] if line.strip())
     remarks = extraction_messages.beside(found.remarks)
-    return Draft(
-        found.account or "",
-        lines,
-        Draft().term if found.term_months is None else f"{found.term_months}m",
-        "0" if found.discount_percent is None else f"{found.discount_percent:f}",
-        found.currency,
-        quoted="\n".join(filter(None, (quoted, remarks))),
-    )
+    return replace(_of_request(found.account or "", found.request), quoted="\n".join(filter(None, (quoted, remarks))))

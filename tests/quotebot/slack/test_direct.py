@@ -180,15 +180,14 @@ def test_a_conversation_of_two_is_told_by_its_id(channel: str | None, direct: bo
 
 
 def test_a_form_takes_over_all_it_has_a_field_for() -> None:
-    upfront = Changes(billing_frequency="upfront")
     lines = (LineRequest("pro", 150), LineRequest("sso", 150), LineRequest("support", 1))
-    assert draft_of_creation(create_command()) == Draft("Acme", lines, "12m", "15", more=upfront)
+    assert draft_of_creation(create_command()) == Draft("Acme", lines, "12m", "15")
     euros = CreateQuote(
         "Acme", PriceRequest((LineRequest("pro", 5),), 24, create_command().request.discount_percent, "EUR"), "D0REP"
     )
     form = create_form(None, RULESET, draft_of_creation(euros))
     assert view_problems(form) == []
     taxed = replace(euros.request, region="DE", with_tax=True, terms=("net_60",))
-    assert draft_of_creation(replace(euros, request=taxed)).more == replace(upfront, region="DE", with_tax=True, terms=("net_60",))
+    assert draft_of_creation(replace(euros, request=taxed)).more == Changes(region="DE", with_tax=True, terms=("net_60",))
     (currency,) = [block["element"] for block in form["blocks"] if block["block_id"] == "currency"]
     assert currency["initial_option"]["value"] == "EUR"
