@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.cli.quote_work import TermOptions
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.policy_document import policy_document, read_policy
@@ -26,7 +27,7 @@ from quotebot.domain.pricing.price_requests import (
     dated,
     parse_changes,
 )
-from quotebot.domain.pricing.term_clauses import line_text, terms_text
+from quotebot.domain.pricing.term_clauses import FIELDS, line_text, terms_text
 from quotebot.slack.drafts import draft_of_creation
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.grammar import creation, read_changes, read_request
@@ -310,6 +311,11 @@ def test_the_form_of_a_revision_changes_every_other_input_too() -> None:
     agreed = CommercialTerms(payment_days=45, valid_until=date(2026, 12, 31))
     changes = Changes((LineChange("add", "sso", 1),), currency="EUR", billing_frequency="annual", commercial=agreed)
     assert filled.payload.changes == replace(changes, cleared=("po_number",))
+
+
+def test_every_commercial_term_is_a_word_of_the_text_and_an_option_of_the_terminal() -> None:
+    assert {each.name.replace("_", "-") for each in fields(TermOptions)} == set(FIELDS)
+    assert set(FIELDS.values()) | {"valid_until"} == set(NAMES)
 
 
 async def test_a_quote_carries_its_commercial_terms_to_its_card_and_revision(deal: Deal) -> None:

@@ -22,7 +22,8 @@ from quotebot.commands.payloads import (
     MarkSent,
     ReviseQuote,
 )
-from quotebot.domain.pricing.engine import LineRequest, PriceRequest, request_of
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending, plain_times, state_words
@@ -301,6 +302,17 @@ def test_a_clone_is_a_new_quote_of_the_one_who_asks_whatever_became_of_the_origi
 
 def test_a_clone_may_be_for_another_customer() -> None:
     assert after_of(cloned(example_quote(), CloneQuote("Q-2026-0042", "C0OTHER", account="Beta"))).account == "Beta"
+
+
+def test_a_clone_for_another_customer_keeps_the_terms_but_nothing_about_the_first_customer() -> None:
+    agreed = CommercialTerms(payment_days=45, po_number="4711", vat_id="DE123456789", valid_days=10, approver_note="secret")
+    priced = price(replace(request_of(example_quote().pricing), commercial=agreed), RULES.ruleset)
+    assert isinstance(priced, Pricing)
+    original = replace(example_quote(), pricing=priced)
+    same, other = cloned(original), cloned(original, CloneQuote("Q-2026-0042", "C0OTHER", account="Beta"))
+    assert request_of(after_of(same).pricing).commercial == agreed
+    assert request_of(after_of(other).pricing).commercial == CommercialTerms(payment_days=45, valid_days=10)
+    assert after_of(other).valid_until - after_of(other).created_at == 10 * 86_400_000
 
 
 def test_a_clone_has_the_prices_of_today() -> None:
