@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+
+import pypdf
 
 from quotebot.app.workers import Ports
 from quotebot.sandbox.world import World
+from quotebot.views import builder_details
 from tests.quotebot.cli.conftest import begun_ledger, command, quotebot
 from tests.rig import Deal, bot_in
 
@@ -101,7 +105,7 @@ async def by_form(deal: Deal) -> None:
     person: dict[str, Any] = {"user": "U0REP", "view_id": view_id}
     for number, sku in enumerate(("starter", "storage", "setup")):
         await deal.post("action", **person, action_id=f"product.{number}", value=sku)
-    for group in ("form.terms", "form.parties"):
+    for group in (builder_details.TERMS, builder_details.PARTIES):
         await deal.post("action", **person, action_id=group)
     fields = {
         "account": "Globex",
@@ -115,8 +119,8 @@ async def by_form(deal: Deal) -> None:
         "discount": "4",
         "billing": "annual",
         "segment": "=partner",
-        "deal.start_date": "2027-02-01",
         "deal.payment_days": "45",
+        "deal.start_date": "2027-02-01",
         "deal.po_number": "4711",
         "deal.language": "de",
     }
@@ -128,7 +132,7 @@ async def test_form_text_and_terminal_sell_the_same_configured_bundle(command: R
     await asyncio.to_thread(installed, command, tmp_path)
     async with (
         World(tmp_path / "world").serve() as world,
-        bot_in(world, tmp_path / "bot", Ports(draw=lambda low, _: low), document_language="en") as deal,
+        bot_in(world, tmp_path / "bot", Ports(draw=lambda low, _: low)) as deal,
     ):
         await deal.slash(f"new for Acme: {TYPED}")
         await deal.settled()
@@ -139,3 +143,16 @@ async def test_form_text_and_terminal_sell_the_same_configured_bundle(command: R
         assert len(prices) == 3
         assert prices[0] == prices[1] == prices[2]
         assert prices[0]["net_total"] == "22308.48"
+
+        await deal.complete(deal.slash("submit Q-2026-0003"))
+        (asked,) = [each for each in (await deal.get("state"))["messages"] if each["channel"] == "D0MANAGER" and each["blocks"]]
+        await deal.complete(
+            deal.post("action", user="U0MANAGER", channel="D0MANAGER", message_ts=asked["ts"], action_id="approval.approve")
+        )
+        await deal.settled()
+        (document,) = (tmp_path / "bot").rglob("*.pdf")
+        pages = "\n".join(page.extract_text() for page in pypdf.PdfReader(document).pages)
+        for said in ("Angebot", "Globex", "1. Februar 2027", "4711", "22.308,48"):
+            assert said in pages, (said, pages)
+        (record,) = await deal.crm()
+        assert Decimal(str(record["GrandTotal"])) == Decimal("22308.48")
