@@ -325,10 +325,11 @@ class SlackApi:
         _accept("form", view_problems(view))
         await self._call("views.open", body={"trigger_id": trigger_id, "view": view})
 
-    async def update_view(self, *, view_id: str, view_hash: str, view: Json) -> None:
-        """Replace an open modal if it still has this hash."""
+    async def update_view(self, *, view_id: str, view_hash: str, view: Json) -> str:
+        """Replace an open modal if it still has this hash; return its new hash."""
         _accept("form", view_problems(view))
-        await self._call("views.update", body={"view_id": view_id, "hash": view_hash, "view": view})
+        answer = await self._call("views.update", body={"view_id": view_id, "hash": view_hash, "view": view})
+        return str((answer.get("view") or {}).get("hash") or "")
 
     async def publish_home(self, *, user: str, view: Json, correlation_id: str) -> None:
         """Replace one person's App Home."""

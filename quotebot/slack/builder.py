@@ -1,12 +1,15 @@
 """Listeners of an open quote builder: the product menu, and the redrawing of the form after each change. They record nothing.
 
-The form shows its total and its approvals before it is sent: a pure computation within Slack's three seconds. If a newer change
-was made meanwhile, Slack refuses the older view, and the newer change redraws the form.
+The form shows its total and its approvals before it is sent: a pure computation within Slack's three seconds. Slack redraws a view
+only if it has the hash that the change was made in. Fast typing sends several changes with one hash, so the bot keeps the hash of
+its own last redraw. A redraw that Slack refuses all the same is left out: the next change follows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from quotebot.views.builder import Carried
 
 Body = dict[str, Any]
+FORMS_REMEMBERED: Final = 1_000
 ADVISED_LINES_MAX: Final = 20  # a longer quote is previewed without the search for what avoids an approval
 
 
@@ -65,11 +69,22 @@ async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any
     return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
 
 
+@dataclass(slots=True)
+class Drawn:
+    """An open form as this process has redrawn it: the view's hash and blocks, and the time of the newest change."""
+
+    newest: str = ""
+    view_hash: str | None = None
+    block_ids: tuple[object, ...] = ()
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one redraw at a time
+
+
 @dataclass(frozen=True, slots=True)
 class QuoteBuilder:
     """Bolt listeners of an open builder."""
 
     surface: Surface
+    drawn: OrderedDict[str, Drawn] = field(default_factory=OrderedDict)  # by view id
 
     async def on_products(self, ack: Any, body: Body, context: Any) -> None:
         """Acknowledge with the products that match the typed text, in groups by family."""
@@ -91,8 +106,27 @@ class QuoteBuilder:
                 drawn = _changed(view, carried, body["actions"][0], rules)
                 now = self.surface.ledger.clock.now_ms()
                 anew = previewed({**drawn, "state": view.get("state")}, rules, now, quote)
-                await self.surface.redraw(viewer.user, view, anew)
+                await self._redraw(viewer.user, view, str(body["actions"][0].get("action_ts") or ""), anew)
         await ack()
+
+    async def _redraw(self, person: str, view: Mapping[str, Any], action_ts: str, anew: Json) -> None:
+        """Redraw the form. A change that adds and removes no block is dropped if a newer one waits, which redraws it too."""
+        drawn = self.drawn.setdefault(view["id"], Drawn())
+        self.drawn.move_to_end(view["id"])
+        while len(self.drawn) > FORMS_REMEMBERED:
+            self.drawn.popitem(last=False)
+        drawn.newest = max(drawn.newest, action_ts)
+        async with drawn.lock:
+            if action_ts < drawn.newest and _ids(anew) == _ids(view):
+                return
+            same = drawn.view_hash is not None and drawn.block_ids == _ids(view)
+            view_hash = await self.surface.redraw(person, {**view, "hash": drawn.view_hash} if same else view, anew)
+            if view_hash:
+                drawn.view_hash, drawn.block_ids = view_hash, _ids(anew)
+
+
+def _ids(view: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(block.get("block_id") for block in view["blocks"])
 
 
 def _changed(view: Mapping[str, Any], carried: Carried, action: Body, rules: Rules) -> Json:

@@ -429,16 +429,19 @@ class Surface:
         sealed = self.gate.seals.view(person, view)
         return await attempt(self.slack.open_view(trigger_id=body["trigger_id"], view=sealed), OPEN_SECONDS, "form.not_opened")
 
-    async def redraw(self, person: str, view: Mapping[str, Any], anew: Body) -> bool:
+    async def redraw(self, person: str, view: Mapping[str, Any], anew: Body) -> str | None:
         """Redraw a person's open form that did not change meanwhile; input in remaining fields is kept.
 
-        Return false if Slack did not.
+        Return its new hash, or None if Slack did not redraw it.
         """
-        return await attempt(
-            self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=self.gate.seals.view(person, anew)),
-            OPEN_SECONDS,
-            "form.not_redrawn",
-        )
+        hashes: list[str] = []
+
+        async def update() -> None:
+            sealed = self.gate.seals.view(person, anew)
+            hashes.append(await self.slack.update_view(view_id=view["id"], view_hash=view["hash"], view=sealed))
+
+        done = await attempt(update(), OPEN_SECONDS, "form.not_redrawn")
+        return hashes[0] if done else None
 
     async def reply_privately(self, body: Body, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
         """Send one person a reply that changes nothing: ephemeral under their message or, on a Home tab, in a modal.

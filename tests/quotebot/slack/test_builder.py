@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
 from quotebot.domain.rules import Rules
-from quotebot.slack.builder import previewed
+from quotebot.slack.builder import QuoteBuilder, previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
 from quotebot.views.builder_details import PARTIES, TERMS
@@ -229,6 +230,37 @@ def test_a_problem_of_one_line_is_said_at_its_field() -> None:
     found = revised(CONFIGURED, **{"row.1.quantity": "2000000"})
     assert isinstance(found, dict)
     assert list(found) == ["row.1.quantity"]
+
+
+@dataclass
+class Redrawn:
+    """A surface whose Slack refuses a view with an outdated hash."""
+
+    view_hash: str = "h0"
+    feet: list[str] = field(default_factory=list)
+
+    async def redraw(self, person: str, view: dict[str, Any], anew: dict[str, Any]) -> str | None:
+        assert person == "U0REP"
+        before = view["hash"]
+        await asyncio.sleep(0)
+        if before != self.view_hash:
+            return None
+        self.feet.append(foot(anew))
+        self.view_hash = f"h{len(self.feet)}"
+        return self.view_hash
+
+
+async def test_fast_typing_ends_with_the_total_of_the_last_character() -> None:
+    slack = Redrawn()
+    listeners = QuoteBuilder(cast("Any", slack))
+    view = {**builder.create_form("C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 1),))), "id": "V1", "hash": "h0"}
+    typing = [
+        listeners._redraw("U0REP", view, f"{number}.0", filled(view, **{"row.0.quantity": quantity}))
+        for number, quantity in enumerate(("1", "15", "150"))
+    ]
+    await asyncio.gather(typing[0], typing[2], typing[1])
+    assert "10,800.00" in slack.feet[-1]
+    assert len(slack.feet) <= len(typing)
 
 
 async def opened(deal: Deal) -> dict[str, Any]:
