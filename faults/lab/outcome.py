@@ -42,7 +42,7 @@ _MOMENT: Final = re.compile(
     r"|\d\d:\d\d(:\d\d)?( UTC)?|\b\d+ (s|min|h) ago"
 )
 _SIGHTING: Final = tuple(field.name for field in fields(LoggedRequest))
-_ASKED_ELSEWHERE: Final = re.compile(r"^You asked in <#\w+>: ")
+_ASKED_ELSEWHERE: Final = re.compile(r"^In <#\w+>: ")
 _SAME: Final = {
     "quotes": "SELECT quote_id, version, state, account, requester FROM quotes ORDER BY quote_id",
     "approvals": "SELECT approval_id, quote_id, state, decided_by, decision_reason FROM approvals ORDER BY approval_id",

@@ -39,7 +39,7 @@ async def unknown_verbs(stage: Stage) -> str:
     answers: list[Json] = []
     for first in range(0, STORM, AT_ONCE):
         answers += await asyncio.gather(*(deal.slash(f"frobnicate {number}") for number in range(first, first + AT_ONCE)))
-    stage.equal("every one is answered with help", [each for each in answers if "`/quote help`" not in str(each["ack"])], [])
+    stage.equal("every one is answered with help", [each for each in answers if "I don't know" not in str(each["ack"])], [])
     slowest = max(answer["ack_ms"] for answer in answers)
     stage.fact("every one is answered at once", slowest < PROMPT_MS, f"{slowest} ms")
     written = [await stage.count("deliveries"), await stage.count("operations"), await stage.count("audit_events") - before]
@@ -90,7 +90,9 @@ async def hostile(stage: Stage) -> str:
     await deal.settled()
     stage.equal("talk decides nothing", await stage.count("approvals WHERE state = 'pending'"), 1)
     told = await _written(stage, HOSTILE_REQUEST)
-    stage.fact("what free text asks for is asked back or proposed, never done", "othing was created" in told, told)
+    stage.fact(
+        "what free text asks for is asked back or proposed, never done", "need a bit more" in told or "*New quote for" in told, told
+    )
     stage.equal("it makes no quote", await stage.count("quotes"), 1)
     distrusted = await stage.count("audit_events WHERE event_type = 'reading.distrusted'")
     stage.equal("what the model says beyond the message is a security event", distrusted, 1)
@@ -132,9 +134,8 @@ async def _written(stage: Stage, text: str) -> str:
 
 async def _asked_and_nothing_done(stage: Stage, question: str, why: str) -> None:
     """Check the question about an ambiguous message, by fixed rules, and that neither message had a consequence."""
-    stage.fact("the author is told who read it, and why", f"{why} So this was read by fixed rules." in question, question)
+    stage.fact("the author is told who read it, and why", why in question, question)
     stage.fact("the doubt is named, not decided", "Which discount: 10% off / 12% off?" in question, question)
-    stage.fact("and nothing was created", question.endswith("Nothing was created."), question)
     stage.equal("there is no quote", await stage.count("quotes"), 0)
 
 
@@ -147,7 +148,7 @@ async def model_times_out(stage: Stage) -> str:
     stage.equal("it is tried again, then given up", ends, [("retry", "timeout"), ("bury", "timeout")])
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     proposal = await _written(stage, UNREAD)
-    stage.fact("what fixed rules read is proposed, not created", "*Acme*, 24 months" in proposal, proposal)
+    stage.fact("what fixed rules read is proposed, not created", "*New quote for Acme?* 24 months" in proposal, proposal)
     await _asked_and_nothing_done(stage, question, WITHOUT_MODEL["failed"])
     await deal.clear_faults()
     await deal.complete(deal.click_ephemeral("quote.create_another"))

@@ -293,7 +293,7 @@ def no_such_quote(typed: str, version: int | None = None) -> int:
 
 def misread_parts(problems: tuple[str, ...]) -> int:
     """Report every part of the typed text that cannot be read, and return the exit status."""
-    return exits.complain(plain("\n".join((*problems, "Nothing was recorded."))), exits.USAGE)
+    return exits.complain(plain("\n".join(problems)), exits.USAGE)
 
 
 async def _simulated(typed: str) -> Simulation | int:

@@ -50,22 +50,24 @@ def read_delegation(rest: str) -> DelegationsRequest | DelegationRequest | Gramm
         return DelegationRequest(None)
     who = _MENTION.match(rest)
     if who is None or rest[who.end() : who.end() + 1].strip():
-        return _problem(f"{shown(rest.partition(' ')[0])} is nobody")
+        return _problem(f"I can't find {shown(rest.partition(' ')[0])}. Pick a person from the list that Slack suggests.")
     return _read_parts(who[1] or who[2], dict(_parts(rest[who.end() :].strip())))
 
 
 def _read_parts(delegate: str, parts: dict[str, str]) -> DelegationRequest | GrammarProblem:
     if "" in parts:
-        return _problem(f"I do not understand {shown(parts[''])}")
+        return _problem(f"I didn't understand {shown(parts[''])}.")
     days: dict[str, date] = {}
     for name in ("from", "until"):
         try:
             days |= {name: date.fromisoformat(parts[name])} if name in parts else {}
         except ValueError:
-            return _problem(f"{shown(parts[name])} is no date such as 2026-12-24")
+            return _problem(f"{shown(parts[name])} isn't a date like 2026-12-24.")
     reason = parts.get("reason")
     if reason is not None and not 1 <= len(reason) <= REASON_CHARACTERS_MAX:
-        return _problem(f"A reason has 1 to {REASON_CHARACTERS_MAX} characters")
+        return _problem(
+            f"That reason is too long ({REASON_CHARACTERS_MAX} characters max)." if reason else "Add a reason, or leave it out."
+        )
     return DelegationRequest(delegate, days.get("from"), days.get("until"), reason)
 
 
@@ -100,4 +102,4 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _problem(why: str) -> GrammarProblem:
-    return GrammarProblem(f"{why}. Nothing was recorded. Name a person and maybe days, e.g. `{EXAMPLE}`")
+    return GrammarProblem(f"{why} Example: `{EXAMPLE}`")

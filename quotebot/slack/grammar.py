@@ -26,7 +26,6 @@ from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
 from quotebot.domain.pricing.term_clauses import ALIASES, FIELDS, clauses, read_clause
-from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.domain.texts import composed
 from quotebot.views import messages
 
@@ -45,8 +44,11 @@ KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment",
 _MISSPELT = tuple(word for word in KEYWORDS if word not in ("po", "vat"))  # a misspelling of a short one is another word
 OPTIONS_CHARACTERS_MAX = 400  # of the attributes of one item
 VERB_CHARACTERS_MAX = 20  # difflib is quadratic, and longer words match nothing
+CORRECTED_MAX = 5  # unknown products of one text that are replaced by known ones
 
 _QUANTITY = re.compile(r"[-+]?[0-9](?:[0-9.]|,(?=[0-9]))*")
+_FIRST_QUANTITY = re.compile(r" (?=[-+]?[0-9][0-9.,]* ?[A-Za-z])")
+_DEED = re.compile(r"(?:add|set|remove|without) +|\+", re.IGNORECASE)
 _NEW_QUANTITY = re.compile(rf"(?:optional +)?{_QUANTITY.pattern}", re.IGNORECASE)
 _CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_NEW_QUANTITY.pattern}", re.IGNORECASE)
 _OPTIONAL = re.compile(r"optional\b *[:=]? *(.*)|(.*?) *\(optional\)", re.IGNORECASE)
@@ -65,10 +67,23 @@ _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """Corrected command, which parses, and the label of the button that gives it."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
 class GrammarProblem:
-    """Refusal of a text, with what to type instead: escaped mrkdwn, ready to send."""
+    """Refusal of a text, with what to type instead: escaped mrkdwn, ready to send.
+
+    `repair` is the corrected command if the text has one obvious correction. `is_start` marks a text that is no command at all.
+    """
 
     message: str
+    repair: Repair | None = None
+    is_start: bool = False
 
 
 @dataclass(slots=True)
@@ -104,23 +119,55 @@ def shown(text: str) -> str:
 
 def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:
     """Refuse a verb that is none of `verbs`, and name the nearest one, which is never executed."""
-    near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(verbs), n=1, cutoff=0.5)
-    meant = f"status {parse_quote_id(verb)}" if parse_quote_id(verb) else next(iter(near), None)
-    hint = f" Did you mean `/quote {meant}`?" if meant else ""
-    return GrammarProblem(
-        f"I do not know the verb {shown(verb)}.{hint} Nothing was recorded. `/quote help` shows what can be typed."
-    )
+    near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(verbs), n=1, cutoff=0.7)
+    hint = f"Did you mean `/quote {near[0]}`?" if near else "Try one of these:"
+    return GrammarProblem(f"I don't know {shown(verb)}. {hint}", is_start=True)
 
 
 def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:
     """Read the text after `new`, normalised: "for Acme: 150 pro; term 12m"."""
-    head, colon, body = rest.partition(":")
     draft = _Draft()
-    account = _account(head, colon, draft)
-    request = _request(body if colon else "", draft, catalogue)
-    if draft.problems:
-        return GrammarProblem(messages.problem_list(tuple(draft.problems)))
-    return CreateQuote(account=account, request=request, channel=channel)
+    account, body = _account_and_body(rest, draft)
+    request = _request(body, draft, catalogue)
+    if not draft.problems:
+        return CreateQuote(account=account, request=request, channel=channel)
+    corrected, label = corrected_products(body, catalogue)
+    text = f"for {account}: {corrected.strip()}"
+    repair = None if not account or text == rest else _repair(text, label, catalogue)
+    return GrammarProblem(messages.problem_list(tuple(draft.problems), None if repair is None else repair.text), repair)
+
+
+def corrected_products(body: str, catalogue: Catalogue) -> tuple[str, str]:
+    """Return a request or changes with each unknown product replaced by the nearest known one, and the label of a button for it.
+
+    Of a text with many unknown products, none is replaced.
+    """
+    draft, removed = _Draft(), list[str]()
+    for clause in clauses(body):
+        for item in () if _CLAUSE.fullmatch(clause) else _items(clause, _CHANGED_QUANTITY):
+            deed = _DEED.match(item)
+            rest = item if deed is None else item[deed.end() :]
+            if deed is not None and deed[0].strip().casefold() in ("remove", "without"):
+                removed.append(rest)
+            else:
+                _read_item(rest, draft)
+    unknown = [name for name in dict.fromkeys([*(line.sku for line in draft.lines), *removed]) if catalogue.find(name) is None]
+    if len(unknown) > CORRECTED_MAX:
+        return body, "Use this"
+    used: list[str] = []
+    for name in unknown:
+        near = catalogue.suggest(name) if name else None
+        if near is not None:
+            body = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", near, body, flags=re.IGNORECASE)
+            used.append(catalogue.products[near].name)
+    return body, f"Use {clipped(used[0])}" if len(used) == 1 else "Use this"
+
+
+def _repair(text: str, label: str, catalogue: Catalogue) -> Repair | None:
+    """Return the correction of a creation, if it can be read and priced."""
+    draft = _Draft()
+    _request(_account_and_body(text, draft)[1], draft, catalogue)
+    return None if draft.problems else Repair(f"new {text}", label)
 
 
 def read_request(body: str, catalogue: Catalogue) -> PriceRequest | tuple[str, ...]:
@@ -147,7 +194,7 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
     if draft.problems:
         return tuple(draft.problems)
     if not changes and not draft.seen:
-        return ("it says nothing to change: write e.g. `200 pro`, `remove sso`, `term 24m` or `discount 12%`",)
+        return ("What should change? Examples: `200 pro`, `remove sso`, `term 24m` or `discount 12%`.",)
     return Changes(
         lines=tuple(changes),
         term_months=draft.term_months,
@@ -200,7 +247,7 @@ def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange |
         kind: Final = "take" if deed == "take" else "remove"
         return None if (sku := _known(rest.strip(), draft, catalogue)) is None else LineChange(kind, sku)
     if item.startswith("-"):
-        draft.problems.append(f"{shown(item)} is no quantity: write the new one, e.g. `90 pro`, or `remove pro`")
+        draft.problems.append(f"{shown(item)} isn't a quantity. Give the new one, like `90 pro`, or `remove pro`.")
         return None
     adds = deed == "add" or item.startswith("+")
     plain = rest.strip() if deed in ("add", "set") else item
@@ -231,7 +278,7 @@ def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
     if product is not None:
         return product.sku
     near = catalogue.suggest(name) if name else None
-    draft.problems.append(f"{shown(name)} is not in the catalogue" + (f": did you mean {near}?" if near else ""))
+    draft.problems.append(f"{shown(name)} isn't in the catalog." + (f" Did you mean {near}?" if near else ""))
     return None
 
 
@@ -259,27 +306,34 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
     return request
 
 
-def _account(head: str, colon: str, draft: _Draft) -> str:
+def _account_and_body(rest: str, draft: _Draft) -> tuple[str, str]:
+    """Return the customer and the text of the products. Without a colon the first quantity ends the customer."""
+    head, colon, body = rest.partition(":")
+    first, semicolon, after = rest.partition(";")
+    quantity = _FIRST_QUANTITY.search(f" {first}") if not colon or ";" in head else None
+    if not colon or quantity is not None:
+        at = len(first) if quantity is None else quantity.start()
+        head, colon, body = first[:at], "", f"{first[at:]}{semicolon}{after}"
     preposition, _, account = head.strip().partition(" ")
-    account = account.strip()
     if preposition.casefold() != "for":
-        draft.problems.append("the customer is missing: start with `for Acme:`, then the products")
+        account = head.strip()
+        name = messages.escape(clipped(account)) or "Acme"
+        draft.problems.append(f"Start with the customer: `for {name}: 10 pro`.")
+    elif not account.strip():
+        draft.problems.append("Name the customer between `for` and the colon.")
     elif not colon:
-        draft.problems.append("there is no colon after the customer: write `for Acme: 10 pro`")
-    elif not account:
-        draft.problems.append("the customer has no name: write it between `for` and the colon")
-    elif len(account) > ACCOUNT_CHARACTERS_MAX:
-        draft.problems.append(
-            f"the customer's name {shown(account)} is longer than {ACCOUNT_CHARACTERS_MAX} characters: shorten it"
-        )
-    return account
+        draft.problems.append(f"Put a colon after the customer: `for {messages.escape(clipped(account.strip()))}: 10 pro`.")
+    account = account.strip()
+    if len(account) > ACCOUNT_CHARACTERS_MAX:
+        draft.problems.append(f"The customer's name is too long ({ACCOUNT_CHARACTERS_MAX} characters max).")
+    return account, body
 
 
 def _check_optional(number: int, items: list[str], draft: _Draft) -> None:
     """Refuse "; optional 10 sso, 5 pro", where one product or both could be optional."""
     marked = ["optional" in item.casefold() for item in items]
     if number > 0 and items and items[0].casefold().startswith("optional") and not all(marked):
-        draft.problems.append(f"{shown(items[marked.index(False)])} may be optional or not: write `(optional)` after each that is")
+        draft.problems.append(f"{shown(items[marked.index(False)])} may be optional or not. Write `(optional)` after each that is.")
 
 
 def _read_clause(clause: str, draft: _Draft, number: int = 0) -> None:
@@ -292,14 +346,14 @@ def _read_clause(clause: str, draft: _Draft, number: int = 0) -> None:
         return
     name, value = _keyword(keyword), keyword[2].strip()
     if name in draft.seen:
-        draft.problems.append(f"{name} is there twice: keep one")
+        draft.problems.append(f"You gave {name} twice. Keep one.")
     draft.seen.add(name)
     if name not in FIELDS:
         _CLAUSE_READERS[name](value, draft)
         return
     found = read_clause(name, value)
     if isinstance(found, str):
-        draft.problems.append(f"the {name} {shown(value)} {found}")
+        draft.problems.append(f"The {name} {shown(value)} {found}.")
     else:
         draft.commercial.update(found)
 
@@ -356,12 +410,12 @@ def _read_item(item: str, draft: _Draft) -> None:
     quantity = _QUANTITY.match(item)
     if quantity is None:
         if first in KEYWORDS:
-            hint = f"put a semicolon before it: `; {messages.escape(clipped(item))}`"
+            hint = f"Put a semicolon before it: `; {messages.escape(clipped(item))}`."
         elif difflib.get_close_matches(first[:VERB_CHARACTERS_MAX], _MISSPELT, n=1, cutoff=0.7):
-            hint = "parts are written `term 12m` and `discount 15%`"
+            hint = "Parts look like `term 12m` and `discount 15%`."
         else:
-            hint = f"write the quantity first, e.g. `10 {messages.escape(clipped(first))}`"
-        draft.problems.append(f"{shown(item)} has no quantity: {hint}")
+            hint = f"Write it first: `10 {messages.escape(clipped(first))}`."
+        draft.problems.append(f"{shown(item)} has no quantity. {hint}")
         return
     name, agreed, reason = _read_price(item[quantity.end() :].strip(), draft)
     own = _OWN_DISCOUNT.search(name)
@@ -373,10 +427,10 @@ def _read_item(item: str, draft: _Draft) -> None:
         attributes = tuple((key.strip(), choice.strip()) for key, _, choice in parts)
         name = name[:opened].strip()
     if not name:
-        draft.problems.append(f"{shown(item)} names no product: write e.g. `10 pro`")
+        draft.problems.append(f"{shown(item)} names no product. Example: `10 pro`.")
         return
     if not _WHOLE.fullmatch(quantity[0]):
-        draft.problems.append(f"{shown(item)} has no whole quantity: write it like 1500 or 1,500")
+        draft.problems.append(f"{shown(item)} needs a whole quantity, like 1500 or 1,500.")
         return
     count = int(quantity[0].replace(",", ""))
     discount = Decimal(0) if own is None else Decimal(own[1])
@@ -397,7 +451,7 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
         return name, None, ""
     agreed = read_price(own[1])
     if agreed is None:
-        draft.problems.append(f"the price {shown(own[1])} is not readable: write it like 5.40 or 1500, without a currency")
+        draft.problems.append(f"{shown(own[1])} isn't a price. Write it like 5.40 or 1500, without a currency.")
         return name[: own.start()].strip(), None, ""
     return name[: own.start()].strip(), agreed, reason_text((own[2] or "").strip('"\u201c\u201d '))
 
@@ -405,7 +459,7 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
 def _read_term(value: str, draft: _Draft) -> None:
     match = _TERM.fullmatch(value.casefold())
     if match is None:
-        draft.problems.append(f"the term {shown(value)} is not readable: write e.g. `term 12m` or `term 1y`")
+        draft.problems.append(f"{shown(value)} isn't a term. Examples: `term 12m` or `term 1y`.")
         return
     years = match[2] is not None and match[2].startswith("y")
     draft.term_months = int(match[1]) * (12 if years else 1)
@@ -414,14 +468,14 @@ def _read_term(value: str, draft: _Draft) -> None:
 def _read_discount(value: str, draft: _Draft) -> None:
     match = _DISCOUNT.fullmatch(value)
     if match is None:
-        draft.problems.append(f"the discount {shown(value)} is not readable: write e.g. `discount 15%` or `discount 12.5%`")
+        draft.problems.append(f"{shown(value)} isn't a discount. Examples: `discount 15%` or `discount 12.5%`.")
         return
     draft.discount_percent = Decimal(match[1])
 
 
 def _read_currency(value: str, draft: _Draft) -> None:
     if _CURRENCY.fullmatch(value) is None:
-        draft.problems.append(f"the currency {shown(value)} is not readable: write its ISO 4217 code, e.g. `currency EUR`")
+        draft.problems.append(f"{shown(value)} isn't a currency code. Example: `currency EUR`.")
         return
     draft.currency = value.upper()
 
@@ -434,9 +488,9 @@ def _read_tax(value: str, draft: _Draft) -> None:
 
 def _read_region(value: str, draft: _Draft) -> None:
     if _REGION.fullmatch(value) is None:
-        draft.problems.append(f"the region {shown(value)} is not readable: write its code, e.g. `tax DE` or `region DE`")
+        draft.problems.append(f"{shown(value)} isn't a region code. Examples: `tax DE` or `region DE`.")
     elif draft.region not in (None, value.upper()):
-        draft.problems.append(f"there are two regions, {draft.region} and {value.upper()}: keep one")
+        draft.problems.append(f"You gave two regions, {draft.region} and {value.upper()}. Keep one.")
     else:
         draft.region = value.upper()
 
@@ -444,13 +498,13 @@ def _read_region(value: str, draft: _Draft) -> None:
 def _read_terms(value: str, draft: _Draft) -> None:
     names = [re.sub(r"[ -]+", "_", name.strip().casefold()) for name in value.split(",") if name.strip()]
     if not names:
-        draft.problems.append("no special term is named: write e.g. `terms liability_cap, exclusivity` or `terms none`")
+        draft.problems.append("Name a special term, like `terms liability_cap, exclusivity`, or write `terms none`.")
     draft.terms = () if names == ["none"] else tuple(sorted(set(names)))
 
 
 def _read_segment(value: str, draft: _Draft) -> None:
     if _SEGMENT.fullmatch(value) is None:
-        draft.problems.append(f"the segment {shown(value)} is not readable: write its name, e.g. `segment partner`")
+        draft.problems.append(f"{shown(value)} isn't a segment. Example: `segment partner`.")
         return
     draft.segment = value.casefold()
 
@@ -458,8 +512,8 @@ def _read_segment(value: str, draft: _Draft) -> None:
 def _read_billing(value: str, draft: _Draft) -> None:
     near = difflib.get_close_matches(value[:VERB_CHARACTERS_MAX].casefold(), BILLING_FREQUENCIES, n=1, cutoff=0.6)
     if value.casefold() not in BILLING_FREQUENCIES:
-        meant = f": did you mean `billing {near[0]}`?" if near else f": it is one of {', '.join(BILLING_FREQUENCIES)}"
-        draft.problems.append(f"the billing {shown(value)} is unknown{meant}")
+        meant = f"Did you mean `billing {near[0]}`?" if near else f"Choose one of {', '.join(BILLING_FREQUENCIES)}."
+        draft.problems.append(f"I don't know the billing {shown(value)}. {meant}")
         return
     draft.billing_frequency = value.casefold()
 

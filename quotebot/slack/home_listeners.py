@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from quotebot.commands.payloads import SetDigest
 from quotebot.slack import payloads, verbs
 from quotebot.slack.gate import viewer_of
-from quotebot.views import builder, home, messages
+from quotebot.views import builder, help_messages, home, messages
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
@@ -33,8 +33,9 @@ class HomeListeners:
         await ack()
 
     async def on_new_quote(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "New quote": open the form, which also asks for the channel."""
-        await self.surface.offer_creation(ack, body, None, builder.Draft(), await viewer_of(context))
+        """Handle "New quote": open the form. On the Home tab it also asks for the channel."""
+        channel = payloads.gesture(body).channel  # of a private answer; the Home tab has none
+        await self.surface.offer_creation(ack, body, channel, builder.Draft(), await viewer_of(context))
 
     async def on_choice(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the choice of a section or a page: record it and redraw the tab."""
@@ -53,7 +54,7 @@ class HomeListeners:
         if isinstance(asked, verbs.SimulateRequest):
             await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
         else:
-            await self.surface.reply(ack, body, messages.HELP_TEXT)
+            await self.surface.reply(ack, body, help_messages.HELP_TEXT)
 
     async def on_digest(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the button that turns the daily digest on or off."""

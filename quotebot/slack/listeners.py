@@ -38,16 +38,17 @@ from quotebot.slack.digest import DigestRequest
 from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
 from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
+from quotebot.slack.guidance import answered, register_guidance
 from quotebot.slack.home_listeners import register_home
 from quotebot.slack.operator_cards import register_operator_cards
-from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Surface, transport_of
+from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Answer, Surface, transport_of
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
-from quotebot.views import approval_messages, builder, forms, messages
+from quotebot.views import approval_messages, builder, forms, help_messages, messages
 from quotebot.views.blocks import parse_button_value
 from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
-from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks
+from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks, show_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.views.list_card import parse_question
 from quotebot.views.pending_buttons import (
@@ -127,7 +128,7 @@ class Mentions:
             await self._record(ack, body, context, payloads.said(body, proposed, self.surface.ledger.clock.now_ms()))
             return
         viewer = await viewer_of(context, getattr(asked, "quote_id", None))
-        answer = await self._answer(body, text, asked, rules, viewer) if found is None else message_text.asked_back(found)
+        answer = await self._answer(text, asked, rules, viewer) if found is None else message_text.asked_back(found)
         await self._tell(event, *answer)
         await ack()
 
@@ -137,28 +138,22 @@ class Mentions:
             await self._tell(body["event"], refused, None)
         await ack()
 
-    async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
+    async def _answer(self, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
         """Return the answer to any request except a whole creation."""
-        blocks: Blocks = None
         match asked:
-            case verbs.StatusRequest(quote_id):
-                card = await self.surface.status(quote_id, viewer)
-                said, blocks = (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
-            case verbs.HelpRequest():
-                said = messages.HELP_TEXT
-            case grammar.GrammarProblem(said) if is_direct(body["event"]["channel"]) and not verbs.begins_with_verb(text):
-                said = f"{said}\n{messages.HELP_TEXT}"
-            case grammar.GrammarProblem(said):
-                blocks = problem_blocks(said, verbs.typed_creation(text))
+            case grammar.GrammarProblem(said, is_start=True) if "Did you mean" not in said:
+                return help_messages.NOT_UNDERSTOOD, help_messages.start_blocks(help_messages.NOT_UNDERSTOOD)
             case verbs.FormRequest():
-                said, blocks = messages.BY_FORM, problem_blocks(messages.BY_FORM, "")
-            case verbs.ChangeRequest(quote_id):
-                said = messages.by_command_only(quote_id)
+                return messages.BY_FORM, problem_blocks(messages.BY_FORM, "", form="Open form")
+            case verbs.ChangeRequest(quote_id, version):
+                said = messages.BY_COMMAND_ONLY
+                return said, show_blocks(said, quote_id, version or 1, f"Open {quote_id}")
+            case verbs.QuoteFormRequest():
+                return asked.problem, None
             case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest() | DigestRequest():
-                said = messages.by_command_only(None)
+                return messages.COMMAND_ONLY, None
             case question:
-                said, blocks = await self.surface.reads(rules).shown(question, viewer)
-        return said, blocks
+                return await answered(self.surface, question, text, rules, viewer)
 
     async def _quote_of_thread(self, body: Body, context: Any) -> Quote | None:
         """Return the quote whose thread holds the message; None if there is none or its author lacks full sight of it."""
@@ -211,7 +206,10 @@ class QuoteListeners:
         text = body.get("text") or ""
         asked, rules = await self.surface.understood(text, body["channel_id"])
         if isinstance(asked, CreateQuote | CloneQuote) and is_direct(body["channel_id"]):
-            asked = grammar.GrammarProblem(messages.CHOOSE_CHANNEL)
+            await viewer_of(context)
+            blocks = problem_blocks(messages.CHOOSE_CHANNEL, verbs.typed_creation(text), form="Choose channel")
+            await ack(text=messages.CHOOSE_CHANNEL, blocks=blocks)
+            return
         match asked:
             case CreateQuote() | CloneQuote():
                 await self._record(ack, context, payloads.slash_command(body, asked, received_at))
@@ -237,21 +235,23 @@ class QuoteListeners:
             case verbs.FormRequest():
                 opened = await self.surface.open_creation(body, body["channel_id"], builder.Draft(), viewer)
                 await (ack() if opened else ack(text=messages.FORM_NOT_OPENED))
-            case verbs.StatusRequest(quote_id):
-                card = await self.surface.status(quote_id, viewer)
-                if card is None:
-                    await ack(text=messages.unknown_quote(quote_id))
-                else:
-                    await ack(text=card.text, blocks=card.blocks)
-            case verbs.HelpRequest():
-                await ack(text=messages.HELP_TEXT)
-            case grammar.GrammarProblem(message):
-                await ack(text=message, blocks=problem_blocks(message, verbs.typed_creation(body.get("text") or "")))
+            case verbs.QuoteFormRequest():
+                await self._open_about(ack, body, asked, viewer)
             case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest() | DigestRequest():
                 raise ValueError("a command is recorded, not read")
             case question:
-                said, blocks = await self.surface.reads(rules).shown(question, viewer)
+                said, blocks = await answered(self.surface, question, body.get("text") or "", rules, viewer)
                 await ack(text=said, blocks=blocks)
+
+    async def _open_about(self, ack: Any, body: Body, asked: verbs.QuoteFormRequest, viewer: Viewer) -> None:
+        """Open the form that a typed verb needs, or say why it cannot be opened, or what to type instead."""
+        view = await self.surface.form_about(asked.action_id, asked.quote_id, asked.version, viewer)
+        if isinstance(view, Answer):
+            await ack(text=view.text, blocks=list(view.blocks) or None)
+        elif await self.surface.open_form(body, view):
+            await ack()
+        else:
+            await ack(text=asked.problem)
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.surface.desk.receive(command, **transport_of(context))
@@ -337,7 +337,7 @@ class QuoteListeners:
         return draft_of_creation(wanted, token)
 
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Show it": send the current card of the quote to the person who clicked. Records nothing."""
+        """Handle "Open" and "Show v2": send the current card of the quote to the person who clicked. Records nothing."""
         _, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
@@ -358,7 +358,7 @@ class QuoteListeners:
         await ack()
 
     async def on_fill_in(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Complete in a form" under text that could not be read: open the form with the readable parts."""
+        """Handle "Fix in form" under text that could not be read: open the form with the readable parts."""
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
@@ -439,6 +439,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(SHOW)(quotes.on_show)
     app.action(re.compile(r"^list\."))(quotes.on_list)
     app.action(FILL_IN)(quotes.on_fill_in)
+    register_guidance(app, surface)
     app.action(MORE)(quotes.on_menu)
     register_operator_cards(app, surface)
     app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)

@@ -196,20 +196,20 @@ def _shown(
     value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
     if len(value) > VALUE_CHARACTERS_MAX:
         return f"{text}\n{lifecycle_messages.too_long_for_a_button(quote.quote_id)}", None
-    apply, edit = labels or (f"Make it v{quote.version + 1}", "Edit")
+    apply, edit = labels or (f"Save as v{quote.version + 1}", "Edit")
     row = [button(APPLY, apply, value, style="primary"), button(REVISE, edit, button_value(quote))]
     return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]
 
 
 def _cut(differences: str) -> str:
-    """Return the whole lines that fit, and the last one, which is the total."""
-    *lines, last = differences.splitlines()
+    """Return the whole lines that fit; the first one is the total."""
+    lines = differences.splitlines()
     kept: list[str] = []
-    room = SHOWN_CHARACTERS_MAX - len(last)
+    room = SHOWN_CHARACTERS_MAX
     for line in lines:
         room -= len(line) + 1
         if room < 0:
-            return "\n".join((*kept, f"• and {len(lines) - len(kept)} more", last))
+            return "\n".join((*kept, f"• and {len(lines) - len(kept)} more"))
         kept.append(line)
     return differences
 

@@ -98,9 +98,14 @@ def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, r
 
 
 def clicked(
-    body: Mapping[str, Any], payload: Payload, aggregate_id: str, version: int, received_at: int, action_id: str | None = None
+    body: Mapping[str, Any],
+    payload: Payload,
+    aggregate_id: str,
+    version: int | None,
+    received_at: int,
+    action_id: str | None = None,
 ) -> Command:
-    """Build the command of a click on a button or in a menu, for the version that was shown."""
+    """Build the command of a click on a button or in a menu, for the version that was shown; None for the head."""
     who, action = gesture(body), body["actions"][0]
     raw = [action_id or action["action_id"], (action.get("selected_option") or action).get("value"), who.user]
     return _interactive(who, who.request_id, aggregate_id, version, payload, raw, received_at)
@@ -207,7 +212,7 @@ def _interactive(
     who: Gesture,
     request_id: str,
     aggregate_id: str,
-    aggregate_version: int,
+    aggregate_version: int | None,
     payload: Payload,
     fingerprint: Any,
     received_at: int,

@@ -17,7 +17,7 @@ from ledger.machine import OperationState
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Operation
 from quotebot import __version__, effects
-from quotebot.commands.queries import ListRequest
+from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
@@ -44,6 +44,7 @@ from quotebot.store import quotes as store
 from quotebot.store import reports, rulesets
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
 from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages
+from quotebot.views.blocks import section
 from quotebot.views.card import PriceRow, avoidance_rows, margin_rows, price_rows
 from quotebot.views.list_card import list_blocks
 
@@ -55,10 +56,10 @@ if TYPE_CHECKING:
     from ledger.operator.dead_letters import DeadLetter
     from quotebot.domain.access import Viewer
     from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
-    from quotebot.domain.quotes.quote import Listed, Quote
+    from quotebot.domain.quotes.quote import Listed, Quote, QuoteState
     from quotebot.domain.rules import Rules
     from quotebot.execution.membership import Visibility
-    from quotebot.slack.verbs import Read
+    from quotebot.slack.verbs import Read, WhichQuote
     from quotebot.views.blocks import Json
 
 ANSWER_CHARACTERS_MAX: Final = 3_000
@@ -124,6 +125,12 @@ class Reads:
         """Return the answer as mrkdwn and, where it has buttons, as blocks."""
         return await self.listed(asked, viewer) if isinstance(asked, ListRequest) else (await self.answer(asked, viewer), None)
 
+    async def which(self, asked: WhichQuote, viewer: Viewer) -> tuple[str, list[Json]]:
+        """Return the question about which quote a verb is, with the viewer's open ones, as text and as blocks."""
+        _, blocks = await self.listed(ListRequest(states=OPEN), viewer)
+        question = messages.which_quote(asked.verb)
+        return question, [section(question), *blocks]
+
     async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
         """Return the requested page, as text and as blocks with buttons to other pages."""
         seen = None if asked.account is None else await self._seen(asked.account, viewer)
@@ -172,14 +179,14 @@ class Reads:
         found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms())
         if not isinstance(found, Simulation):
             return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))
-        head = f"*What if:* {_net(found)}. {preview(found.decision)}. Nothing was recorded."
+        head = f"*What if* \u00b7 {_net(found)} \u00b7 {preview(found.decision)}"
         margins = margin_rows(found.pricing, self.rules.policy) if approver else ()
         rows = (*price_rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
         head = "\n".join((head, *(messages.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
             return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing)))))
         name = lifecycle_messages.version_name(before)
-        return _cut(f"{head}\nAgainst {name}:\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
+        return _cut(f"{head}\nCompared with {name}:\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
 
     def _easier(self, found: Simulation, *, approver: bool) -> tuple[PriceRow, ...]:
         changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
@@ -187,22 +194,22 @@ class Reads:
 
 
 def preview(decision: PolicyDecision) -> str:
-    """Return a sentence on the approval that a decision requires."""
+    """Return the approval that a decision requires, in words."""
     why = messages.escape(clipped("; ".join(decision.hits), 500))
     if decision.blocked:
-        return f"Nobody could approve it: {why}"
+        return f"Nobody can approve it: {why}"
     if decision.automatic:
-        return "It would need no approval"
-    return f"It would need approval by *{messages.approver_words(decision.required_roles)}*: {why}"
+        return "Needs no approval"
+    return f"Needs approval: *{messages.approver_words(decision.required_roles)}* ({why})"
 
 
 def policy_checks(decision: PolicyDecision) -> str:
     """Return the result of the policy's checks as plain text, without margin figures."""
     why = without_margin_figures("; ".join(decision.hits))
     if decision.automatic:
-        return "Policy: within every limit, so it needs no approval."
-    needs = "nobody can approve it" if decision.blocked else f"needs {messages.approver_words(decision.required_roles)}"
-    return f"Policy: {why}: {needs}."
+        return "Approval: none needed, within policy."
+    needs = "nobody can approve it" if decision.blocked else messages.approver_words(decision.required_roles)
+    return f"Approval: {needs} ({why})."
 
 
 def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
@@ -218,16 +225,16 @@ def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
     if head is None:
         return _not_seen(tx, asked.quote_id, viewer)
     if head.version == 1:
-        return f"{head.quote_id} has one version only: there is nothing to compare. Revise it to make another."
+        return f"{head.quote_id} has only one version."
     after = head.version if asked.after is None else asked.after
     before = head.version - 1 if asked.before is None else asked.before
     quotes = [_visible(tx, asked.quote_id, version, viewer) for version in (before, after)]
     old, new = quotes
     if old is None or new is None:
         missing = before if old is None else after
-        return f"There is no v{missing} of {head.quote_id}: it has v1 to v{head.version}."
-    names = f"*{lifecycle_messages.version_name(old)}* ({_standing(old)}) \u2192 *v{new.version}* ({_standing(new)})"
-    return _cut(f"{names}\n{lifecycle_messages.differences(old.pricing, new.pricing)}")
+        return f"{head.quote_id} has no v{missing}. Its latest version is v{head.version}."
+    names = f"{head.quote_id}: v{old.version} ({state_words(old.state)}) \u2192 v{new.version} ({state_words(new.state)})"
+    return _cut(f"*{names}*\n{lifecycle_messages.differences(old.pricing, new.pricing)}")
 
 
 def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPolicy) -> str:
@@ -236,7 +243,7 @@ def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPo
         return _not_seen(tx, asked.quote_id, viewer)
     if asked.line is not None:
         if not 1 <= asked.line <= len(quote.pricing.every_line):
-            return f"{quote.quote_id} has lines 1 to {len(quote.pricing.every_line)}; there is no line {asked.line}."
+            return f"{quote.quote_id} has no line {asked.line}. Its last one is line {len(quote.pricing.every_line)}."
         return _cut(_said(quote, *explain(quote.pricing, asked.line)))
     ruleset = rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset)
     checks = policy_checks(evaluate(quote.pricing, policy))
@@ -255,11 +262,11 @@ def _said(quote: Quote, *sentences: str) -> str:
 
 def _listed(page: Page, asked: ListRequest) -> str:
     if not page.quotes:
-        whose = "You have no quotes" if asked.mine else "There are no quotes"
-        states = f" that are {' or '.join(sorted(state_words(state) for state in asked.states))}" if asked.states else ""
-        account = f" for a customer named like {messages.escape(clipped(asked.account))}" if asked.account else ""
+        states = "open " if asked.states == OPEN else "".join(f"{each} " for each in [" or ".join(_named(asked.states))] if each)
+        match = f' match "{messages.escape(clipped(asked.account))}"' if asked.account else ""
         beyond = f" on page {page.number}" if page.number > 1 else ""
-        return f"{whose}{states}{account}{beyond}. `/quote list all` shows everybody's."
+        everyone = " `/quote list all` shows everyone's." if asked.mine else ""
+        return f"{'You have no' if asked.mine and not match else 'No'} {states}quotes{match}{beyond}.{everyone}"
     rows = [
         " · ".join(
             (f"• *{quote.quote_id}* v{quote.version}", state_words(quote.state), *_facts(quote), messages.mention(quote.requester))
@@ -269,6 +276,10 @@ def _listed(page: Page, asked: ListRequest) -> str:
     if page.more:
         rows.append(f"There are more: add `page {page.number + 1}`.")
     return "\n".join(rows)
+
+
+def _named(states: frozenset[QuoteState]) -> list[str]:
+    return sorted(state_words(state) for state in states)
 
 
 def _facts(quote: Listed) -> tuple[str, ...]:
@@ -308,10 +319,6 @@ def _page(tx: Tx, asked: ListRequest, viewer: Viewer, seen: frozenset[str] | Non
         return Page((), asked.page, more=False)
     chosen = Filter(viewer.team_id, viewer.user if viewer.own_only else owner, asked.states, asked.account, viewer.user, seen)
     return list_quotes(tx, chosen, page=asked.page)
-
-
-def _standing(quote: Quote) -> str:
-    return f"superseded, was {state_words(quote.state)}" if quote.superseded else state_words(quote.state)
 
 
 def _net(found: Simulation) -> str:

@@ -37,7 +37,7 @@ from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import section
 from quotebot.views.builder import Draft, create_form, revise_form
 from quotebot.views.card import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
-from quotebot.views.confirmations import offer_blocks
+from quotebot.views.confirmations import offer_blocks, show_blocks
 from quotebot.views.forms import approve_modal, changes_modal, reject_modal, window
 
 if TYPE_CHECKING:
@@ -390,22 +390,27 @@ class Surface:
 
     async def open_about(self, body: Body, asked: str, value: ButtonValue, viewer: Viewer) -> None:
         """Open the form of a button if the card's version is current and the state allows it; else reply with the reason."""
+        view = await self.form_about(asked, value.quote_id, value.version, viewer)
+        if isinstance(view, Answer):
+            await self.reply_privately(body, view.text, view.blocks)
+        elif not await self.open_form(body, view):
+            await self.reply_privately(body, messages.FORM_NOT_OPENED)
+
+    async def form_about(self, asked: str, quote_id: str, version: int | None, viewer: Viewer) -> Body | Answer:
+        """Return the form about the `version` of a quote that the person saw, None for the head, or why it cannot be opened."""
         now = self.ledger.clock.now_ms()
         quote, away = await self.ledger.database.read(
-            lambda tx: (store.load(tx, value.quote_id), approval_store.delegations(tx, viewer.team_id, now))
+            lambda tx: (store.load(tx, quote_id), approval_store.delegations(tx, viewer.team_id, now))
         )
         sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
         if quote is None or sight is not Sight.FULL:
-            await self.reply_privately(body, messages.not_seen(value.quote_id, quote, sight))
-            return
-        if value.version != quote.version:
-            await self.reply_privately(body, messages.stale(value.version, quote))
-            return
+            return Answer(recorded=False, text=messages.not_seen(quote_id, quote, sight))
+        if version not in (None, quote.version):
+            text = messages.stale(version or 0, quote)
+            shown = show_blocks(text, quote_id, quote.version, f"Show v{quote.version}")
+            return Answer(recorded=False, text=text, blocks=tuple(shown))
         view = self._view(asked, quote, viewer, away)
-        if isinstance(view, str):
-            await self.reply_privately(body, view)
-        elif not await self.open_form(body, view):
-            await self.reply_privately(body, messages.FORM_NOT_OPENED)
+        return Answer(recorded=False, text=view) if isinstance(view, str) else view
 
     def _view(self, asked: str, quote: Quote, viewer: Viewer, away: Sequence[Delegation]) -> Body | str:
         """Return the form, or the reason why it cannot be opened now."""

@@ -48,6 +48,7 @@ from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, rea
 from quotebot.slack.digest import DigestRequest, read_digest
 from quotebot.slack.grammar import ACCOUNT_CHARACTERS_MAX, GrammarProblem, shown
 from quotebot.views import lifecycle_messages, messages
+from quotebot.views.card import DISCOUNT, LOSE, REVISE, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,6 +83,9 @@ _ALIASES: Final = {
     "digest": (),
 }
 VERBS: Final = {name: verb for verb, aliases in _ALIASES.items() for name in (verb, *aliases)}
+_SUGGESTED: Final = tuple(name for name, verb in VERBS.items() if verb not in ("ops", "report"))  # the others are for few people
+_GREETING = re.compile(r"(?:hi|hello|hey|hallo|moin|servus|hola|salut|thanks|thank)\b", re.IGNORECASE)
+_LIKE_A_NUMBER = re.compile(r"[Qq#]?-?[0-9][0-9-]*")
 _REF = re.compile(r"c-[0-9a-f]{8}", re.IGNORECASE)
 _VERSION = re.compile(r"v([0-9]{1,6})", re.IGNORECASE)
 _PAGE = re.compile(r"\bpage ([0-9]{1,5})\b", re.IGNORECASE)
@@ -96,7 +100,9 @@ _BARE: Final[Mapping[str, SubmitQuote | FinalizeQuote | AcceptQuote]] = {
 
 @dataclass(frozen=True, slots=True)
 class HelpRequest:
-    """Request for the help text."""
+    """Request for the help text, or a greeting."""
+
+    greets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,23 @@ class ChangeRequest:
 @dataclass(frozen=True, slots=True)
 class FormRequest:
     """Request to open the form of a new quote."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteFormRequest:
+    """Request to open a form about a quote, because its verb needs more; `problem` says what is missing where no form opens."""
+
+    quote_id: str
+    version: int | None
+    action_id: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhichQuote:
+    """A verb without a quote: the person chooses one of theirs."""
+
+    verb: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +214,8 @@ class ProductsRequest:
 DeskRead = ReportRequest | ApprovalReportRequest | ProductsRequest
 Read = DeskRead | RefRequest | ListRequest | CompareRequest | ExplainRequest | SimulateRequest | AuditRequest | OpsRequest
 Delegating = DelegationRequest | DelegationsRequest | DigestRequest
-Meaning = Delegating | HelpRequest | FormRequest | StatusRequest | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
+Asked = HelpRequest | FormRequest | QuoteFormRequest | WhichQuote | StatusRequest
+Meaning = Delegating | Asked | CreateQuote | CloneQuote | ChangeRequest | Read | GrammarProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +244,19 @@ def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEX
     if not verb or meaning == "help":
         return HelpRequest()
     if meaning is None:
-        return grammar.unknown_verb(verb, VERBS)
+        return _without_verb(verb)
     about_no_quote = _ABOUT_NO_QUOTE.get(meaning)
     if about_no_quote is not None:
         return about_no_quote(rest)
     return _of_quote(meaning, verb, rest, channel, catalogue)
+
+
+def _without_verb(first: str) -> Meaning:
+    """Return the meaning of a text that begins with a quote's number, a greeting or another word."""
+    quote_id = parse_quote_id(first)
+    if quote_id is not None:
+        return StatusRequest(quote_id)
+    return HelpRequest(greets=True) if _GREETING.match(first) else grammar.unknown_verb(first, _SUGGESTED)
 
 
 def typed_creation(text: str) -> str | None:
@@ -233,11 +265,6 @@ def typed_creation(text: str) -> str | None:
         return None
     verb, _, rest = grammar.normalised(text).partition(" ")
     return rest if VERBS.get(verb.casefold().removesuffix(":")) == "new" else None
-
-
-def begins_with_verb(text: str) -> bool:
-    """Return whether a message begins with a verb, as a command does."""
-    return grammar.normalised(text[: grammar.MESSAGE_CHARACTERS_MAX]).partition(" ")[0].removesuffix(":").casefold() in VERBS
 
 
 def _state_filters() -> tuple[tuple[str, frozenset[QuoteState]], ...]:
@@ -257,7 +284,7 @@ def _list(rest: str) -> ListRequest | GrammarProblem:
     page = _PAGE.search(rest)
     number = 1 if page is None else int(page[1])
     if not 1 <= number <= PAGE_MAX:
-        return GrammarProblem(f"Pages are 1 to {PAGE_MAX:,}. Nothing was recorded. Type `/quote list page 2`.")
+        return GrammarProblem(f"Pages are 1 to {PAGE_MAX:,}. Example: `/quote list page 2`.")
     text = f" {rest if page is None else rest[: page.start()] + rest[page.end() :]} "
     mine, owner, states = True, None, frozenset[QuoteState]()
     for name, meant in _STATE_FILTERS:
@@ -270,7 +297,7 @@ def _list(rest: str) -> ListRequest | GrammarProblem:
     mine = own or not (everybody or owner)
     account = text.strip().removeprefix("for ").strip()
     if len(account) > ACCOUNT_CHARACTERS_MAX:
-        return GrammarProblem(f"No customer's name is longer than {ACCOUNT_CHARACTERS_MAX} characters.")
+        return GrammarProblem(f"That customer's name is too long ({ACCOUNT_CHARACTERS_MAX} characters max).")
     return ListRequest(mine, owner, states, account or None, number)
 
 
@@ -282,7 +309,7 @@ def _taken(text: str, name: str) -> tuple[str, bool]:
 
 def _ops(rest: str) -> Meaning:
     if rest:
-        return GrammarProblem(f"I do not understand {shown(rest)} after ops. Nothing was recorded. Type `/quote ops`.")
+        return GrammarProblem(f"I didn't understand {shown(rest)}. Try `/quote ops`.")
     return OpsRequest()
 
 
@@ -298,15 +325,15 @@ def _report(rest: str) -> Meaning:
     if kind is None or group is None:
         names = ", ".join((*REPORTS, "approvals"))
         return GrammarProblem(
-            f"The reports are {names}; by rep, product or month (approvals: by role, rep or month). Nothing was recorded. "
-            "Type e.g. `/quote report discounts by product`."
+            f"The reports are {names}, by rep, product or month (approvals: by role, rep or month). "
+            "Example: `/quote report discounts by product`."
         )
     return ReportRequest(kind, group)
 
 
 def _products(rest: str) -> Meaning:
     if len(rest) > ACCOUNT_CHARACTERS_MAX:
-        return GrammarProblem(f"No product's name is longer than {ACCOUNT_CHARACTERS_MAX} characters.")
+        return GrammarProblem(f"That product's name is too long ({ACCOUNT_CHARACTERS_MAX} characters max).")
     return ProductsRequest(rest.removeprefix(":").strip())
 
 
@@ -325,23 +352,31 @@ def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catal
         body = rest if rest[:1].isdigit() else rest.partition(":")[2]
         request = grammar.read_request(body, catalogue)
         example = "/quote simulate: 150 pro; discount 15%"
-        return _problems(request, example) if isinstance(request, tuple) else SimulateRequest(None, None, request)
+        if isinstance(request, tuple):
+            return _problems(request, example, "simulate: ", body, catalogue, grammar.read_request)
+        return SimulateRequest(None, None, request)
     if meaning == "status" and _REF.fullmatch(rest):
         return RefRequest(rest.casefold())
     first, _, after = rest.partition(" ")
     name, colon, glued = first.partition(":")
     quote_id = parse_quote_id(name)
     if quote_id is None:
-        what = f"{shown(first)} is no quote number." if first else "Which quote?"
-        verb = messages.escape(verb[: grammar.VERB_CHARACTERS_MAX].casefold())
-        return GrammarProblem(
-            f"{what} Nothing was recorded. Type one such as `/quote {verb} Q-2026-0042`; it stands at the top of the quote's card."
-        )
+        return _no_number(meaning, messages.escape(verb[: grammar.VERB_CHARACTERS_MAX].casefold()), rest)
     after = f"{colon}{glued} {after}".strip() if colon else after.strip()
     version = _VERSION.match(after)
     named = None if version is None else int(version[1])
     left = after if version is None else after[version.end() :].strip()
     return _READERS[meaning](_About(meaning, quote_id, named, left, channel, catalogue))
+
+
+def _no_number(meaning: str, verb: str, rest: str) -> Meaning:
+    """Return the meaning of a verb that is followed by no quote's number: nothing, or words, by which "show" searches."""
+    first = rest.partition(" ")[0]
+    if not first:
+        return WhichQuote(verb)
+    if meaning == "status" and not _LIKE_A_NUMBER.fullmatch(first) and len(rest) <= ACCOUNT_CHARACTERS_MAX:
+        return ListRequest(mine=False, account=rest)
+    return GrammarProblem(f"{shown(first)} isn't a quote number. Example: `/quote {verb} Q-2026-0042`.")
 
 
 def _bare(about: _About) -> Meaning:
@@ -353,28 +388,28 @@ def _status(about: _About) -> Meaning:
 
 
 def _left_over(about: _About) -> GrammarProblem:
-    return GrammarProblem(
-        f"I do not understand {shown(about.rest)} after the quote. Nothing was recorded. "
-        f"Type `/quote {about.verb} {about.quote_id}`."
-    )
+    return GrammarProblem(f"I didn't understand {shown(about.rest)}. Try `/quote {about.verb} {about.quote_id}`.")
 
 
 def _revise(about: _About) -> Meaning:
     head, colon, body = about.rest.partition(":")
     example = lifecycle_messages.revision_example(about.quote_id)
     whole = head.strip().casefold()
+    if not about.rest:
+        return QuoteFormRequest(about.quote_id, about.version, REVISE, lifecycle_messages.changes_needed(about.quote_id))
     if not colon or whole not in ("", "to"):
-        return GrammarProblem(f"Say after a colon what is to change. Nothing was recorded. E.g. `{example}`")
+        return GrammarProblem(lifecycle_messages.changes_needed(about.quote_id))
     payload: ReviseQuote
+    before = _before(about)
     if whole == "to":
         request = grammar.read_request(body, about.catalogue)
         if isinstance(request, tuple):
-            return _problems(request, example)
+            return _problems(request, example, f"{before} to: ", body, about.catalogue, grammar.read_request)
         payload = ReviseQuote(request=request)
     else:
         changes = grammar.read_changes(body, about.catalogue)
         if isinstance(changes, tuple):
-            return _problems(changes, example)
+            return _problems(changes, example, f"{before}: ", body, about.catalogue, grammar.read_changes)
         payload = ReviseQuote(changes=changes)
     return ChangeRequest(about.quote_id, about.version, payload)
 
@@ -382,19 +417,27 @@ def _revise(about: _About) -> Meaning:
 def _add_line(about: _About) -> Meaning:
     """Read "10 sso, 5 pro": each is added to the existing lines."""
     example = f"/quote add-line {about.quote_id}: 10 sso"
-    read = grammar.read_changes(about.rest.removeprefix(":").strip(), about.catalogue)
+    body = about.rest.removeprefix(":").strip()
+    read = grammar.read_changes(body, about.catalogue)
     if isinstance(read, tuple):
-        return _problems(read, example)
+        return _problems(read, example, f"{_before(about)}: ", body, about.catalogue, grammar.read_changes)
     if read != Changes(read.lines) or any(line.deed == "remove" for line in read.lines):
-        return _problems((f"it only adds lines; `/quote revise {about.quote_id}: ...` changes everything else",), example)
+        return GrammarProblem(
+            f"add-line only adds products. For other changes: `{lifecycle_messages.revision_example(about.quote_id)}`"
+        )
     added = tuple(replace(line, deed="add") for line in read.lines)
     return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(added)))
 
 
 def _discount(about: _About) -> Meaning:
-    percent = grammar.read_discount(about.rest.removeprefix(":").strip())
+    example = f"/quote discount {about.quote_id}: 12%"
+    typed = about.rest.removeprefix(":").strip()
+    if not typed:
+        problem = f"What discount? Example: `{example}`"
+        return QuoteFormRequest(about.quote_id, about.version, DISCOUNT, problem)
+    percent = grammar.read_discount(typed)
     if isinstance(percent, str):
-        return _problems((percent,), f"/quote discount {about.quote_id}: 12%")
+        return _problems((percent,), example)
     return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(discount_percent=percent)))
 
 
@@ -402,15 +445,33 @@ def _audit(about: _About) -> Meaning:
     return _left_over(about) if about.rest or about.version is not None else AuditRequest(about.quote_id)
 
 
-def _problems(problems: tuple[str, ...], example: str) -> GrammarProblem:
-    return GrammarProblem(lifecycle_messages.unreadable_changes(problems, example))
+def _before(about: _About) -> str:
+    """Return the typed command up to the colon before its text."""
+    return f"{about.verb} {about.quote_id}{'' if about.version is None else f' v{about.version}'}"
+
+
+def _problems(
+    problems: tuple[str, ...],
+    example: str,
+    before: str = "",
+    body: str = "",
+    catalogue: Catalogue | None = None,
+    read: Callable[[str, Catalogue], object] = grammar.read_changes,
+) -> GrammarProblem:
+    """Refuse a text that `read` could not read, with its correction if that can be read."""
+    corrected, label = ("", "") if catalogue is None else grammar.corrected_products(body, catalogue)
+    if catalogue is None or corrected == body or isinstance(read(corrected, catalogue), tuple):
+        return GrammarProblem(lifecycle_messages.unreadable_changes(problems, example))
+    repair = grammar.Repair(f"{before}{corrected.strip()}", label)
+    return GrammarProblem(lifecycle_messages.unreadable_changes(problems, f"/quote {repair.text}"), repair)
 
 
 def _simulate(about: _About) -> Meaning:
     body = about.rest.removeprefix(":").strip()
     changes = grammar.read_changes(body, about.catalogue) if body else None
     if isinstance(changes, tuple):
-        return _problems(changes, f"/quote simulate {about.quote_id}: 200 pro; term 24m")
+        example = f"/quote simulate {about.quote_id}: 200 pro; term 24m"
+        return _problems(changes, example, f"{_before(about)}: ", body, about.catalogue, grammar.read_changes)
     return SimulateRequest(about.quote_id, changes, None)
 
 
@@ -423,7 +484,7 @@ def _clone(about: _About) -> Meaning:
         return _left_over(about)
     if len(account) > grammar.ACCOUNT_CHARACTERS_MAX:
         limit = grammar.ACCOUNT_CHARACTERS_MAX
-        return GrammarProblem(f"The customer's name is longer than {limit} characters. Nothing was recorded. Shorten it.")
+        return GrammarProblem(f"That customer's name is too long ({limit} characters max).")
     return CloneQuote(about.quote_id, about.channel, about.version, account)
 
 
@@ -439,16 +500,19 @@ def _lost(about: _About) -> Meaning:
     if isinstance(reason, GrammarProblem):
         return reason
     if not reason:
-        return GrammarProblem(lifecycle_messages.reason_needed(about.quote_id))
+        return QuoteFormRequest(about.quote_id, about.version, LOSE, lifecycle_messages.reason_needed(about.quote_id))
     return ChangeRequest(about.quote_id, about.version, LoseQuote(reason))
 
 
 def _reason(about: _About) -> str | GrammarProblem:
     reason = about.rest.removeprefix(":").strip()
     if reason and not about.rest.startswith(":"):
-        return GrammarProblem(
-            f"Put a colon before the reason. Nothing was recorded. `/quote {about.verb} {about.quote_id}: reason`"
+        example = (
+            f"{about.verb} {about.quote_id}: duplicate"
+            if about.verb == "cancel"
+            else f"{about.verb} {about.quote_id}: too expensive"
         )
+        return GrammarProblem(f"Put a colon before the reason: `/quote {example}`")
     if len(reason) > REASON_CHARACTERS_MAX:
         return GrammarProblem(lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
     return reason
@@ -458,7 +522,8 @@ def _sent(about: _About) -> Meaning:
     preposition, _, recipient = about.rest.partition(" ")
     recipient = recipient.strip()
     if preposition.casefold() != "to" or not recipient:
-        return GrammarProblem(lifecycle_messages.recipient_needed(about.quote_id))
+        needed = lifecycle_messages.recipient_needed(about.quote_id)
+        return GrammarProblem(needed) if about.rest else QuoteFormRequest(about.quote_id, about.version, SEND, needed)
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
         return GrammarProblem(lifecycle_messages.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
     return ChangeRequest(about.quote_id, about.version, MarkSent(recipient))

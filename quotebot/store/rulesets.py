@@ -93,11 +93,10 @@ def pricing_words(tx: Tx, ruleset_hash: str, label: str) -> str:
     """Return a sentence on the version that priced a snapshot, and the version that a revision or a clone would use now."""
     row, now = of_snapshot(tx, ruleset_hash, label), active(tx)
     if row is None:
-        return f"Its ruleset {label} is not stored in this ledger."
-    said = f"Ruleset version {row.version} ({row.label}, {row.hash[:HASH_CHARACTERS]}) priced it"
+        return f"Its price list {label} isn't stored here."
     if now is None or row.version == now.version:
-        return f"{said}; it is the active one."
-    return f"{said}; a revision or a clone is priced by version {now.version} ({now.label})."
+        return f"Price list {row.version} ({row.label}), still the active one."
+    return f"Price list {row.version} ({row.label}). A new version would use price list {now.version} ({now.label})."
 
 
 def newest(tx: Tx) -> tuple[RulesetVersion, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
@@ -114,19 +115,16 @@ INCIDENT_NEEDED = (
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
     """Reply to a delegation that is in force until `until`, from now or from `since` (both Unix ms)."""
-    begin = "" if since is None else f"From {local_time(since)} "
-    until_words = f"{'until' if begin else 'Until'} {local_time(until)}"
-    return f"{begin}{until_words} {messages.mention(delegate)} is asked instead of you. Decisions name both of you."
+    begin = "" if since is None else f" from {_day(since)}"
+    return f"{messages.mention(delegate)} approves for you{begin} through {_day(until - 1)}. `/quote delegate off` ends it."
 
 
 def standing(delegations: tuple[Delegation, ...], user: str) -> str:
     """Reply with the delegations from and to a person, or state that there are none."""
     lines = [f"• {_absence(each, user)}" for each in delegations]
     if not lines:
-        lines = ["Nobody stands in for you, and you stand in for nobody."]
-    return "\n".join(
-        (*lines, "`/quote delegate @colleague until 2026-12-24 reason holidays` names somebody, `/quote delegate off` ends it.")
-    )
+        lines = ["No one is covering for you, and you aren't covering for anyone."]
+    return "\n".join((*lines, "`/quote delegate @colleague until 2026-12-24` sets your cover. `/quote delegate off` ends it."))
 
 
 def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:
@@ -137,29 +135,35 @@ def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...])
     return ", ".join(named) if more <= 0 else f"{', '.join(named[: messages.NAMED_MAX])} and {more} more"
 
 
+def _day(at: int) -> str:
+    """Return the UTC day of a time in Unix ms: "24 Dec 2026"."""
+    day = datetime.fromtimestamp(at / 1000, UTC)
+    return f"{day.day} {day:%b %Y}"
+
+
 def _absence(delegation: Delegation, user: str) -> str:
-    period = f"from {local_time(delegation.since)} until {local_time(delegation.until)}"
-    why = "" if delegation.reason is None else f": {messages.short(delegation.reason, 200)}"
+    period = f"{_day(delegation.since)} to {_day(delegation.until - 1)}"
+    why = "" if delegation.reason is None else f" ({messages.short(delegation.reason, 200)})"
     if delegation.absent == user:
-        return f"{messages.mention(delegation.delegate)} is asked instead of you {period}{why}"
-    return f"You are asked instead of {messages.mention(delegation.absent)} {period}{why}"
+        return f"{messages.mention(delegation.delegate)} is covering for you, {period}{why}"
+    return f"You're covering for {messages.mention(delegation.absent)}, {period}{why}"
 
 
 # Reply to the end of a delegation.
-BACK_IN_OFFICE = "You are asked yourself again. Nobody stands in for you."
+BACK_IN_OFFICE = "Welcome back. Approval requests come to you again."
 
 
 def delegation_refused(code: str, delegate: str | None) -> str:
     """Refuse a delegation, with the reason for this `code`."""
     who = "that person" if delegate is None else messages.mention(delegate)
     return {
-        "not_yours": "Only you yourself can say who stands in for you. Nothing was changed.",
-        "no_authority": "You hold no approver's role, so there is nothing to stand in for. Nothing was changed.",
-        "to_oneself": "Somebody else has to stand in for you. Nothing was changed. Name a colleague.",
-        "until_past": "The end of an absence has to be later than now, and within a year. Nothing was changed. Name a later time.",
-        "ends_first": "The absence would end before it begins. Nothing was changed. Name a later end.",
-        "delegate_away": f"{who} is away then too, and nobody stands in for a stand-in. Nothing was changed. Name somebody else.",
-        "lower_scope": f"{who} lacks an equal or higher role for one of yours. Nothing was changed. Name somebody who holds it.",
+        "not_yours": "Only you can set your own cover.",
+        "no_authority": "You aren't an approver, so you don't need cover.",
+        "to_oneself": "Pick someone other than yourself.",
+        "until_past": "Choose an end date within the next year.",
+        "ends_first": "The end date is before the start date.",
+        "delegate_away": f"{who} is away then too. Pick someone else.",
+        "lower_scope": f"{who} can't approve at your level. Pick someone who can.",
     }[code]
 
 

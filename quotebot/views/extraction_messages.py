@@ -18,52 +18,52 @@ CHARACTERS_MAX: Final = 1_400  # of all remarks together: a Slack section holds 
 
 # {0} is the author's wording, {1} its interpretation; both escaped.
 _SAID: Final[Mapping[Code, str]] = {
-    "near_name": '"{0}" is read as {1}.',
-    "one": '"{0}" is read as 1 {1}.',
-    "joined": '"{0}" is read as {1}.',
-    "percent": '"{0}" is read as {1} % discount on the whole quote.',
-    "account": '"{0}" is read as the customer.',
-    "dollars": '"{0}" is read as {1}.',
-    "thousands": '"{0}" is read as {1}.',
-    "money": '"{0}" changes nothing: prices come from the price book.',
-    "on_all": '"{0}" is read as a discount on the whole quote.',
-    "unclaimed": '"{0}" was not read.',
-    "term": "No term was given: it would be {1} months.",
-    "more": "There are {1} more remarks: the message says much that was not read.",
-    "model": "A model read this: compare each line with your words.",
-    "unsure": 'Check "{0}": without the model I would have asked back here.',
-    "rules": "{1} So this was read by fixed rules.",
-    "no_account": "Who is it for? Write e.g. `for Acme`.",
-    "no_lines": "What is in it? Write e.g. `150 pro`.",
+    "near_name": 'I took "{0}" as {1}.',
+    "one": 'I took "{0}" as 1 {1}.',
+    "joined": 'I took "{0}" as {1}.',
+    "percent": 'I took "{0}" as {1}% off the whole quote.',
+    "account": 'I took "{0}" as the customer.',
+    "dollars": 'I took "{0}" as {1}.',
+    "thousands": 'I took "{0}" as {1}.',
+    "money": 'Prices come from the price list, so I ignored "{0}".',
+    "on_all": 'I took "{0}" as a discount on the whole quote.',
+    "unclaimed": 'I ignored "{0}".',
+    "term": "No term given, so {1} months.",
+    "more": "I ignored {1} more parts of the message.",
+    "model": "AI-read. Check each line before creating.",
+    "unsure": 'I guessed "{0}". Is that right?',
+    "rules": "{1}",
+    "no_account": "Who is it for? Example: `for Acme`.",
+    "no_lines": "What is in it? Example: `150 pro`.",
     "accounts": "Which customer: {0}?",
     "terms": "Which term: {0}?",
     "discounts": "Which discount: {0}?",
     "currencies": "Which currency: {0}?",
-    "twice": '"{0}": {1} is there more than once. Name it once, with one quantity.',
-    "unknown_product": '"{0}" names nothing in the catalogue.',
-    "no_quantity": '"{0}": how many {1}?',
-    "number": '"{0}" can be read in more than one way, or in none.',
-    "word": '"{0}" may change what the numbers mean. Say it without.',
-    "sign": 'the sign "{0}" may change what the numbers mean. Say it without.',
-    "invented": '"{0}" is not what the message says.',
-    "existing": "This names a quote that exists. In a message I only propose new quotes.",
+    "twice": '"{0}": you named {1} more than once. Give one quantity.',
+    "unknown_product": '"{0}" isn\'t in the catalog.',
+    "no_quantity": '"{0}" has no quantity. How many {1}?',
+    "number": "What is {0}? A discount, a quantity or months?",
+    "word": '"{0}" makes the numbers unclear. Please give exact numbers.',
+    "sign": 'The sign "{0}" makes the numbers unclear. Please write it without.',
+    "invented": 'I wasn\'t sure about "{0}".',
+    "existing": "That quote already exists. From a message I only create new ones.",
 }
 CODES: Final = frozenset(_SAID)
 
 # Reasons why the model's extraction is not used.
 WITHOUT_MODEL: Final[Mapping[str, str]] = {
-    "held": "The language model cannot be asked now.",
-    "late": "The language model did not answer in time.",
-    "unusable": "The language model's answer could not be used.",
-    "failed": "The language model could not read it.",
-    "doubtful": "The language model's reading does not agree with the message.",
-    "off": "No language model is configured.",
+    "held": "AI reading is unavailable, so this uses simple rules.",
+    "late": "AI reading took too long, so this uses simple rules.",
+    "unusable": "AI reading gave no usable answer, so this uses simple rules.",
+    "failed": "AI reading failed, so this uses simple rules.",
+    "doubtful": "AI reading didn't match your message, so this uses simple rules.",
+    "off": "AI reading is off, so this uses simple rules.",
 }
 
 
 def budget_spent(readings: int) -> str:
     """Reply to a user whose daily budget of model extractions is spent."""
-    return f"You have used today's {readings} readings by the language model; it reads again tomorrow (UTC)."
+    return f"You've used today's {readings} AI readings, so this uses simple rules. More at midnight UTC."
 
 
 def remark(found: Remark) -> str:
@@ -77,15 +77,17 @@ def beside(remarks: Sequence[Remark]) -> str:
     return "" if not remarks else "\n".join(("Please check:", *_listed(remarks)))
 
 
-def question(extraction: Extraction, end: str = "Nothing was recorded.") -> str:
-    """Return the extracted facts and ask for the missing ones. `end` is the last sentence."""
-    return "\n".join((f"I read {_read(extraction)}. Before I can propose it:", *_listed(extraction.open_questions), end))
+def question(extraction: Extraction) -> str:
+    """Return the extracted facts and ask for the missing ones."""
+    found = _read(extraction)
+    head = f"So far: {found}. I need a bit more to build this quote:" if found else "I need a bit more to build this quote:"
+    return "\n".join((head, *_listed(extraction.open_questions)))
 
 
 def question_after_reading(extraction: Extraction) -> str:
     """Ask for the missing facts of a message sent to the model; first state whether the model or fixed rules extracted it."""
     told = [remark(found) for found in extraction.remarks if found.code in ("model", "rules")]
-    return "\n".join((*told, question(extraction, "Nothing was created.")))
+    return "\n".join((*told, question(extraction)))
 
 
 def written(extraction: Extraction) -> str:
@@ -106,10 +108,10 @@ def _read(extraction: Extraction) -> str:
     if extraction.term_months is not None:
         parts.append(f"{extraction.term_months} months")
     if extraction.discount_percent is not None:
-        parts.append(f"{money.format_percent(extraction.discount_percent)} discount")
+        parts.append(f"{money.format_percent(extraction.discount_percent)} off")
     if extraction.currency is not None:
         parts.append(extraction.currency)
-    return ", ".join(parts) or "nothing"
+    return ", ".join(parts)
 
 
 def _listed(remarks: Sequence[Remark]) -> list[str]:

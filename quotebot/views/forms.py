@@ -299,6 +299,6 @@ def parse_rejection(view_state_values: Any) -> str | None:
     return reason if 1 <= len(reason) <= REASON_CHARACTERS_MAX else None
 
 
-def window(blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a modal that only shows blocks."""
-    return {"type": "modal", "title": plain("Quotebot"), "close": plain("Close"), "blocks": blocks}
+def window(blocks: list[dict[str, Any]], title: str = "Quotebot") -> dict[str, Any]:
+    """Return a modal that only shows blocks; `title` has at most 24 characters."""
+    return {"type": "modal", "title": plain(title), "close": plain("Close"), "blocks": blocks}

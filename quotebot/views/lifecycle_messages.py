@@ -30,8 +30,8 @@ def differences(before: Pricing, after: Pricing) -> str:
     found = difference_words(before, after)
     shown = [f"• {messages.short(part, DETAIL_CHARACTERS_MAX)}" for part in found[:DIFFERENCES_SHOWN_MAX]]
     if len(found) > DIFFERENCES_SHOWN_MAX:
-        shown[-1:] = [f"• and {len(found) - DIFFERENCES_SHOWN_MAX} more like these", shown[-1]]
-    return "\n".join(shown) or "• nothing differs"
+        shown.append(f"• and {len(found) - DIFFERENCES_SHOWN_MAX} more like these")
+    return "\n".join(shown) or "• No differences"
 
 
 # notices in the quote's thread
@@ -99,11 +99,8 @@ def cloned(quote: Quote, original: Quote) -> str:
 def superseded(seen_version: int, quote: Quote) -> str:
     """Refuse a command about a version other than the head."""
     if seen_version > quote.version:
-        return f"There is no v{seen_version} of {quote.quote_id}: it is at v{quote.version}. Nothing was changed."
-    return (
-        f"{quote.quote_id} v{seen_version} is superseded: it is now v{quote.version} ({state_words(quote.state)}). "
-        f"Nothing was changed. See `/quote status {quote.quote_id}`."
-    )
+        return f"{quote.quote_id} has no v{seen_version}. Its latest version is v{quote.version}."
+    return f"v{seen_version} of {quote.quote_id} was replaced by v{quote.version} ({state_words(quote.state)}). No changes made."
 
 
 def wrong_state(quote: Quote, verb: str) -> str:
@@ -122,58 +119,62 @@ def lapsed(quote: Quote, verb: str) -> str:
 
 def nothing_to_change(quote: Quote) -> str:
     """Refuse a revision that changes nothing."""
-    return f"That is what {title(quote)} already says. Nothing was changed, and there is no new version."
+    return f"No changes to save: {title(quote)} already says that."
 
 
 def not_revisable(quote: Quote, problems: tuple[PricingProblem, ...]) -> str:
     """Refuse a revision, listing all its problems."""
     said = tuple(messages.pricing_problem(problem) for problem in problems)
-    return _listed(f"{title(quote)} cannot be changed like that:", said, "Nothing was changed", revision_example(quote.quote_id))
+    return _listed(f"{title(quote)} can't be changed like that:", said, revision_example(quote.quote_id))
 
 
 def unreadable_changes(problems: tuple[str, ...], example: str) -> str:
     """Refuse a typed revision or simulation, listing all its problems; `problems` are escaped."""
-    return _listed("I cannot read that:", problems, "Nothing was recorded", example)
+    return _listed("I couldn't read that:", problems, example)
 
 
 def change_proposed(quote: Quote, differences: str, preview: str) -> str:
     """Ask for confirmation of a change requested in the thread, with its result; `differences` and `preview` are mrkdwn."""
-    head = f"I understood a change of {title(quote)}:"
-    return f"{head}\n{differences}\n{preview}. Nothing was changed yet. Make it v{quote.version + 1}?"
+    return f"*Change {title(quote)} to v{quote.version + 1}?*\n{differences}\n{preview}"
 
 
 def how_is_it_meant(unsure: tuple[str, ...]) -> str:
     """Ask for a clearer wording if words may change the meaning of a number; `unsure` are those words."""
     named = ", ".join(f'"{messages.escape(word)}"' for word in unsure[:5])
     return (
-        f"I am not sure how the numbers are meant: {named}. Nothing was changed. Say it as `200 pro` (the new quantity), "
-        "`add 10 sso`, `remove support`, `term 24m` or `discount 12%`; several with commas."
+        f"I'm not sure what {named} means here. Write `200 pro` for the new quantity or `add 200 pro` for more. "
+        "Also: `remove support`, `term 24m`, `discount 12%`."
     )
 
 
 def too_long_for_a_button(quote_id: str) -> str:
     """Explain how to type a change that is too long for a button's value."""
-    return f"That is too much for a button: type it as `{revision_example(quote_id)}`."
+    return f"That's too long for a button. Use *Edit* on the card, or type it: `{revision_example(quote_id)}`"
 
 
 def reason_needed(quote_id: str) -> str:
     """Refuse to mark a quote as lost without a reason."""
-    return f"Say why {quote_id} was lost: `/quote lost {quote_id}: too expensive`. Nothing was changed."
+    return f"Why was it lost? `/quote lost {quote_id}: too expensive`"
 
 
 def recipient_needed(quote_id: str) -> str:
     """Refuse to mark a quote as sent without a recipient."""
-    return f"Say to whom {quote_id} was sent: `/quote sent {quote_id} to buyer@acme.example`. Nothing was changed."
+    return f"Who did you send it to? `/quote sent {quote_id} to buyer@acme.example`"
+
+
+def changes_needed(quote_id: str) -> str:
+    """Refuse a revision that names no change."""
+    return f"What should change? Example: `/quote revise {quote_id}: 200 pro`"
 
 
 def too_long(what: str, limit: int) -> str:
     """Refuse a reason or a recipient that exceeds `limit` characters."""
-    return f"The {what} is longer than {limit} characters. Nothing was changed. Shorten it."
+    return f"That {what} is too long ({limit} characters max)."
 
 
 def nothing_to_clone(quote_id: str) -> str:
     """Refuse to clone a quote or a version that does not exist or that the user may not see."""
-    return f"There is no such version of {quote_id} to copy. Nothing was created. Check the number; it looks like Q-2026-0042."
+    return f"{quote_id} has no such version to copy. `/quote {quote_id}` shows its latest one."
 
 
 def revision_example(quote_id: str) -> str:
@@ -181,11 +182,8 @@ def revision_example(quote_id: str) -> str:
     return f"/quote revise {quote_id}: 200 pro, add 10 sso, remove support; term 24m; discount 12%"
 
 
-def _listed(head: str, problems: tuple[str, ...], outcome: str, example: str) -> str:
-    shown = [f"• {problem}" for problem in problems[: messages.PROBLEMS_SHOWN_MAX]]
-    if len(problems) > messages.PROBLEMS_SHOWN_MAX:
-        shown.append(f"• and {len(problems) - messages.PROBLEMS_SHOWN_MAX} more like these")
-    return "\n".join((head, *shown, f"{outcome}. Correct it and send it again, e.g. `{example}`"))
+def _listed(head: str, problems: tuple[str, ...], example: str) -> str:
+    return "\n".join((head, *messages.bullets(problems), f"Example: `{example}`"))
 
 
 def _with_reason(sentence: str, quote: Quote) -> str:

@@ -33,18 +33,12 @@ def list_blocks(page: Page, asked: ListRequest, text: str) -> list[Json]:
 
 def heading(asked: ListRequest) -> str:
     """Return the query in words: owner, states, customer and page."""
-    whose = (
-        "Your quotes"
-        if asked.mine
-        else "Everybody's quotes"
-        if asked.owner is None
-        else f"Quotes of {messages.mention(asked.owner)}"
-    )
-    which = (
-        "" if not asked.states else f", {'open' if asked.states == OPEN else ' or '.join(sorted(map(state_words, asked.states)))}"
-    )
-    account = "" if asked.account is None else f", customers like {messages.escape(clipped(asked.account))}"
-    return f"{whose}{which}{account}{'' if asked.page == 1 else f', page {asked.page}'}"
+    named = "All quotes" if asked.owner is None else f"Quotes of {messages.mention(asked.owner)}"
+    states = ["open"] if asked.states == OPEN else sorted(map(state_words, asked.states))
+    parts = ["Your quotes" if asked.mine else named]
+    parts += [" or ".join(states).capitalize()] if states else []
+    parts += [] if asked.account is None else [f'"{messages.escape(clipped(asked.account))}"']
+    return " \u00b7 ".join((*parts, *((f"page {asked.page}",) if asked.page > 1 else ())))
 
 
 def question_text(asked: ListRequest) -> str:
@@ -71,8 +65,8 @@ def _turns(page: Page, asked: ListRequest) -> list[Json]:
     whose = replace(first, mine=False, owner=None) if asked.mine else replace(first, mine=True, owner=None)
     which = replace(first, states=frozenset[QuoteState]()) if asked.states else replace(first, states=OPEN)
     turns = [
-        button(WHOSE, "Everybody's" if asked.mine else "Only mine", question_text(whose)),
-        button(WHICH, "In every state" if asked.states else "Only open ones", question_text(which)),
+        button(WHOSE, "All quotes" if asked.mine else "My quotes", question_text(whose)),
+        button(WHICH, "All states" if asked.states else "Open only", question_text(which)),
     ]
     if page.number > 1:
         turns.append(button(NEWER, "◀ Newer", question_text(replace(asked, page=page.number - 1))))
@@ -83,7 +77,8 @@ def _turns(page: Page, asked: ListRequest) -> list[Json]:
 
 def _row(quote: Listed) -> Json:
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
-    facts = () if quote.outlined else (money.format_amount(quote.net_total, quote.currency), account)
-    told = (f"{STATE_ICONS[quote.state]} *{title(quote)}*", state_words(quote.state), *facts, messages.mention(quote.requester))
-    text = " · ".join(told)
-    return {**section(text), "accessory": button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))}
+    total = money.format_amount(quote.net_total, quote.currency)
+    facts = (f"*{title(quote)}*",) if quote.outlined else (f"*{account}*", title(quote), total)
+    state = f"{STATE_ICONS[quote.state]} {state_words(quote.state).capitalize()}"
+    text = f"{' · '.join(facts)}\n{state} · {messages.mention(quote.requester)}"
+    return {**section(text), "accessory": button(SHOW, "View", value_text(ButtonValue(quote.quote_id, quote.version, None)))}

@@ -23,7 +23,6 @@ from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteSt
 if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
 
-EXAMPLE = "/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%"
 _MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")
 NAMED_MAX = 10  # people mentioned in one sentence
 PROBLEMS_SHOWN_MAX = 20
@@ -160,37 +159,6 @@ def finished_long_ago(outcome: str | None, finished_at: int) -> str:
     return f"You already asked for this on {day}, and it {'was declined' if outcome == 'refused' else 'did not go through'}."
 
 
-# Return the help text: the commands and their syntax.
-HELP_TEXT = "\n".join(
-    (
-        "*Quotebot prices, approves and sends quotes.*",
-        "`/quote new for &lt;account&gt;: &lt;quantity&gt; &lt;product&gt;, ...; term 12m; discount 15%` creates a quote.",
-        "Also `; currency EUR`, `; tax DE`, `; terms liability_cap, net_60` (special terms).",
-        "Also `; billing quarterly` (upfront, monthly, quarterly or annual) and `; segment partner` (its price books).",
-        "Also `; start 2027-02-01`, `; payment net 45`, `; po 4711`, `; valid 45d`, `; note ...` for the approver.",
-        "For the bill `; bill-to ...`, `; email ...`, `; address ...`, `; vat ...`. Also `; language de`, `; customer-note ...`.",
-        "A product may have a discount of its own, `150 pro -10%`, and attributes, `20 storage (gb=100)`.",
-        "`/quote new` alone opens a form for it. What can be done with a quote is on its card, as buttons.",
-        "`/quote status Q-2026-0042` shows one (also: show); `/quote list [mine|all] [open|sent|...] [customer]` lists them.",
-        "`/quote submit Q-...` asks for approval; approvers decide with the buttons of its card.",
-        "`/quote revise Q-...: 200 pro, add 10 sso, remove support; term 24m; discount 12%` makes a new version.",
-        "`/quote add-line Q-...: 10 sso` and `/quote discount Q-...: 12%` are short for that.",
-        "`/quote products [part of a name]` shows what is sold, `/quote price 150 pro; discount 10%` prices it without a quote.",
-        "`/quote simulate Q-...: discount 20%` says what that would come to, without doing it.",
-        "`/quote compare Q-... v1 v2` shows what differs, `/quote explain Q-... [line 2]` how a price comes about.",
-        "`/quote finalize Q-...` freezes an approved quote, `/quote sent Q-... to &lt;recipient&gt;` records that it was sent.",
-        "`/quote accept Q-...`, `/quote lost Q-...: &lt;reason&gt;` and `/quote cancel Q-...` end it.",
-        "`/quote clone Q-... [for &lt;account&gt;]` makes a new quote of it.",
-        "`/quote delegate @colleague until 2026-12-24` lets somebody approve instead of you while you are away.",
-        "`/quote status c-...` says what became of a command, by the ref it was answered with.",
-        "`/quote report discounts by product` shows the deal desk its numbers (also pipeline, win-loss, cycle-time, approvals).",
-        "`/quote audit Q-...` says who did what to a quote; `/quote ops` tells operators what waits for them.",
-        "`/quote help` shows this. Instead of new: start, create.",
-        f"Example: `{EXAMPLE}`. Without a term it is 12 months, without a discount 0%.",
-    )
-)
-
-
 def created(quote: Quote) -> str:
     """Reply to a creation that succeeded."""
     return f"Created {title(quote)} for {_account(quote)}, {net(quote)}."
@@ -227,7 +195,8 @@ def option_rows(pricing: Pricing) -> list[str]:
 def proposal(account: str, pricing: Pricing) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
     lines = [
-        f"• {line.quantity:,} {short(line.name, 60)}{line_options(line)}: {money.format_amount(line.net_amount, pricing.currency)}"
+        f"• {line.quantity:,} \u00d7 {short(line.name, 60)}{line_options(line)} "
+        + money.format_amount(line.net_amount, pricing.currency)
         for line in pricing.lines[:PROPOSED_LINES_MAX]
     ]
     if len(pricing.lines) > PROPOSED_LINES_MAX:
@@ -246,48 +215,49 @@ def proposal(account: str, pricing: Pricing) -> str:
     if request.terms:
         lines.append(f"• Special terms: {', '.join(escape(term_words(term)) for term in request.terms)}")
     lines += [f"• {name}: {short(value, 100)}" for name, value in term_rows(request.commercial)]
-    head = f"I understood a quote for *{short(account, 100)}*, {pricing.term_months} months"
-    percent = money.format_percent(pricing.discount_percent)
-    net = money.format_amount(pricing.net_total, pricing.currency)
-    total = f"*{net}* before tax" if request.with_tax else f"*{net}* in all"
-    return "\n".join((f"{head}, {percent} discount:", *lines, f"{total}. Nothing was created yet. Create it?"))
+    terms = [f"{pricing.term_months} months"]
+    terms += [f"{money.format_percent(pricing.discount_percent)} off"] if pricing.discount_percent else []
+    total = f"*Total {money.format_amount(pricing.net_total, pricing.currency)}*{' before tax' if request.with_tax else ''}"
+    said = " \u00b7 ".join(terms)
+    return "\n".join((f"*New quote for {short(account, 100)}?* {said}", *lines, total))
 
 
 # Refuse a creation in a direct message.
-CHOOSE_CHANNEL = (
-    "Nobody who approves would see a quote in here. Nothing was recorded. "
-    "Create it where the deal is discussed, or choose the channel in the form."
-)
+CHOOSE_CHANNEL = "Quotes need a channel so approvers can see them. Pick one to continue."
 
 
 # Refuse to open a form that would lose some of the products.
-TOO_LONG_FOR_FORM = (
-    "These products are too long for the form. Nothing was created. "
-    "Mention me with the same text in the channel of the deal: there it can be confirmed without a form."
-)
+TOO_LONG_FOR_FORM = "That's too long for the form. Mention me with the same text in the deal's channel instead."
 
 
 # Offer the form in reply to a request without any content.
-BY_FORM = "Who is the quote for, and what is in it? Nothing was recorded. Say it in the form."
+BY_FORM = "Tell me the customer and products, or use the form."
 
 
-def by_command_only(quote_id: str | None) -> str:
-    """Reply to a mention that asks for a change: only buttons and commands change a quote."""
-    card = "" if quote_id is None else f" `/quote status {quote_id}` shows its card with its buttons."
-    return f"In a message I only propose new quotes. Nothing was changed. Use a button of the quote's card, or `/quote`.{card}"
+# Reply to a mention that asks for a change of a quote: only buttons and commands change one.
+BY_COMMAND_ONLY = "I can't do that from a message. Open the quote to use its buttons."
+
+
+# Reply to a mention that asks for another command.
+COMMAND_ONLY = "I can't do that from a message. Type it as a `/quote` command."
+
+
+def which_quote(verb: str) -> str:
+    """Ask for the quote that a command without a number is about."""
+    return f"Which quote? Open one, or add its number: `/quote {verb} Q-2026-0042`"
 
 
 def already_created(quote_id: str) -> str:
     """Reply to a second use of a button or form that creates one quote."""
-    return f"Already created: {quote_id}. Nothing was created now. See `/quote status {quote_id}`"
+    return f"Already created: {quote_id}. `/quote {quote_id}` shows it."
 
 
 # Reply if the command behind a "Create another" button has been purged.
-OFFER_GONE = "This button is too old: its command is no longer kept. Nothing was created. Type the command again."
+OFFER_GONE = "This button has expired. Type the command again."
 
 
 # Refuse a "Create another" button that was shown to another user.
-NOT_YOUR_OFFER = "This button belongs to the person who typed the command. Nothing was created. Type the command yourself."
+NOT_YOUR_OFFER = "Only the person who asked can use this button."
 
 
 def submitted(quote: Quote, approval: Approval) -> str:
@@ -298,18 +268,28 @@ def submitted(quote: Quote, approval: Approval) -> str:
 # refusals
 
 
-def problem_list(problems: tuple[str, ...]) -> str:
-    """Refuse a typed command, listing all its problems; `problems` are escaped."""
+def problem_list(problems: tuple[str, ...], corrected: str | None = None) -> str:
+    """Refuse a typed command, listing all its problems, which are escaped; `corrected` is what to type instead."""
+    shown = problems if len(problems) == 1 else (f"{len(problems)} things to fix:", *bullets(problems))
+    return "\n".join((*shown, *(() if corrected is None else (f"Try `/quote {escape(corrected).replace('`', '')}`",))))
+
+
+def bullets(problems: tuple[str, ...]) -> list[str]:
+    """Return up to 20 problems as list items, and a count of the others."""
     shown = [f"• {problem}" for problem in problems[:PROBLEMS_SHOWN_MAX]]
-    if len(problems) > PROBLEMS_SHOWN_MAX:
-        shown.append(f"• and {len(problems) - PROBLEMS_SHOWN_MAX} more like these")
-    head = "That cannot be quoted yet:" if len(problems) > 1 else "That cannot be quoted:"
-    return "\n".join((head, *shown, f"Nothing was recorded. Correct it and send it again, e.g. `{EXAMPLE}`"))
+    more = len(problems) - PROBLEMS_SHOWN_MAX
+    return [*shown, f"• and {more} more like these"] if more > 0 else shown
 
 
 def pricing_problem(problem: PricingProblem) -> str:
-    """Return one reason why a request has no price, with the suggested correction; escaped."""
-    return escape(f"{problem.message}: {problem.suggestion}")
+    """Return one reason why a request has no price, with the suggested correction, as sentences; escaped."""
+    suggestion = problem.suggestion.replace(", e.g. ", ". Example: ", 1).replace("e.g. ", "Example: ", 1)
+    return escape(" ".join(map(_sentence, (problem.message, suggestion))))
+
+
+def _sentence(text: str) -> str:
+    """Return text with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 def stale(seen_version: int, quote: Quote) -> str:
@@ -322,22 +302,16 @@ def stale(seen_version: int, quote: Quote) -> str:
 
 def foreign_team(quote: Quote) -> str:
     """Refuse a user of another workspace; the text reveals nothing about the quote but its id."""
-    return f"Only members of the workspace that owns {quote.quote_id} can change it. Nothing was changed."
+    return f"You can't change {quote.quote_id}: it belongs to another workspace."
 
 
 def turned_away(code: str) -> str:
     """Refuse a user whom the access gate does not admit, or a click in a wrong place; the text depends on no command."""
     return {
-        "not_known": (
-            "Slack did not answer who you are, and only members of this workspace can use Quotebot. "
-            "Nothing was done. Try again in a minute."
-        ),
-        "foreign_team": "Only members of this workspace can use Quotebot. Nothing was done. Ask a member of it.",
-        "foreign_click": (
-            "This button or form was not made for you in this place, or is of an older build. Nothing was done. "
-            "`/quote status Q-...` shows a quote with its buttons."
-        ),
-    }.get(code, "Guests, bots and people who have left cannot use Quotebot. Nothing was done. Ask a full member of this workspace.")
+        "not_known": "We couldn't verify your Slack account. Try again in a minute.",
+        "foreign_team": "Quotebot is only available to members of this workspace.",
+        "foreign_click": "This button isn't yours to use here, or it's out of date. Open the quote again: `/quote Q-...`",
+    }.get(code, "Quotebot isn't available to guests. Ask a teammate with a full account.")
 
 
 def not_seen(quote_id: str, quote: Quote | None, sight: Sight) -> str:
@@ -347,7 +321,7 @@ def not_seen(quote_id: str, quote: Quote | None, sight: Sight) -> str:
 
 def outline(quote: Quote) -> str:
     """Return the part of a quote shown to a member who may not see the rest."""
-    return f"{title(quote)} is {state_words(quote.state)}. Only some people may see more of it; ask {mention(quote.requester)}."
+    return f"{title(quote)} is {state_words(quote.state)}. Not everyone can see more of it. Ask {mention(quote.requester)}."
 
 
 def standing(quote: Quote) -> str:
@@ -395,7 +369,7 @@ def blocked(quote: Quote, decision: PolicyDecision) -> str:
 
 def unknown_quote(quote_id: str) -> str:
     """Reply to the id of a quote that does not exist or that the user may not see."""
-    return f"There is no quote {escape(clipped(quote_id))}. Nothing was changed. Check the number; it looks like Q-2026-0042."
+    return f"No quote {escape(clipped(quote_id))}. Check the number, or search: `/quote list acme`."
 
 
 def history_broken(ref: str) -> str:
@@ -407,15 +381,15 @@ def history_broken(ref: str) -> str:
 
 
 # Reply to a button that another build wrote.
-UNREADABLE_BUTTON = "This button is from another version of Quotebot. Nothing was changed. Use `/quote status` for a current card."
+UNREADABLE_BUTTON = "This button is out of date. Open the quote again: `/quote Q-...`"
 
 
 # Error in a form that was opened by another build.
-UNREADABLE_FORM = "This form is from another version of Quotebot. Nothing was recorded. Close it and open it again."
+UNREADABLE_FORM = "This form is out of date. Close it and open it again."
 
 
 # Reply if Slack did not open a form.
-FORM_NOT_OPENED = "Slack did not open the form. Nothing was changed. Click again."
+FORM_NOT_OPENED = "Slack couldn't open the form. Try again."
 
 
 # Error under the reason field of the reject form.
@@ -423,9 +397,9 @@ REASON_NEEDED = "Say in one sentence why, so that the requester knows what to ch
 
 
 def terminal(reason: str, ref: str, quote_id: str | None) -> str:
-    """Reply to an operation that failed permanently: the reason and the place to check."""
-    where = f"See `/quote status {quote_id}`" if quote_id else "Send the command again"
-    return f"That failed, ref {ref}: {_detail(reason)}. No quote was changed. {where}, or give the ref to your deal desk."
+    """Reply to an operation that failed permanently, with the reason."""
+    changed = "no quote was changed" if quote_id is None else f"{quote_id} wasn't changed"
+    return f"Something went wrong and {changed}: {_detail(reason)}. Try again, or share reference {ref} with your admin."
 
 
 # notices in the quote's thread
@@ -496,17 +470,17 @@ def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
 def card_not_posted(quote: Quote, ref: str, reason: str) -> str:
     """Notify the requester, privately, that the quote was created but its card could not be posted."""
     return (
-        f"{title(quote)} was created ({net(quote)}), but its card could not be posted here, ref {ref}: {_detail(reason)}. "
-        f"Invite the bot to this channel and give the ref to an operator, or see `/quote status {quote.quote_id}`."
+        f"{title(quote)} is created, but its card couldn't be posted here: {_detail(reason)}. "
+        f"Type `/invite @Quotebot`, or open it with `/quote {quote.quote_id}`. Reference {ref}."
     )
 
 
 def card_in_direct_message(quote: Quote) -> str:
     """Notify the requester, privately, that the card is in their direct messages. The text holds no fact but the quote's number."""
     return (
-        f"The card of {quote.quote_id} is in your direct messages with me, with its thread and its PDF: this channel is shared "
-        "with another organization, or I cannot see whether it is. Approvers are told directly. To have quotes posted here, ask "
-        "an operator to list the channel in `shared_channels`."
+        f"The card of {quote.quote_id} is in your direct messages with me, with its thread and PDF. This channel is shared with "
+        "another organization, or I can't see whether it is. Approvers get a direct message. To have quotes posted here, ask an "
+        "operator to list the channel in `shared_channels`."
     )
 
 
@@ -529,7 +503,7 @@ def mentioned(text: str) -> list[str]:
 
 def asked_in(channel: str, answer: str) -> str:
     """Return a reply that is sent in another conversation than `channel`, where the user asked."""
-    return f"You asked in <#{channel}>: {answer}"
+    return f"In <#{channel}>: {answer}"
 
 
 def quoted(text: str) -> str:

@@ -157,11 +157,11 @@ async def test_a_rejection_needs_a_reason_and_the_card_repeats_it(world: World, 
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("/quote new for Acme: 5 prro", '"prro" is not in the catalogue: did you mean pro?'),
-        ("/quote new for Acme: 1.5 pro", '"1.5 pro" has no whole quantity: write it like 1500 or 1,500'),
-        ("/quote new for Acme: 5 pro; discount 12,,5%", 'the discount "12,,5%" is not readable'),
+        ("/quote new for Acme: 5 prro", '"prro" isn\'t in the catalog. Did you mean pro?'),
+        ("/quote new for Acme: 1.5 pro", '"1.5 pro" needs a whole quantity, like 1500 or 1,500.'),
+        ("/quote new for Acme: 5 pro; discount 12,,5%", '"12,,5%" isn\'t a discount'),
         ("/quote new for Acme: 5 pro; discount 250%", "discount"),
-        (f"/quote new for {'A' * 3_000}: 5 pro", "That is longer than 2,048 characters. Nothing was recorded."),
+        (f"/quote new for {'A' * 3_000}: 5 pro", "That's too long (2,048 characters max)"),
     ],
     ids=["unknown sku", "half a licence", "unreadable discount", "impossible discount", "3,000 characters"],
 )
@@ -173,7 +173,6 @@ async def test_invalid_command_is_explained_to_its_author_only_and_records_nothi
 
     told = message(page, answer)
     await expect(told.get_by_test_id("only-you")).to_be_visible()
-    await expect(told).to_contain_text("Nothing was recorded")
     await expect(page.get_by_test_id("messages").get_by_test_id("message")).to_have_count(1)
     assert await deal.rows("SELECT 1 FROM operations UNION ALL SELECT 1 FROM effects") == []
     await become(page, "U0MANAGER")

@@ -23,6 +23,7 @@ from quotebot.views import (
     confirmations,
     dead_letter_card,
     forms,
+    help_messages,
     home,
     list_card,
     messages,
@@ -244,6 +245,13 @@ class Hand:
         return json.dumps([*shown, *([] if drawn is None else [drawn.content])], ensure_ascii=False)
 
 
+def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the clicks under help and under a refused text."""
+    typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro"})
+    for action_id, value in ((help_messages.HELP, "x"), (help_messages.COMMANDS, "x"), (confirmations.REPAIR, typed)):
+        yield "buttons under a private answer", partial(hand.pressed, action_id, value, private=True)
+
+
 def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield (row of the page, one request of that row about `quote`), everything that there is."""
     value = ButtonValue(quote, 1, quote.replace("Q-", "A-") + "-v1-1")
@@ -277,6 +285,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32, private=True)
     yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro", private=True)
+    yield from guidance(hand, quote)
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked, private=True)
     for action_id in (pending_buttons.RETRY, pending_buttons.CHECK, pending_buttons.CANCEL):

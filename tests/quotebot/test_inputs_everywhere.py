@@ -247,10 +247,10 @@ def test_changes_without_the_new_inputs_keep_their_stored_form() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("10 a; billing quartely", "did you mean `billing quarterly`?"),
-        ("10 a; billing never", "it is one of upfront, monthly, quarterly, annual"),
-        ("10 a; segment ???", "write its name, e.g. `segment partner`"),
-        ("10 a -200%", "a discount on a is 0 to 100%"),
+        ("10 a; billing quartely", "Did you mean `billing quarterly`?"),
+        ("10 a; billing never", "Choose one of upfront, monthly, quarterly, annual"),
+        ("10 a; segment ???", "isn't a segment. Example: `segment partner`."),
+        ("10 a -200%", "A discount on a is 0 to 100%"),
     ],
 )
 def test_an_input_that_cannot_be_read_is_named_with_its_remedy(text: str, said: str) -> None:

@@ -85,12 +85,10 @@ def trace(pricing: Pricing) -> tuple[str, ...]:
 
 def _opening(pricing: Pricing) -> Iterator[str]:
     percent = _granted(pricing)
-    how = "on every line" if pricing.header_rule == PER_LINE else "on the whole"
-    months = months_text(pricing.term_months)
-    yield f"Priced by catalogue {pricing.ruleset} in {pricing.currency} for {months}, {percent} discount {how}."
-    decimals = money.exponent(pricing.currency)
-    rule = f"Each line is rounded once, half up, to {decimals} decimals; totals are sums of rounded lines."
-    yield rule if pricing.header_rule == PER_LINE else f"{rule} The discount on the whole is shared out to the last unit."
+    how = "every line" if pricing.header_rule == PER_LINE else "the whole quote"
+    off = f" \u00b7 {percent} off {how}" if pricing.discount_percent else ""
+    yield f"Catalog {pricing.ruleset} \u00b7 {pricing.currency} \u00b7 {months_text(pricing.term_months)}{off}"
+    yield f"Line totals are rounded to {money.exponent(pricing.currency)} decimals. The total is their sum."
 
 
 def _granted(pricing: Pricing) -> str:

@@ -301,7 +301,7 @@ def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Itera
                 known = ", ".join(sku for sku, row in catalogue.products.items() if row.active)
                 suggestions[line.sku] = f"did you mean {near}?" if near else f"known are {known}"
             if product is None:
-                yield PricingProblem("unknown_sku", f'"{clipped(line.sku)}" is not in the catalogue', suggestions[line.sku])
+                yield PricingProblem("unknown_sku", f'"{clipped(line.sku)}" isn\'t in the catalog', suggestions[line.sku])
             else:
                 yield PricingProblem("inactive_sku", f"{line.sku} is no longer sold", suggestions[line.sku])
         if not 1 <= line.quantity <= QUANTITY_MAX:

@@ -95,33 +95,49 @@ def _asked(pricing: Pricing) -> tuple[str, ...]:
 
 
 def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
-    """Return one phrase per difference, old -> new, lines first; empty if there is none.
+    """Return one phrase per difference, old -> new, the total first and the list price last; empty if there is none.
 
     Plain text: product names are not escaped.
     """
     found = difference(before, after)
     old, new = before.currency, after.currency
-    said = [f"added {line.quantity:,} x {line.full_name}: {money.format_amount(line.net_amount, new)}" for line in found.added]
-    said += [f"removed {line.quantity:,} x {line.full_name}: {money.format_amount(line.net_amount, old)}" for line in found.removed]
+    said: list[str] = []
+    if found.net_total is not None or found.currency is not None:
+        change = after.net_total - before.net_total
+        sign = "+" if change > 0 else "\u2212"
+        more = "" if old != new or not change else f" ({sign}{money.format_amount(abs(change), new)})"
+        said.append(f"Total {_from_to(before.net_total, after.net_total, old, new)}{more}")
+    said += [
+        f"Added {line.quantity:,} \u00d7 {line.full_name}: {money.format_amount(line.net_amount, new)}" for line in found.added
+    ]
+    said += [
+        f"Removed {line.quantity:,} \u00d7 {line.full_name}: {money.format_amount(line.net_amount, old)}" for line in found.removed
+    ]
     said += [_line_words(line, now, old, new) for line, now in found.changed]
     if found.term_months is not None:
-        said.append(f"term {found.term_months[0]} \u2192 {found.term_months[1]} months")
+        said.append(f"Term {found.term_months[0]} \u2192 {found.term_months[1]} months")
     if found.discount_percent is not None:
         asked = " \u2192 ".join(money.format_percent(percent) for percent in found.discount_percent)
-        said.append(f"discount {asked}")
-    if said and before.ruleset != after.ruleset:
-        said.append(f"catalogue {before.ruleset} \u2192 {after.ruleset}")
-    if found.list_total is not None or found.currency is not None:
-        said.append(f"list {money.format_amount(before.list_total, old)} \u2192 {money.format_amount(after.list_total, new)}")
-    if found.net_total is not None or found.currency is not None:
-        said.append(f"total {money.format_amount(before.net_total, old)} \u2192 {money.format_amount(after.net_total, new)}")
+        said.append(f"Discount {asked}")
     if found.tax_total is not None:
-        said.append(f"tax {money.format_amount(before.tax_total, old)} \u2192 {money.format_amount(after.tax_total, new)}")
+        said.append(f"Tax {_from_to(before.tax_total, after.tax_total, old, new)}")
     if found.terms is not None:
         was, is_now = (", ".join(terms) or "none" for terms in found.terms)
-        said.append(f"special terms {was} \u2192 {is_now}")
-    said += [f"{name} {was} \u2192 {is_now}" for name, was, is_now in found.asked]
+        said.append(f"Special terms {was} \u2192 {is_now}")
+    said += [f"{name[:1].upper()}{name[1:]} {was} \u2192 {is_now}" for name, was, is_now in found.asked]
+    if said and before.ruleset != after.ruleset:
+        said.append(f"Catalog {before.ruleset} \u2192 {after.ruleset}")
+    if found.list_total is not None or found.currency is not None:
+        said.append(f"List price {_from_to(before.list_total, after.list_total, old, new)}")
     return tuple(said)
+
+
+def _counted(line: PricedLine) -> str:
+    return f"{line.quantity:,} \u00d7 {line.full_name}"
+
+
+def _from_to(before: Decimal, after: Decimal, old: str, new: str) -> str:
+    return f"{money.format_amount(before, old)} \u2192 {money.format_amount(after, new)}"
 
 
 _COMPARED = (

@@ -250,13 +250,13 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "nobody is named": (("finalize", "{quote}"), "is nobody in Slack yet"),
     "somebody who is no user": (("finalize", "{quote}", "--as", "ann"), "'ann' is no Slack user id"),
     "an id with a space": (("finalize", "{quote}", *AS_REP, "--request-id", "a b"), "1 to 100 printable characters"),
-    "a request that cannot be read": (("new", "for Acme: 5 prro", "--channel", "C0DEALS", *AS_REP), "did you mean pro?"),
-    "no request": (("new", "help", "--channel", "C0DEALS", *AS_REP), "the customer is missing"),
-    "changes that cannot be read": (("revise", "{quote}", "5 prro", *AS_REP), "did you mean pro?"),
-    "a whole request that cannot be read": (("revise", "{quote}", "5 prro", "--whole", *AS_REP), "did you mean pro?"),
+    "a request that cannot be read": (("new", "for Acme: 5 prro", "--channel", "C0DEALS", *AS_REP), "Did you mean pro?"),
+    "no request": (("new", "help", "--channel", "C0DEALS", *AS_REP), "Start with the customer"),
+    "changes that cannot be read": (("revise", "{quote}", "5 prro", *AS_REP), "Did you mean pro?"),
+    "a whole request that cannot be read": (("revise", "{quote}", "5 prro", "--whole", *AS_REP), "Did you mean pro?"),
     "no reason": (("lost", "{quote}", *AS_REP), "--reason"),
-    "a price that cannot be read": (("price", "5 prro"), "did you mean pro?"),
-    "a preview that cannot be read": (("preview", "{quote}: 5 prro"), "did you mean pro?"),
+    "a price that cannot be read": (("price", "5 prro"), "Did you mean pro?"),
+    "a preview that cannot be read": (("preview", "{quote}: 5 prro"), "Did you mean pro?"),
     "no state": (("list", "--state", "aproved"), "There is no state 'aproved'"),
 }
 
@@ -312,7 +312,7 @@ def test_an_older_version_is_shown_and_compared(command: Run, quote: str) -> Non
     done(command, "revise", quote, "discount 8%", *AS_REP)
     assert done(command, "show", quote, "--version", "1")["quote"]["superseded"] == "yes"
     assert done(command, "show", quote)["discount_percent"] == "8"
-    expected = ["Pro: $9,180.00 → $9,936.00", "discount 15% → 8%", "total $9,180.00 → $9,936.00"]
+    expected = ["Total $9,180.00 → $9,936.00 (+$756.00)", "Pro: $9,180.00 → $9,936.00", "Discount 15% → 8%"]
     assert done(command, "compare", quote)["differences"] == expected
     assert command("quote", "compare", quote, "1", "2").stdout.splitlines() == expected
     assert command("quote", "compare", quote, "2", "2").stdout == "Nothing differs.\n"
@@ -325,7 +325,7 @@ def test_a_price_is_explained(command: Run, quote: str) -> None:
     assert steps[:3] == ["Price book: list, kind range.", "base: 10 (tier 1-49)", "tier: 6 (tier 100+ prices every unit)"]
     *whole, policy, total = command("quote", "explain", quote).stdout.splitlines()
     assert "  \u2022 tier: 6 (tier 100+ prices every unit)" in whole
-    assert policy == "Policy: discount 15% is over 10%: needs Sales Manager."
+    assert policy == "Approval: Sales Manager (discount 15% is over 10%)."
     assert total.startswith("Total:")
     assert command("quote", "explain", quote, "--line", "2").returncode == 4
 
@@ -336,7 +336,7 @@ def test_a_price_and_a_preview_record_nothing(command: Run, quote: str, dead: Pa
     assert done(command, "preview", "150 pro; discount 15%")["required_roles"] == ["sales_manager"]
     assert done(command, "preview", quote)["required_roles"] == ["sales_manager"]
     assert done(command, "preview", f"{quote}: discount 41%")["blocked"] is True
-    assert command("quote", "preview", f"{quote}: discount 5%").stdout == "It would need no approval.\n"
+    assert command("quote", "preview", f"{quote}: discount 5%").stdout == "Needs no approval.\n"
     assert "9,180.00" in command("quote", "price", "150 pro; discount 15%").stdout
     assert read_ledger(dead, OPERATIONS) == before
 

@@ -124,7 +124,7 @@ async def test_requester_is_notified_in_private_when_the_card_cannot_be_posted(b
     await settle(bench, effects.POST, Fail(Trouble("not_found", "Slack refused chat.postMessage (not_in_channel).")))
     (told,) = bench.rows("SELECT target, payload FROM effects WHERE class = 'slack.reply'")
     assert told["target"] == "U0REP"
-    assert "could not be posted here" in told["payload"]
+    assert "couldn't be posted here" in told["payload"]
     assert "Invite the bot to this channel" in told["payload"]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.quotebot.reading_parts import Desk
 
 HELD, UNUSABLE, FAILED = (WITHOUT_MODEL[why] for why in ("held", "unusable", "failed"))
-MODEL = "A model read this"
+MODEL = "AI-read."
 DEAD, PAUSED, DONE = "failed", "pending", "delivered"
 TRIES = 4
 

@@ -72,7 +72,7 @@ def said_directly(slack: Slack) -> dict[str, Any]:
     """Return the only message that was sent directly to the requester."""
     ((where, said),) = slack.said
     assert (where, said["channel"], said["thread_ts"]) == ("direct", "U0REP", None)
-    assert said["text"].startswith("You asked in <#C0SALES>: You just created the same quote, Q-2026-0001")
+    assert said["text"].startswith("In <#C0SALES>: You just created the same quote, Q-2026-0001")
     assert said["text"] == said["blocks"][0]["text"]["text"]
     return said
 

@@ -20,7 +20,7 @@ async def test_question_with_a_used_response_url_is_sent_directly_and_its_button
     await deal.settled()
 
     (question,) = [message for message in (await deal.get("state"))["messages"] if message["channel"] == "D0REP"]
-    assert question["text"].startswith("You asked in <#C0DEALS>: You just created the same quote, Q-")
+    assert question["text"].startswith("In <#C0DEALS>: You just created the same quote, Q-")
     assert not [text for text in await deal.whispers("U0REP") if "You just created" in text]
     where = {"channel": question["channel"], "message_ts": question["ts"]}
     await deal.clear_faults()

@@ -362,6 +362,6 @@ def test_a_price_that_comes_out_differently_names_every_difference() -> None:
     found = reprice(old, other)
     assert "net_total: 6120.00 is now 7140.00" in found
     assert "lines[1].unit_price: 6 is now 7" in found
-    assert reprice(priced(ask(("b", 1)), ruleset()), other) == ('it has no price any more: "b" is not in the catalogue',)
+    assert reprice(priced(ask(("b", 1)), ruleset()), other) == ('it has no price any more: "b" isn\'t in the catalog',)
     recorded = priced(ask(("pro", 1)))
     assert reprice(recorded, replace(SAMPLE, hash="0" * 64)) == (f"ruleset_hash: {SAMPLE.hash[:39]}… is now {'0' * 39}…",)

@@ -30,28 +30,28 @@ CASES: dict[str, tuple[Pricing, tuple[str, ...]]] = {
     "a discount": (
         priced(discount="10"),
         (
+            "Total $17,340.00 → $18,360.00 (+$1,020.00)",
             "Pro: $9,180.00 → $9,720.00",
             "SSO: $3,060.00 → $3,240.00",
             "Premium Support: $5,100.00 → $5,400.00",
-            "discount 15% → 10%",
-            "total $17,340.00 → $18,360.00",
+            "Discount 15% → 10%",
         ),
     ),
     "a removed and an added line": (
         priced((*GOLDEN[:2], LineRequest("onboarding", 1))),
         (
-            "added 1 x Onboarding: $4,250.00",
-            "removed 1 x Premium Support: $5,100.00",
-            "list $20,400.00 → $19,400.00",
-            "total $17,340.00 → $16,490.00",
+            "Total $17,340.00 → $16,490.00 (\u2212$850.00)",
+            "Added 1 \u00d7 Onboarding: $4,250.00",
+            "Removed 1 \u00d7 Premium Support: $5,100.00",
+            "List price $20,400.00 → $19,400.00",
         ),
     ),
     "a quantity in another tier": (
         priced((LineRequest("pro", 60), *GOLDEN[1:])),
         (
+            "Total $17,340.00 → $13,056.00 (\u2212$4,284.00)",
             "Pro: 150 → 60, unit price $6.00 → $8.00, $9,180.00 → $4,896.00",
-            "list $20,400.00 → $15,360.00",
-            "total $17,340.00 → $13,056.00",
+            "List price $20,400.00 → $15,360.00",
         ),
     ),
 }
@@ -74,7 +74,7 @@ def test_a_term_changes_recurring_lines_and_not_one_time_ones() -> None:
 def test_another_currency_is_a_difference_even_at_the_same_figures() -> None:
     found = difference(FIRST, replace(FIRST, currency="EUR"))
     assert found.currency == ("USD", "EUR")
-    assert difference_words(FIRST, replace(FIRST, currency="EUR"))[-1] == "total $17,340.00 → €17,340.00"
+    assert difference_words(FIRST, replace(FIRST, currency="EUR"))[0] == "Total $17,340.00 → €17,340.00"
 
 
 LINES = st.dictionaries(st.sampled_from(sorted(CATALOGUE.products)), st.integers(1, 300), min_size=1).map(

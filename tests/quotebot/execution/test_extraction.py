@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tests.quotebot.reading_parts import Desk, Script
 
-PROPOSAL = "I understood a quote for *Acme*, 24 months, 0% discount:"
-BY_MODEL = "A model read this: compare each line with your words."
+PROPOSAL = "*New quote for Acme?* 24 months"
+BY_MODEL = "AI-read. Check each line before creating."
 LATE, HELD, UNUSABLE, FAILED = (extraction_messages.WITHOUT_MODEL[why] for why in ("late", "held", "unusable", "failed"))
 
 
@@ -56,7 +56,7 @@ async def test_what_the_model_read_is_proposed_to_its_author_and_created_once_by
     assert desk.replies() == []
     await desk.work()
     (reply,) = desk.replies()
-    assert reply["text"].startswith(f"{PROPOSAL}\n• 150 Pro: ")
+    assert reply["text"].startswith(f"{PROPOSAL}\n• 150 \u00d7 Pro ")
     assert f"• {BY_MODEL}" in reply["text"]
     assert (reply["user"], reply["channel"], reply["thread_ts"]) == ("U0REP", "C0DEALS", "17.5")
     assert desk.created() == 0
@@ -85,8 +85,8 @@ async def test_after_45_seconds_fixed_rules_reply_and_the_late_model_answer_is_n
     assert desk.said() == []
     await desk.tick(1)
     (said,) = desk.said()
-    assert f"{LATE} So this was read by fixed rules." in said
-    assert said.startswith(f"{PROPOSAL}\n• 150 Pro: ")
+    assert LATE in said
+    assert said.startswith(f"{PROPOSAL}\n• 150 \u00d7 Pro ")
     await desk.work()
     (asked,) = desk.asked()
     assert (asked["state"], json.loads(asked["result"])["account"]) == ("delivered", "Acme")
@@ -121,7 +121,7 @@ async def test_messages_of_a_paused_class_are_answered_at_once_without_the_model
     assert len(desk.asked()) == 1
     await desk.tick()
     first, second = desk.said()
-    assert all(f"{HELD} So this was read by fixed rules." in said for said in (first, second))
+    assert all(HELD in said for said in (first, second))
     await desk.bench.ledger.resume("llm", "operator")
     await desk.work()
     assert script.seen == []  # its result is no longer needed

@@ -90,7 +90,7 @@ def test_unpriceable_creation_takes_no_number_and_only_gets_a_reply() -> None:
     decision = create(asked(), create_command(lines=lines), numbered(), RULES)
     check_refused(decision, "not_priceable")
     assert decision.response["quote_id"] is None
-    assert "did you mean pro?" in decision.response["text"]
+    assert "Did you mean pro?" in decision.response["text"]
     assert "quantity of sso" in decision.response["text"]
 
 

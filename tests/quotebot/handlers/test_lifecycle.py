@@ -182,7 +182,7 @@ def test_nothing_happens_after_the_last_day_even_if_no_job_has_said_so(verb: str
 
 
 @pytest.mark.parametrize("verb", ALL)
-@pytest.mark.parametrize(("seen", "said"), [(1, "v1 is superseded: it is now v2"), (3, "There is no v3")])
+@pytest.mark.parametrize(("seen", "said"), [(1, "v1 of Q-2026-0042 was replaced by v2"), (3, "has no v3")])
 def test_a_superseded_version_is_blocked(verb: str, seen: int, said: str) -> None:
     payload, origin = ALL[verb]
     quote = replace(quote_in(origin), version=2)
@@ -263,7 +263,7 @@ def test_a_revision_that_changes_nothing_makes_no_version(command: ReviseQuote) 
     [
         (Changes((LineChange("remove", "onboarding"),)), "there is no line onboarding to remove"),
         (Changes(tuple(LineChange("remove", line.sku) for line in GOLDEN)), "1 to 400 lines, not 0"),
-        (Changes((LineChange("set", "prro", 5),)), "did you mean pro?"),
+        (Changes((LineChange("set", "prro", 5),)), "Did you mean pro?"),
         (Changes(term_months=0), "a term is 1 to 120 months"),
         (Changes(discount_percent=Decimal(101)), "a discount is 0 to 100"),
     ],

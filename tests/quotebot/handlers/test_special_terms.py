@@ -58,7 +58,7 @@ def test_a_misspelt_term_is_refused_with_the_right_one_wherever_it_comes_in() ->
     ]
     for decision, right in zip(decisions, ("exclusivity", "exclusivity", "exclusive"), strict=True):
         assert (decision.kind, decision.response["code"]) == ("refused", "not_priceable")
-        assert f"did you mean {right}?" in decision.response["text"]
+        assert f"Did you mean {right}?" in decision.response["text"]
 
 
 def test_a_term_that_the_policy_has_forgotten_since_goes_to_legal() -> None:

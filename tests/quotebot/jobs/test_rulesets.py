@@ -132,7 +132,7 @@ async def test_activated_ruleset_prices_the_next_command_and_existing_prices_sta
     assert words.endswith("priced it; a revision or a clone is priced by version 2 (sample 2).")
     question = parse(f"compare {QUOTE}", "C0SALES", RULES.catalogue)
     assert isinstance(question, CompareRequest)
-    assert "• catalogue sample 1 \u2192 sample 2\n" in await Reads(bench.ledger, RULES).answer(question, viewer())
+    assert "• Catalog sample 1 \u2192 sample 2\n" in await Reads(bench.ledger, RULES).answer(question, viewer())
 
 
 async def test_the_same_request_twice_is_one_change_and_gets_the_first_answer(bench: Bench, changes: RulesetChanges) -> None:
@@ -368,7 +368,7 @@ async def test_product_activated_while_the_bot_runs_can_be_sold_by_the_next_comm
         await deal.settled()
         assert "$42.00" in await deal.card_text()
         explained = (await deal.slash("explain Q-2026-0001"))["ack"]["text"]
-        assert "Ruleset version 2 (sample 2, " in explained
+        assert "Price list 2 (sample 2)" in explained
         assert "$42.00" in (await deal.slash("simulate: 2 gadget; term 1m"))["ack"]["text"]
 
 

@@ -28,13 +28,13 @@ MEANINGS: dict[str, Any] = {
     "delegate <@U0CFO> Reason: until I am back": DelegationRequest("U0CFO", reason="until I am back"),
 }
 PROBLEMS = {
-    "delegate to nobody": '"to" is nobody',
-    "delegate @cfo": '"@cfo" is nobody',
-    "delegate <@U0CFO>until 2026-12-24": "is nobody",
-    "delegate <@U0CFO> until Friday": '"Friday" is no date such as 2026-12-24',
-    "delegate <@U0CFO> from 2026-02-30": '"2026-02-30" is no date',
-    "delegate <@U0CFO> tomorrow": 'I do not understand "tomorrow"',
-    f"delegate <@U0CFO> reason {'x' * 501}": "A reason has 1 to 500 characters",
+    "delegate to nobody": 'I can\'t find "to"',
+    "delegate @cfo": 'I can\'t find "@cfo"',
+    "delegate <@U0CFO>until 2026-12-24": "I can't find",
+    "delegate <@U0CFO> until Friday": '"Friday" isn\'t a date like 2026-12-24.',
+    "delegate <@U0CFO> from 2026-02-30": '"2026-02-30" isn\'t a date',
+    "delegate <@U0CFO> tomorrow": 'I didn\'t understand "tomorrow".',
+    f"delegate <@U0CFO> reason {'x' * 501}": "That reason is too long (500 characters max).",
 }
 
 
@@ -51,7 +51,7 @@ def test_what_is_typed_means(text: str) -> None:
 def test_what_is_unclear_is_answered_and_records_nothing(text: str) -> None:
     found = read(text)
     assert isinstance(found, GrammarProblem)
-    assert (PROBLEMS[text] in found.message, "Nothing was recorded" in found.message) == (True, True)
+    assert PROBLEMS[text] in found.message
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ async def test_in_slack_an_absence_is_set_shown_used_and_ended(deal: Deal) -> No
     answer = await deal.slash("delegate <@U0DEALDESK> until 2099-01-01", user="U0MANAGER")
     assert answer["ack"] == {}
     await deal.settled()
-    assert "within a year" in (await deal.whispers("U0MANAGER"))[-1]
+    assert "within the next year" in (await deal.whispers("U0MANAGER"))[-1]
     await deal.slash("delegate <@U0DEALDESK> reason holidays", user="U0MANAGER")
     await deal.settled()
-    for user, said in (("U0MANAGER", "<@U0DEALDESK> is asked instead of you"), ("U0DEALDESK", "asked instead of <@U0MANAGER>")):
+    for user, said in (("U0MANAGER", "<@U0DEALDESK> is covering for you"), ("U0DEALDESK", "You're covering for <@U0MANAGER>")):
         shown = (await deal.slash("delegate", user=user))["ack"]["text"]
         assert (said in shown, "holidays" in shown) == (True, True)
     await deal.click("approval.approve", user="U0DEALDESK")
@@ -97,4 +97,4 @@ async def test_in_slack_an_absence_is_set_shown_used_and_ended(deal: Deal) -> No
     assert "Approved by <@U0DEALDESK> (Deal Desk, for <@U0MANAGER>)" in await deal.card_text()
     await deal.slash("delegate off", user="U0MANAGER")
     await deal.settled()
-    assert "Nobody stands in for you" in (await deal.slash("delegate", user="U0MANAGER"))["ack"]["text"]
+    assert "No one is covering for you" in (await deal.slash("delegate", user="U0MANAGER"))["ack"]["text"]

@@ -14,6 +14,7 @@ from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.pricing.price_requests import Changes, PriceRequest
 from quotebot.execution.membership import is_direct
 from quotebot.slack.drafts import draft_of_creation
+from quotebot.views import help_messages
 from quotebot.views import messages as words
 from quotebot.views.builder import Draft, create_form
 from quotebot.views.confirmations import CREATE_ANOTHER
@@ -52,7 +53,7 @@ async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied"]
     (proposal,) = await said(deal)
-    assert proposal["text"].startswith("I understood a quote for *Globex*, 24 months, 10% discount:\n• 150 Pro: ")
+    assert proposal["text"].startswith("*New quote for Globex?* 24 months · 10% off\n• 150 \u00d7 Pro ")
     assert await deal.cards() == []
 
     await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
@@ -91,7 +92,7 @@ async def test_confirmed_proposal_in_a_form_is_exactly_the_quote(deal: Deal) -> 
     (proposal,) = await said(deal)
     assert "• Tax of DE (estimated): " in proposal["text"]
     assert "• Special terms: liability cap, net 60" in proposal["text"]
-    (total,) = re.findall(r"\*(€[\d,.]+)\* before tax", proposal["text"])
+    (total,) = re.findall(r"\*Total (€[\d,.]+)\* before tax", proposal["text"])
     await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
     (view,) = (await deal.get("state"))["views"]
     await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={"channel": {"channel": "C0DEALS"}})
@@ -129,7 +130,7 @@ async def test_what_the_model_read_is_confirmed_in_the_same_form(world: World, t
         await deal.settled()
         assert await kinds(deal) == ["message.read applied", "message.answer applied"]
         (proposal,) = await said(deal)
-        assert "A model read this" in proposal["text"]
+        assert "AI-read." in proposal["text"]
         for lines in ("", "5 sso"):  # a form can be opened again, and makes no second quote
             await deal.post("action", user="U0REP", channel=DIRECT, message_ts=proposal["ts"], action_id=CREATE_ANOTHER)
             (view,) = (await deal.get("state"))["views"]
@@ -146,11 +147,11 @@ async def test_what_is_no_request_is_answered_there_and_changes_nothing(deal: De
     await deal.slash()
     await deal.settled()
     answers: dict[str, str] = {
-        "hello there": words.HELP_TEXT,
-        "help": words.HELP_TEXT,
+        "hello there": help_messages.HELLO,
+        "help": help_messages.HELP_TEXT,
         "list": f"• *{FIRST_QUOTE}* v1",
         f"status {FIRST_QUOTE}": f"Quote {FIRST_QUOTE} for Acme: ",
-        f"submit {FIRST_QUOTE}": words.by_command_only(FIRST_QUOTE),
+        f"submit {FIRST_QUOTE}": words.BY_COMMAND_ONLY,
         "150 pro for Acme with 10% discount, no, make that 12% off": "Which discount: 10% discount / 12% off?",
     }
     for text, answer in answers.items():

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quotebot.commands.payloads import CreateQuote
+from quotebot.commands.queries import ListRequest
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
-from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, creation
+from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, Repair, creation
 from quotebot.slack.verbs import HelpRequest, Meaning, StatusRequest, parse
 from tests.quotebot.views.quote_examples import CATALOGUE
 
@@ -47,9 +48,24 @@ def test_status_and_show_ask_for_one_quote(text: str) -> None:
     assert read(text) == StatusRequest("Q-2026-0042")
 
 
-@pytest.mark.parametrize("text", ["status", "show 42", "status Q-2026-0042 now", "status Q-2026-42"])
+@pytest.mark.parametrize("text", ["show 42", "status Q-2026-0042 now", "status Q-2026-42"])
 def test_status_without_a_quote_number_says_what_one_looks_like(text: str) -> None:
     assert f"`/quote {text.split(maxsplit=1)[0]} Q-2026-0042`" in problem(text)
+
+
+@pytest.mark.parametrize("text", ["Q-2026-0042", "q-2026-0042 please"])
+def test_a_bare_number_shows_the_quote(text: str) -> None:
+    assert read(text) == StatusRequest("Q-2026-0042")
+
+
+@pytest.mark.parametrize("text", ["show Acme Corp", "status Acme Corp"])
+def test_words_after_show_search_by_customer(text: str) -> None:
+    assert read(text) == ListRequest(mine=False, account="Acme Corp")
+
+
+@pytest.mark.parametrize("text", ["hello", "Hi there", "hey, quotebot"])
+def test_a_greeting_is_greeted(text: str) -> None:
+    assert read(text) == HelpRequest(greets=True)
 
 
 @pytest.mark.parametrize(
@@ -109,17 +125,16 @@ def test_the_account_is_what_the_person_typed_in_one_normal_form(typed: str, acc
         ("statsu Q-2026-0042", "status"),
         ("crate for Acme: 1 pro", "create"),
         ("hlep", "help"),
-        ("Q-2026-0042", "status Q-2026-0042"),
     ],
 )
 def test_an_unknown_verb_is_answered_with_the_nearest_one_and_never_run(text: str, nearest: str) -> None:
     message = problem(text)
     assert f"Did you mean `/quote {nearest}`?" in message
-    assert message.endswith("Nothing was recorded. `/quote help` shows what can be typed.")
 
 
-def test_a_verb_that_is_near_nothing_gets_the_help_hint_alone() -> None:
-    assert problem("zzz") == 'I do not know the verb "zzz". Nothing was recorded. `/quote help` shows what can be typed.'
+@pytest.mark.parametrize("verb", ["zzz", "bogus", "remind", "opps"])
+def test_a_verb_that_is_near_nothing_suggests_none(verb: str) -> None:
+    assert problem(verb) == f'I don\'t know "{verb}". Try one of these:'
 
 
 def test_text_over_the_limit_is_refused_whole_and_at_the_limit_is_read() -> None:
@@ -132,61 +147,90 @@ def test_text_over_the_limit_is_refused_whole_and_at_the_limit_is_read() -> None
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("10 pro; discount 15,5,%", 'the discount "15,5,%" is not readable'),
-        ("10 pro; discount 15,5%", 'the discount "15,5%" is not readable'),
-        ("10 pro; discount abc%", 'the discount "abc%" is not readable'),
-        ("10 pro; discount -5%", 'the discount "-5%" is not readable'),
-        ("10 pro; discount", 'the discount "" is not readable'),
-        ("10 pro; discount 101%", "a discount is 0 to 100%"),
+        ("10 pro; discount 15,5,%", '"15,5,%" isn\'t a discount.'),
+        ("10 pro; discount 15,5%", '"15,5%" isn\'t a discount.'),
+        ("10 pro; discount abc%", '"abc%" isn\'t a discount.'),
+        ("10 pro; discount -5%", '"-5%" isn\'t a discount.'),
+        ("10 pro; discount", '"" isn\'t a discount.'),
+        ("10 pro; discount 101%", "A discount is 0 to 100"),
         ("10 pro; discount 12.345%", "at most 2 decimals"),
-        ("10 pro; term soon", 'the term "soon" is not readable'),
-        ("10 pro; term 0m", "a term is 1 to 120 months, not 0"),
-        ("10 pro; term 11y", "a term is 1 to 120 months, not 132"),
-        ("10 pro; term 6m; term 12m", "term is there twice"),
-        ("-3 pro", '"-3 pro" has no whole quantity'),
-        ("1.5 pro", '"1.5 pro" has no whole quantity'),
-        ("1,50 pro", '"1,50 pro" has no whole quantity'),
-        ("0 pro", "the quantity of pro is 1 to 1,000,000, not 0"),
+        ("10 pro; term soon", '"soon" isn\'t a term.'),
+        ("10 pro; term 0m", "A term is 1 to 120 months, not 0."),
+        ("10 pro; term 11y", "A term is 1 to 120 months, not 132."),
+        ("10 pro; term 6m; term 12m", "You gave term twice."),
+        ("-3 pro", '"-3 pro" needs a whole quantity'),
+        ("1.5 pro", '"1.5 pro" needs a whole quantity'),
+        ("1,50 pro", '"1,50 pro" needs a whole quantity'),
+        ("0 pro", "The quantity of pro is 1 to 1,000,000, not 0."),
         ("1000001 pro", "not 1000001"),
-        ("99999999999999999999 pro", "has no whole quantity"),
-        ("pro", "write the quantity first, e.g. `10 pro`"),
+        ("99999999999999999999 pro", "needs a whole quantity"),
+        ("pro", "Write it first: `10 pro`."),
         ("10", '"10" names no product'),
-        ("10 pro, term 12m", "put a semicolon before it: `; term 12m`"),
-        ("10 pro; discont 15%", "parts are written `term 12m` and `discount 15%`"),
-        ("10 prp", "did you mean pro?"),
-        ("10 zebra", "known are pro, enterprise, sso, support, onboarding"),
-        ("10 pro, 5 pro plan", "combine them: 15 pro"),
-        ("", "name at least one product"),
-        ("; term 6m", "name at least one product"),
+        ("10 pro, term 12m", "Put a semicolon before it: `; term 12m`."),
+        ("10 pro; discont 15%", "Parts look like `term 12m` and `discount 15%`."),
+        ("10 prp", "Did you mean pro?"),
+        ("10 zebra", "Known are pro, enterprise, sso, support, onboarding."),
+        ("10 pro, 5 pro plan", "Combine them: 15 pro."),
+        ("", "Name at least one product"),
+        ("; term 6m", "Name at least one product"),
         ("10 <b>&", "&lt;b&gt;&amp;"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_to_write_instead(body: str, said: str) -> None:
     message = problem(f"new for Acme: {body}")
     assert said in message
-    assert "Nothing was recorded. Correct it and send it again, e.g. `/quote new for Acme:" in message
 
 
 def test_all_problems_are_told_at_once_and_the_message_ends_in_what_to_do() -> None:
     assert problem("new for Acme: -3 pro, 10 enterprize, 1.5 sso; term soon; discount 15,5,%").splitlines() == [
-        "That cannot be quoted yet:",
-        '• "-3 pro" has no whole quantity: write it like 1500 or 1,500',
-        '• "1.5 sso" has no whole quantity: write it like 1500 or 1,500',
-        '• the term "soon" is not readable: write e.g. `term 12m` or `term 1y`',
-        '• the discount "15,5,%" is not readable: write e.g. `discount 15%` or `discount 12.5%`',
-        '• "enterprize" is not in the catalogue: did you mean enterprise?',
-        "Nothing was recorded. Correct it and send it again, e.g. `/quote new for Acme: 150 pro, 150 sso; term 12m; discount 15%`",
+        "5 things to fix:",
+        '• "-3 pro" needs a whole quantity, like 1500 or 1,500.',
+        '• "1.5 sso" needs a whole quantity, like 1500 or 1,500.',
+        '• "soon" isn\'t a term. Examples: `term 12m` or `term 1y`.',
+        '• "15,5,%" isn\'t a discount. Examples: `discount 15%` or `discount 12.5%`.',
+        '• "enterprize" isn\'t in the catalog. Did you mean enterprise?',
     ]
+
+
+def test_a_request_without_a_colon_hides_no_other_problem() -> None:
+    assert problem("new Acme 5 pro, 3 foo; term 99y; discount 200%").splitlines() == [
+        "4 things to fix:",
+        "• Start with the customer: `for Acme: 10 pro`.",
+        '• "foo" isn\'t in the catalog. Known are pro, enterprise, sso, support, onboarding.',
+        "• A term is 1 to 120 months, not 1188. Example: term 12m.",
+        "• A discount is 0 to 100% with at most 2 decimals, not 200%. Example: discount 12.5%.",
+    ]
+
+
+REPAIRED = {
+    "new for Acme: 150 prro; term 12m": ("new for Acme: 150 pro; term 12m", "Use Pro"),
+    "new for Acme: 150 prro, 3 enterprize": ("new for Acme: 150 pro, 3 enterprise", "Use this"),
+    "new for Acme 150 pro; term 12m": ("new for Acme: 150 pro; term 12m", "Use this"),
+    "new Acme: 150 pro": ("new for Acme: 150 pro", "Use this"),
+    "new for Acme: 150 zebra": None,
+    "new for Acme: 150 prro; discount 200%": None,
+    "new for Acme:": None,
+}
+
+
+@pytest.mark.parametrize("text", REPAIRED)
+def test_an_obvious_correction_is_offered_and_can_be_read(text: str) -> None:
+    result, wanted = read(text), REPAIRED[text]
+    assert isinstance(result, GrammarProblem)
+    assert result.repair == (None if wanted is None else Repair(*wanted))
+    if result.repair is not None:
+        assert f"`/quote {result.repair.text}`" in result.message
+        assert isinstance(read(result.repair.text), CreateQuote)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("new Acme: 10 pro", "the customer is missing"),
-        ("new for: 10 pro", "the customer has no name"),
-        ("new for  : 10 pro", "the customer has no name"),
-        ("new for Acme 10 pro", "there is no colon after the customer"),
-        (f"new for {'A' * 101}: 10 pro", "longer than 100 characters"),
+        ("new Acme: 10 pro", "Start with the customer: `for Acme: 10 pro`."),
+        ("new for: 10 pro", "Name the customer"),
+        ("new for  : 10 pro", "Name the customer"),
+        ("new for Acme 10 pro", "Put a colon after the customer: `for Acme: 10 pro`."),
+        (f"new for {'A' * 101}: 10 pro", "too long (100 characters max)"),
     ],
 )
 def test_a_request_without_a_clear_customer_is_refused(text: str, said: str) -> None:
@@ -196,7 +240,7 @@ def test_a_request_without_a_clear_customer_is_refused(text: str, said: str) -> 
 def test_creation_without_text_misses_the_customer() -> None:
     result = creation("", "C0SALES", CATALOGUE)
     assert isinstance(result, GrammarProblem)
-    assert "the customer is missing" in result.message
+    assert "Start with the customer" in result.message
 
 
 def test_hundreds_of_problems_make_one_short_message() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ledger.audit.keyring import load_keyring
 from quotebot.domain.quotes.quote import local_time
 from quotebot.sandbox.world import World
-from quotebot.views import messages
+from quotebot.views import help_messages, messages
 from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
 from quotebot.views.seals import Seals
@@ -56,7 +56,7 @@ def _without_given_id(block: dict[str, Any]) -> dict[str, Any]:
 async def test_help_is_answered_inside_the_ack_and_recorded_nowhere(deal: Deal) -> None:
     for text in ("", "help", "HELP me"):
         answer = await deal.slash(text)
-        assert answer["ack"]["text"] == messages.HELP_TEXT
+        assert answer["ack"]["text"] == help_messages.HELP_TEXT
     assert await deal.rows(EMPTY) == []
 
 
@@ -73,17 +73,17 @@ async def test_status_shows_the_card_to_the_one_who_asks(deal: Deal) -> None:
 
 
 TYPED = {
-    "unknown quote": ("status Q-2026-0099", "There is no quote Q-2026-0099."),
-    "no quote number": ("status 42", "is no quote number"),
+    "unknown quote": ("status Q-2026-0099", "No quote Q-2026-0099."),
+    "no quote number": ("status 42", "isn't a quote number"),
     "unknown verb": ("stauts Q-2026-0001", "Did you mean `/quote status`?"),
-    "no verb at all": ("hello", 'I do not know the verb "hello".'),
-    "unknown product": ("new for Acme: 10 prro", "did you mean pro?"),
-    "no whole quantity": ("new for Acme: 1.5 pro", "no whole quantity"),
-    "negative quantity": ("new for Acme: -3 pro", "no whole quantity"),
-    "malformed discount": ("new for Acme: 10 pro; discount 1O%", "is not readable"),
-    "discount over 100": ("new for Acme: 10 pro; discount 101%", "0 to 100%"),
-    "malformed term": ("new for Acme: 10 pro; term soon", "is not readable"),
-    "no customer": ("new 10 pro", "the customer is missing"),
+    "no verb at all": ("bogus", 'I don\'t know "bogus".'),
+    "unknown product": ("new for Acme: 10 prro", "Did you mean pro?"),
+    "no whole quantity": ("new for Acme: 1.5 pro", "needs a whole quantity"),
+    "negative quantity": ("new for Acme: -3 pro", "needs a whole quantity"),
+    "malformed discount": ("new for Acme: 10 pro; discount 1O%", "isn't a"),
+    "discount over 100": ("new for Acme: 10 pro; discount 101%", "A discount is 0 to 100"),
+    "malformed term": ("new for Acme: 10 pro; term soon", "isn't a"),
+    "no customer": ("new 10 pro", "Start with the customer"),
     "too long": (f"new for Acme: {'10 pro, ' * 375}", "2,048 characters max"),
 }
 
@@ -165,7 +165,7 @@ async def test_who_types_the_same_again_is_asked_in_private_with_two_buttons(dea
     assert question["text"].startswith(f"You just created the same quote, {FIRST_QUOTE}.")
     assert question["text"].endswith("Create another?")
     (actions,) = [block for block in question["blocks"] if block["type"] == "actions"]
-    assert [button["text"]["text"] for button in actions["elements"]] == ["Create another", "Show it"]
+    assert [button["text"]["text"] for button in actions["elements"]] == ["Create another", f"Open {FIRST_QUOTE}"]
     assert len(await deal.cards()) == 1
 
 

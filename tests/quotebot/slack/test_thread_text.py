@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.message_text import APPLY, parse_applied, proposed, with_number
+from quotebot.views import messages
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, example_quote, quote_in
@@ -41,12 +42,12 @@ def answered(text: str) -> tuple[str, ReviseQuote | None]:
 
 SHOWN = {
     "200 pro": ["• Pro: 150 → 200"],
-    "discount 12%": ["• discount 15% → 12%"],
-    "remove support; term 24m": ["• removed 1 x Premium Support", "12 → 24 months"],
+    "discount 12%": ["• Discount 15% → 12%"],
+    "remove support; term 24m": ["• Removed 1 \u00d7 Premium Support", "12 → 24 months"],
     "add 10 sso": ["• SSO: 150 → 160"],
     f"revise {QUOTE.quote_id}: 200 pro": ["• Pro: 150 → 200"],
-    "make it 200 pro and 12% discount please": ["• Pro: 150 → 200", "• discount 15% → 12%"],
-    "make it 500 prro": ["• Pro: 150 → 500", '"prro" is read as pro'],
+    "make it 200 pro and 12% discount please": ["• Pro: 150 → 200", "• Discount 15% → 12%"],
+    "make it 500 prro": ["• Pro: 150 → 500", 'I took "prro" as pro.'],
     "Acme wants 200 seats of Pro": ["• Pro: 150 → 200"],
     "two years": ["12 → 24 months"],
 }
@@ -67,8 +68,7 @@ def test_a_lone_percentage_is_offered_as_a_choice(text: str) -> None:
 def test_a_change_is_shown_before_it_is_made(text: str) -> None:
     said, change = answered(text)
     assert change is not None
-    assert said.startswith(f"I understood a change of {QUOTE.quote_id}:\n")
-    assert "Nothing was changed yet. Make it v2?" in said
+    assert said.startswith(f"*Change {QUOTE.quote_id} to v2?*\n")
     for part in SHOWN[text]:
         assert part in said
 
@@ -78,7 +78,7 @@ def test_a_proposed_change_reads_like_this(snapshot: SnapshotAssertion) -> None:
 
 
 ASKED_BACK = {
-    "give them 20 more pro": '"more". Nothing was changed. Say it as `200 pro` (the new quantity)',
+    "give them 20 more pro": 'what "more" means here. Write `200 pro` for the new quantity',
     "we need 20 pro without sso": '"without"',
     "10% discount or 12% discount": '"or"',
     "150 pro, 15% discount": "already says",
@@ -161,7 +161,7 @@ async def test_thread_change_is_shown_to_its_author_only_and_made_once_by_a_clic
     assert await deal.whispers("U0REP") == []  # the message was not for the bot
     assert "• Pro: 150 → 200" in await said("@quotebot make it 200 pro, 12% discount")
     assert f"Quote {FIRST_QUOTE}" in await said("@quotebot status")
-    assert "I only propose new quotes" in await said("@quotebot submit")
+    assert messages.BY_COMMAND_ONLY in await said("@quotebot submit")
     assert len(await deal.rows("SELECT 1 FROM operations")) == 1
 
     await said("@quotebot 200 pro; discount 12%")
@@ -172,6 +172,6 @@ async def test_thread_change_is_shown_to_its_author_only_and_made_once_by_a_clic
     assert len(await deal.cards()) == 1
     await deal.click_ephemeral(APPLY)  # the same button again: v1 is superseded
     await deal.settled()
-    assert f"{FIRST_QUOTE} v1 is superseded" in (await deal.whispers("U0REP"))[-1]
+    assert f"v1 of {FIRST_QUOTE} was replaced by v2" in (await deal.whispers("U0REP"))[-1]
     outcomes = await deal.rows("SELECT outcome FROM operations WHERE action_kind = 'quote.revise' ORDER BY id")
     assert [row["outcome"] for row in outcomes] == ["applied", "refused"]

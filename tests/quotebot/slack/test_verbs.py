@@ -27,7 +27,7 @@ from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem
+from quotebot.slack.grammar import TEXT_CHARACTERS_MAX, GrammarProblem, Repair
 from quotebot.slack.verbs import (
     VERBS,
     ApprovalReportRequest,
@@ -39,12 +39,15 @@ from quotebot.slack.verbs import (
     HelpRequest,
     OpsRequest,
     ProductsRequest,
+    QuoteFormRequest,
     ReportRequest,
     SimulateRequest,
     StatusRequest,
+    WhichQuote,
     parse,
     typed_creation,
 )
+from quotebot.views.card import DISCOUNT, LOSE, REVISE, SEND
 from tests.quotebot.views.quote_examples import CATALOGUE
 
 if TYPE_CHECKING:
@@ -162,54 +165,51 @@ def test_every_verb_but_help_and_list_without_more_says_what_is_missing() -> Non
         *("help", "list", "ls", "ops", "products", "catalog", "catalogue"),
         *("delegate", "ooo"),
         *("new", "start", "create"),  # opens a form
+        *(verb for verb, meaning in said.items() if meaning == WhichQuote(verb)),  # shows the person's quotes
     }
+    assert {verb for verb, meaning in said.items() if isinstance(meaning, GrammarProblem)} == {"report", "reports", "digest"}
 
 
 PROBLEMS: dict[str, str] = {
     "report": "The reports are discounts, cycle-time, win-loss, pipeline, approvals",
     "report approvals by product": "approvals: by role, rep or month",
-    "finalize": "Which quote? Nothing was recorded. Type one such as `/quote finalize Q-2026-0042`",
-    "finalize 42": '"42" is no quote number',
-    f"finalize {Q} now": 'I do not understand "now"',
-    f"accept {Q} v": 'I do not understand "v"',
-    f"lost {Q}": f"`/quote lost {Q}: too expensive`",
-    f"lost {Q}: ": f"`/quote lost {Q}: too expensive`",
+    "finalize 42": '"42" isn\'t a quote number',
+    "finalize acme": '"acme" isn\'t a quote number',
+    f"finalize {Q} now": 'I didn\'t understand "now"',
+    f"accept {Q} v": 'I didn\'t understand "v"',
     f"lost {Q} too expensive": "Put a colon before the reason",
     f"cancel {Q} please": "Put a colon before the reason",
-    f"lost {Q}: {'x' * (REASON_CHARACTERS_MAX + 1)}": "longer than 500 characters",
-    f"sent {Q}": f"`/quote sent {Q} to buyer@acme.example`",
+    f"lost {Q}: {'x' * (REASON_CHARACTERS_MAX + 1)}": "too long (500 characters max)",
     f"sent {Q} to ": f"`/quote sent {Q} to buyer@acme.example`",
     f"sent {Q} buyer": f"`/quote sent {Q} to buyer@acme.example`",
-    f"sent {Q} to {'x' * (RECIPIENT_CHARACTERS_MAX + 1)}": "longer than 200 characters",
-    f"revise {Q}": "Say after a colon what is to change",
-    f"revise {Q} 200 pro": "Say after a colon what is to change",
-    f"revise {Q}:": "it says nothing to change",
-    f"revise {Q}: 200 prro": "did you mean pro?",
-    f"revise {Q}: remove": '"" is not in the catalogue',
-    f"revise {Q}: -5 pro": '"-5 pro" is no quantity',
-    f"revise {Q}: 1.5 pro": "no whole quantity",
+    f"sent {Q} to {'x' * (RECIPIENT_CHARACTERS_MAX + 1)}": "too long (200 characters max)",
+    f"revise {Q} 200 pro": f"What should change? Example: `/quote revise {Q}: 200 pro`",
+    f"revise {Q}:": "What should change?",
+    f"revise {Q}: 200 prro": "Did you mean pro?",
+    f"revise {Q}: remove": '"" isn\'t in the catalog.',
+    f"revise {Q}: -5 pro": '"-5 pro" isn\'t a quantity',
+    f"revise {Q}: 1.5 pro": "needs a whole quantity",
     f"revise {Q}: pro": "has no quantity",
-    f"revise {Q}: discount soon; term later": "the term",
-    f"revise {Q}: term 12m; term 24m": "term is there twice",
-    f"revise {Q} to: 5 prro": "did you mean pro?",
-    f"add-line {Q}": "it says nothing to change",
-    f"add-line {Q}: remove sso": "it only adds lines",
-    f"add-line {Q}: 5 sso; discount 5%": "it only adds lines",
-    f"add-line {Q}: 5 prro": "did you mean pro?",
-    f"discount {Q}": "the discount",
-    f"discount {Q}: soon": "the discount",
-    f"audit {Q} v1": f"Type `/quote audit {Q}`",
-    "ops now": 'I do not understand "now" after ops',
-    f"clone {Q} Beta": 'I do not understand "Beta"',
-    f"clone {Q} for": 'I do not understand "for"',
-    f"clone {Q} for {'x' * 101}": "longer than 100 characters",
-    f"compare {Q} 1 2": 'I do not understand "1 2"',
-    f"explain {Q} line": 'I do not understand "line"',
-    f"simulate {Q}: 5 prro": "did you mean pro?",
-    "simulate: 5 prro": "did you mean pro?",
-    "simulate 5 prro": "did you mean pro?",
+    f"revise {Q}: discount soon; term later": "isn't a term",
+    f"revise {Q}: term 12m; term 24m": "You gave term twice",
+    f"revise {Q} to: 5 prro": "Did you mean pro?",
+    f"add-line {Q}": "What should change?",
+    f"add-line {Q}: remove sso": "add-line only adds products",
+    f"add-line {Q}: 5 sso; discount 5%": "add-line only adds products",
+    f"add-line {Q}: 5 prro": "Did you mean pro?",
+    f"discount {Q}: soon": "isn't a discount",
+    f"audit {Q} v1": f"Try `/quote audit {Q}`",
+    "ops now": 'I didn\'t understand "now". Try `/quote ops`.',
+    f"clone {Q} Beta": 'I didn\'t understand "Beta"',
+    f"clone {Q} for": 'I didn\'t understand "for"',
+    f"clone {Q} for {'x' * 101}": "too long (100 characters max)",
+    f"compare {Q} 1 2": 'I didn\'t understand "1 2"',
+    f"explain {Q} line": 'I didn\'t understand "line"',
+    f"simulate {Q}: 5 prro": "Did you mean pro?",
+    "simulate: 5 prro": "Did you mean pro?",
+    "simulate 5 prro": "Did you mean pro?",
     "list page 0": "Pages are 1 to 10,000",
-    f"list {'x' * 101}": "No customer's name is longer",
+    f"list {'x' * 101}": "That customer's name is too long",
     f"finalise_ {Q}": "Did you mean `/quote finalise`?",
     f"accpt {Q}": "Did you mean `/quote accept`?",
     f"revize {Q}: 5 pro": "Did you mean `/quote revise`?",
@@ -226,7 +226,33 @@ def test_what_is_unclear_is_refused_with_what_to_type_instead(text: str) -> None
 def test_all_problems_of_a_revision_are_told_at_once() -> None:
     said = problem(f"revise {Q}: 200 prro, -5 sso, remove supprt; term soon")
     assert said.count("•") == 4
-    assert "Nothing was recorded" in said
+
+
+FORMS = {
+    f"revise {Q}": (None, REVISE),
+    f"edit {Q} v2": (2, REVISE),
+    f"discount {Q}": (None, DISCOUNT),
+    f"lost {Q}": (None, LOSE),
+    f"lost {Q} v3: ": (3, LOSE),
+    f"sent {Q}": (None, SEND),
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_a_verb_that_needs_more_opens_its_form(text: str) -> None:
+    asked = read(text)
+    assert isinstance(asked, QuoteFormRequest)
+    assert (asked.quote_id, asked.version, asked.action_id) == (Q, *FORMS[text])
+    assert f"/quote {VERBS[text.split(maxsplit=1)[0]]} {Q}" in asked.problem
+
+
+def test_a_misspelt_product_of_a_revision_is_corrected_by_a_click() -> None:
+    asked = read(f"revise {Q} v2: 200 prro, remove supprt")
+    assert isinstance(asked, GrammarProblem)
+    assert asked.repair == Repair(f"revise {Q} v2: 200 pro, remove support", "Use this")
+    assert read(asked.repair.text) == change(
+        ReviseQuote(Changes((LineChange("set", "pro", 200), LineChange("remove", "support")))), 2
+    )
 
 
 @given(st.sampled_from(sorted(VERBS)), st.sampled_from(["", f"{Q} ", f"{Q}: "]), st.text(max_size=60))

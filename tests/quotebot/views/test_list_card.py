@@ -95,7 +95,7 @@ async def test_a_list_is_filtered_and_paged_by_clicks_in_the_same_private_messag
         assert len(shown) == 1, action_id
         assert len(shown[0]["blocks"]) == rows + 2
         assert first in shown[0]["blocks"][1]["text"]["text"]
-    assert "*Everybody's quotes*" in shown[0]["blocks"][0]["text"]["text"]
+    assert "*All quotes*" in shown[0]["blocks"][0]["text"]["text"]
     await deal.click_ephemeral(SHOW)
     shown = await lists(deal)
     assert "Customer 20" in shown[-1]["text"]

@@ -4,15 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.approvals.decisions import DecisionRefusal, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.pricing.engine import PricingProblem
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
-from quotebot.slack.verbs import parse
 from quotebot.views import messages
-from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, decided, example_approval, example_quote, quote_in
+from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote, quote_in
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -38,7 +36,6 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         "conflict": messages.CONFLICT,
         "too long": messages.too_long(2048),
         "command too large": messages.command_too_large(65_536),
-        "help": messages.HELP_TEXT,
         "done long ago": messages.finished_long_ago("applied", MORNING),
         "refused long ago": messages.finished_long_ago("refused", MORNING),
         "given up long ago": messages.finished_long_ago(None, MORNING),
@@ -88,10 +85,6 @@ def test_a_sentence_stays_short_and_lets_no_typed_text_mention_anyone(name: str)
     assert 0 < len(sentence) <= 4_000
     assert "<!channel>" not in sentence
     assert "<@U0CFO>" not in sentence
-
-
-def test_the_example_that_help_shows_is_itself_understood() -> None:
-    assert isinstance(parse(messages.EXAMPLE.removeprefix("/quote "), "C0SALES", CATALOGUE), CreateQuote)
 
 
 def test_the_requester_is_not_asked_to_approve_their_own_quote() -> None:

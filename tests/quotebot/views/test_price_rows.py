@@ -136,13 +136,13 @@ def test_a_part_of_a_typed_request_means(part: str) -> None:
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ("currency euros", "is not readable: write its ISO 4217 code"),
+        ("currency euros", "isn't a currency code"),
         ("currency XYZ", "is no currency"),
-        ("tax", "is not readable: write its code"),
+        ("tax", "isn't a region code"),
         ("tax DE; region JP", "two regions"),
-        ("terms", "no special term is named"),
+        ("terms", "Name a special term"),
         ("terms <!channel>", "is no name of a term"),
-        ("currency EUR; currency JPY", "currency is there twice"),
+        ("currency EUR; currency JPY", "You gave currency twice"),
     ],
 )
 def test_an_unclear_part_is_a_problem(part: str, said: str) -> None:

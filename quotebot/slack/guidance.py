@@ -1,0 +1,108 @@
+"""Private answers to questions, help and refused texts, and the Bolt listeners for the buttons under them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quotebot.commands.payloads import CreateQuote
+from quotebot.execution.membership import is_direct
+from quotebot.slack import grammar, payloads, verbs
+from quotebot.slack.drafts import draft_of
+from quotebot.slack.gate import viewer_of
+from quotebot.views import help_messages, messages
+from quotebot.views.confirmations import REPAIR, parse_typed, problem_blocks
+from quotebot.views.forms import window
+
+if TYPE_CHECKING:
+    from slack_bolt.async_app import AsyncApp
+
+    from quotebot.domain.access import Viewer
+    from quotebot.domain.rules import Rules
+    from quotebot.slack.surface import Surface
+    from quotebot.views.blocks import Json
+
+    Answerable = verbs.HelpRequest | verbs.WhichQuote | verbs.StatusRequest | grammar.GrammarProblem | verbs.Read
+
+Body = dict[str, Any]
+
+
+def refused_text(problem: grammar.GrammarProblem, text: str) -> list[Json] | None:
+    """Return the answer to a text that could not be read, with buttons that help; None if it has none."""
+    if problem.is_start:
+        return help_messages.start_blocks(problem.message)
+    repair = None if problem.repair is None else (problem.repair.text, problem.repair.label)
+    return problem_blocks(problem.message, verbs.typed_creation(text), repair=repair)
+
+
+def helped(asked: verbs.HelpRequest) -> tuple[str, list[Json]]:
+    """Return the help, or the answer to a greeting, as text and as blocks."""
+    if asked.greets:
+        return help_messages.HELLO, help_messages.start_blocks(help_messages.HELLO)
+    return help_messages.HELP_TEXT, help_messages.help_blocks()
+
+
+async def answered(surface: Surface, asked: Answerable, text: str, rules: Rules, viewer: Viewer) -> tuple[str, list[Json] | None]:
+    """Return the private answer to a question, to a request for help, or to the `text` that could not be read."""
+    match asked:
+        case verbs.HelpRequest():
+            return helped(asked)
+        case verbs.WhichQuote():
+            return await surface.reads(rules).which(asked, viewer)
+        case verbs.StatusRequest(quote_id):
+            card = await surface.status(quote_id, viewer)
+            return (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
+        case grammar.GrammarProblem(message):
+            return message, refused_text(asked, text)
+        case question:
+            return await surface.reads(rules).shown(question, viewer)
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """Listeners for the buttons under help and under refused texts."""
+
+    surface: Surface
+
+    async def on_help(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Help"."""
+        await viewer_of(context)
+        await self.surface.reply(ack, body, *helped(verbs.HelpRequest()))
+
+    async def on_commands(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "All commands": open the list."""
+        await viewer_of(context)
+        if not await self.surface.open_form(body, window(help_messages.all_commands(), "All commands")):
+            await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+        await ack()
+
+    async def on_repair(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the button that gives the corrected command. In a direct message a new quote needs a channel: open the form."""
+        text, channel = parse_typed(body["actions"][0].get("value") or ""), payloads.gesture(body).channel or ""
+        if text is None:
+            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            return
+        viewer = await viewer_of(context)
+        asked, rules = await self.surface.understood(text, channel)
+        now = self.surface.ledger.clock.now_ms()
+        match asked:
+            case CreateQuote() if is_direct(channel):
+                await self.surface.offer_creation(
+                    ack, body, None, draft_of(verbs.typed_creation(text) or "", rules.catalogue), viewer
+                )
+            case CreateQuote():
+                await self.surface.click(ack, context, payloads.clicked(body, asked, "new", 0, now))
+            case verbs.ChangeRequest(quote_id, version, payload):
+                await self.surface.click(ack, context, payloads.clicked(body, payload, quote_id, version, now))
+            case verbs.SimulateRequest():
+                await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
+            case _:  # the catalog has changed meanwhile
+                await self.surface.reply(ack, body, messages.OFFER_GONE)
+
+
+def register_guidance(app: AsyncApp, surface: Surface) -> None:
+    """Register the listeners."""
+    guidance = Guidance(surface)
+    app.action(help_messages.HELP)(guidance.on_help)
+    app.action(help_messages.COMMANDS)(guidance.on_commands)
+    app.action(REPAIR)(guidance.on_repair)
