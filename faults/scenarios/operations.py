@@ -258,15 +258,13 @@ async def three_hundred_dead_letters(stage: Stage) -> str:
     async def cards(words: str) -> int:
         return sum(words in message["text"] for message in (await deal.get("state"))["messages"] if message["channel"] == OPS)
 
-    await eventually(lambda: cards(f"{EACH} dead letters: "), "a card of each cause", holds=lambda count: count == len(FAILED))
+    await eventually(lambda: cards(f"{EACH} jobs: "), "a card of each cause", holds=lambda count: count == len(FAILED))
     stage.equal("every dead letter is on the card of its cause", await stage.count(WITHOUT_A_CARD), 0)
     stage.equal("all of them wait", await stage.count("dead_letters WHERE status = 'pending'"), EACH * len(FAILED))
     for cause in causes:
         done = await stage.quotebot("replay", "--cause", cause, "--yes", "--json")
         stage.equal(f"{cause} is replayed", done.status, 0)
-    await eventually(
-        lambda: cards("No dead letter waits any more"), "the cards to be closed", holds=lambda count: count == len(FAILED)
-    )
+    await eventually(lambda: cards("all done"), "the cards to be closed", holds=lambda count: count == len(FAILED))
     await deal.settled()
     stage.equal("no dead letter is left", await stage.count("dead_letters WHERE status = 'pending'"), 0)
     stage.equal("each command was executed once", await stage.count("operations WHERE cycle = 2 AND state = 'completed'"), 300)

@@ -363,9 +363,11 @@ async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]
     held = [_gate(gate) for gate in gates if gate.state == "held"]
     more = len(letters) > LETTERS_SHOWN_MAX
     dead = [_dead_letter(letter) for letter in letters[:LETTERS_SHOWN_MAX]]
-    count = "1 dead letter waits" if len(dead) == 1 else f"{'The newest ' if more else ''}{len(dead)} dead letters wait"
-    rest = "At a terminal: `quotebot dead list`, `quotebot gates`, `quotebot ops list`, `quotebot why <id>`."
-    return "\n".join((f"*{count if dead else 'No dead letter waits'}*", *dead, *(held or ["No class of work is held."]), rest))
+    rest = "At a terminal: `quotebot dead list`, `quotebot gates`, `quotebot ops list`, `quotebot why <id>`"
+    if not dead and not held:
+        return f"*All clear.* No failed jobs, nothing paused.\n{rest}"
+    count = "1 failed job" if len(dead) == 1 else f"{'The newest ' if more else ''}{len(dead)} failed jobs"
+    return "\n".join((f"*{count if dead else 'No failed jobs'}*", *dead, *(held or ["Nothing is paused."]), rest))
 
 
 def _action(row: Row) -> str | None:
@@ -385,16 +387,16 @@ def _event(row: Row) -> str:
 
 
 def _dead_letter(letter: DeadLetter) -> str:
-    about = "" if parse_quote_id(letter.aggregate_id) is None else f" of {letter.aggregate_id}"
+    about = "" if parse_quote_id(letter.aggregate_id) is None else f" · {letter.aggregate_id}"
     why = messages.escape(clipped(messages.one_line(letter.last_error or "no reason is known"), ERROR_CHARACTERS_MAX))
-    return f"• `{letter.reference}` {letter.effect_class}{about} ({letter.category or 'unknown'}): {why}"
+    return f"• `{letter.reference}` {operator_messages.job(letter.effect_class)}{about} ({letter.category or 'unknown'}): {why}"
 
 
 def _gate(gate: Gate) -> str:
     since = "" if gate.held_at is None else f" since {local_time(gate.held_at)}"
     why = messages.escape(clipped(messages.one_line(gate.reason or "no reason is known"), ERROR_CHARACTERS_MAX))
-    how = f"`quotebot resume {gate.name}`" if gate.until_at is None else "it is tried again by itself"
-    return f"• {gate.name} is held{since}: {why} ({how})"
+    how = f"`quotebot resume {gate.name}`" if gate.until_at is None else "retries automatically"
+    return f"• *{gate.name}* is paused{since}: {why} ({how})"
 
 
 def present_answer(operation: Operation) -> str:

@@ -28,11 +28,11 @@ HEADER_CHARACTERS_MAX: Final = 150
 TITLE_CHARACTERS_MAX: Final = 24
 
 _STANDING: Final = {
-    "pending": "⚠️ Waits for an operator",
-    "replaying": "⏳ On its way again",
-    "replayed": "✅ Done after all",
+    "pending": "⚠️ Needs attention",
+    "replaying": "⏳ Retrying",
+    "replayed": "✅ Done",
     "discarded": "🗑️ Discarded",
-    "uncertain": "❔ In doubt: it is being looked for",
+    "uncertain": "❔ Checking whether it went through",
 }
 
 
@@ -53,7 +53,7 @@ def parse_dead_letter_value(text: str) -> tuple[str, int] | None:
 
 def dead_letter_card(letter: DeadLetter, card: DeadLetterCard | None) -> Card:
     """Render the card from the dead letter's current state. Retry and Discard are shown only while it waits for an operator."""
-    head = f"Dead letter {letter.reference}: {_what(letter)}"
+    head = _what(letter)
     gone_on = letter.status in ("replaying", "replayed")  # Details shows the earlier error
     facts = _standing(letter) if gone_on else _facts(letter)
     blocks: list[Json] = [
@@ -73,8 +73,8 @@ def details_view(letter: DeadLetter) -> Json:
         for name, fact in {
             **_facts(letter),
             "Target": _code(letter.target),
-            "Repeating it": {"append": "looked for first", "keyed": "under its key", None: "decided anew"}.get(
-                letter.semantics, "harmless"
+            "Retry safety": {"append": "checks first", "keyed": "same key", None: "re-evaluated"}.get(
+                letter.semantics, "always safe"
             ),
             "Operation": _code(letter.operation_key[:16]),
             "At a terminal": f"`quotebot dead show {letter.reference}`, `quotebot trace {letter.correlation_id}`",
@@ -86,7 +86,7 @@ def details_view(letter: DeadLetter) -> Json:
         blocks.append(context(history))
     return {
         "type": "modal",
-        "title": plain(clipped(f"Dead letter {letter.reference}", TITLE_CHARACTERS_MAX)),
+        "title": plain(clipped(f"Failed job {letter.reference}", TITLE_CHARACTERS_MAX)),
         "close": plain("Close"),
         "blocks": blocks,
     }
@@ -94,9 +94,9 @@ def details_view(letter: DeadLetter) -> Json:
 
 def discard_form(letter: DeadLetter) -> Json:
     """Return the form that asks for the reason of a discard."""
-    text = f"*{letter.reference}*: {_what(letter)}. What waits for it will not happen either. Nothing is deleted."
+    text = f"*{_what(letter)}*\nDiscard this job? Anything waiting for it is dropped too. The record is kept."
     field = text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True)
-    return modal(DISCARD_FORM, "Discard dead letter", "Discard", dead_letter_value(letter), [section(text), field])
+    return modal(DISCARD_FORM, "Discard job", "Discard", dead_letter_value(letter), [section(text), field])
 
 
 def edit_form(letter: DeadLetter, fields: Any) -> Json | None:
@@ -105,7 +105,7 @@ def edit_form(letter: DeadLetter, fields: Any) -> Json | None:
     text = next((text for text in texts if len(text) <= PAYLOAD_CHARACTERS_MAX), None)
     if text is None:
         return None
-    said = f"*{letter.reference}*: {_what(letter)}. It runs as a new command of the same person, and this one is discarded."
+    said = f"*{_what(letter)}*\nThis runs as a new command of the same person, and the failed one is discarded."
     blocks = [
         section(said),
         text_input(PAYLOAD, "Content (JSON)", length_max=PAYLOAD_CHARACTERS_MAX, initial=text, multiline=True),
@@ -149,7 +149,7 @@ def _facts(letter: DeadLetter) -> dict[str, str]:
     return {
         **_standing(letter),
         "Failure": _code(letter.category or "unknown"),
-        "Attempts": f"{letter.attempts}, replayed {letter.prior_replay_count} times",
+        "Attempts": _attempts(letter),
         "Last tried": local_time(failed_at),
     }
 
@@ -170,8 +170,14 @@ def _cycle(cycle: dict[str, Any]) -> str:
 
 
 def _what(letter: DeadLetter) -> str:
-    about = "" if parse_quote_id(letter.aggregate_id) is None else f" of {letter.aggregate_id}"
-    return f"{letter.effect_class}{about}"
+    about = "" if parse_quote_id(letter.aggregate_id) is None else f" · {letter.aggregate_id}"
+    return f"{operator_messages.job(letter.effect_class)} failed{about} (#{letter.reference})"
+
+
+def _attempts(letter: DeadLetter) -> str:
+    count = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
+    retried = letter.prior_replay_count
+    return f"{count}, retried {retried} {'time' if retried == 1 else 'times'}" if retried else count
 
 
 def _error(error: object) -> str:

@@ -19,19 +19,40 @@ def decided(decision: str, decided_by: str, decided_at: int) -> str:
     return f"{decision} by {messages.mention(decided_by)}, {local_time(decided_at)}"
 
 
+# What each effect class does, for operators.
+_JOBS: Final = {
+    "slack.post": "Slack message",
+    "slack.card": "Card update",
+    "slack.reply": "Private answer",
+    "slack.direct": "Direct message",
+    "slack.file": "PDF upload",
+    "pdf.render": "PDF",
+    "crm.create": "Salesforce write",
+    "crm.update": "Salesforce update",
+    "crm.read": "Salesforce read",
+    "llm.extract": "AI reading",
+    "llm.summarize": "AI summary",
+}
+
+
+def job(name: str) -> str:
+    """Return an effect class or the kind of a command as people say it: "Salesforce write", "Command create"."""
+    return _JOBS.get(name) or f"Command {messages.command_name(name)}"
+
+
 def queued(reference: str) -> str:
     """Reply to a retry that took effect."""
-    return f"Dead letter {reference} is on its way again, under the same key: what is there already is not done again."
+    return f"Retrying #{reference}. What is there already isn't done again."
 
 
 def discarded(reference: str) -> str:
     """Reply to a discard that took effect."""
-    return f"Dead letter {reference} is discarded. It will not be done."
+    return f"Discarded #{reference}."
 
 
 def resubmitted(reference: str, correlation_id: str) -> str:
     """Reply to an edited copy that was recorded."""
-    return f"Dead letter {reference} is replaced by an edited copy, ref {correlation_id}."
+    return f"#{reference} is replaced by an edited copy, reference {correlation_id}."
 
 
 def replaced_by(reference: str, correlation_id: str, reason: str) -> str:
@@ -41,31 +62,31 @@ def replaced_by(reference: str, correlation_id: str, reason: str) -> str:
 
 def not_editable(reference: str) -> str:
     """Reply if a dead letter is no command of a person, or is a decision."""
-    return f"Dead letter {reference} can't be edited: only a person's command can, and no decision. Retry or discard it."
+    return f"#{reference} can't be edited. Only a person's command can, and no decision. Retry or discard it."
 
 
 def too_long_to_edit(reference: str) -> str:
     """Reply if the content of a dead command does not fit a form."""
-    return f"Dead letter {reference} is too long for a form. At a terminal: `quotebot ops resubmit {reference} --payload FILE`"
+    return f"#{reference} is too long for a form. At a terminal: `quotebot ops resubmit {reference} --payload FILE`"
 
 
 def too_late(reference: str, standing: str, earlier: str | None) -> str:
     """Reply to the later of two operators: `earlier` is the first one's action and time, `standing` the current state."""
     who = f"it was {earlier}" if earlier else f"it is {standing}"
-    return f"Dead letter {reference}: {who}. Your click changed nothing."
+    return f"#{reference}: {who}. Your click changed nothing."
 
 
 # Refuse a user who may not act on dead letters.
-NOT_OPERATOR = "Only operators work dead letters (QUOTEBOT_OPERATORS names them). Nothing was changed."
+NOT_OPERATOR = "Only Quotebot operators can do that."
 
 
 def unknown(reference: str) -> str:
     """Reply if the dead letter no longer exists."""
-    return f"There is no dead letter {messages.escape(reference)} any more. Nothing was changed."
+    return f"There's no failed job {messages.escape(reference)} any more."
 
 
 # Error under the reason field of the discard form.
-REASON_NEEDED = "Say in one sentence why, for the audit (at most 500 characters)."
+REASON_NEEDED = "Add a reason for the audit (500 characters max)."
 
 
 def not_resubmitted(error: Exception) -> str:
@@ -77,18 +98,18 @@ def not_resubmitted(error: Exception) -> str:
 # Result of the bot's own command about a card; it is stored with the command and never posted.
 OPS_CARD_FOLLOWS = "The card follows in the operators' channel."
 # Content of an older card.
-CONTINUED = "⬇️ This goes on in a newer message below."
+CONTINUED = "⬇️ Continued in a newer message below."
 
 
 def replayed_all(count: int) -> str:
     """Result of a retry of all dead letters of a cause."""
-    letters = "1 dead letter is" if count == 1 else f"{count} dead letters are"
-    return f"{letters} on the way again, each under its own key."
+    jobs = "1 job" if count == 1 else f"{count} jobs"
+    return f"Retrying {jobs}. What is there already isn't done again."
 
 
 def unknown_cause(cause: str) -> str:
     """Reply if no card shows this cause."""
-    return f"No dead letter of {messages.escape(cause)} waits. Nothing was changed."
+    return f"No failed job of {messages.escape(cause)} is left."
 
 
 def announced(reference: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_time, parse_quote_id
 from quotebot.store.dead_letters import CAUSE
-from quotebot.views import messages
+from quotebot.views import messages, operator_messages
 from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, read, section, written
 from quotebot.views.card import Card
 
@@ -35,13 +35,13 @@ _WORDS: Final = {
     "not_found": "The target does not exist",
     "conflict": "The service holds other content under our key",
     "render": "The document cannot be rendered",
-    "llm_schema": "The model answered in the wrong form",
+    "llm_schema": "The AI answered in the wrong form",
     "uncertain": "It is not known whether it was done",
     "poison": "The bot crashed on it several times",
     "expired": "It waited longer than its class allows",
     "internal": "An error in Quotebot's own code",
 }
-_NAMES: Final = {"crm": "Salesforce", "llm": "The language model"}
+_NAMES: Final = {"crm": "Salesforce", "llm": "The AI"}
 
 
 def cause_value(cause: str) -> str:
@@ -66,13 +66,13 @@ def ops_card(card: OpsCard, state: Backlog, newest_error: str | None) -> Card:
 def cause_details(cause: str, letters: Sequence[Row], count: int) -> Json:
     """Return the Details view of a cause: its letters that wait longest, without their payloads."""
     lines = [_dead_letter(row) for row in letters]
-    left = f" The {len(lines)} that wait longest:" if count > len(lines) else ""
+    left = f" The {len(lines)} oldest:" if count > len(lines) else ""
     head = f"*{_words(cause)}*\n{_code(cause)}\n{_count(count)}.{left}"
     parts = [lines[at : at + SECTION_LETTERS] for at in range(0, len(lines), SECTION_LETTERS)]
     terminal = f"At a terminal: `quotebot dead list --cause {messages.escape(cause)}`"
     return {
         "type": "modal",
-        "title": plain("Dead letters"),
+        "title": plain("Failed jobs"),
         "close": plain("Close"),
         "blocks": [
             section(head),
@@ -84,16 +84,17 @@ def cause_details(cause: str, letters: Sequence[Row], count: int) -> Json:
 
 def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | None) -> Card:
     effect_class, category, _ = cause.split("/", 2)
-    head = f"{_count(state.letters)}: {effect_class}" if state.letters else f"No dead letter waits any more: {effect_class}"
+    name = operator_messages.job(effect_class)
+    head = f"{name} failed · {_count(state.letters)}" if state.letters else f"{name} · all done"
     facts = {
         "Cause": f"{_words(cause)}\n{_code(cause)}",
-        "Status": f"⚠️ {state.letters} wait for an operator" if state.letters else "✅ None waits",
+        "Status": "⚠️ Needs attention" if state.letters else "✅ Done",
     }
     if state.letters:
         facts |= {"Concerns": _concerns(state), "Since": local_time(state.oldest_at or card.opened_at)}
     value = cause_value(cause)
-    sure = confirm("Retry all?", "What is done already is not done again.", "Retry all", "Back")
-    replay = {**button(REPLAY_ALL, "Replay all", value, style="primary"), "confirm": sure}
+    sure = confirm("Retry all?", "What is done already isn't done again.", "Retry all", "Go back")
+    replay = {**button(REPLAY_ALL, "Retry all", value, style="primary"), "confirm": sure}
     buttons = [replay, button(CAUSE_DETAILS, "Details", value)] if state.letters else []
     shown = newest_error if state.letters and category != "internal" else None
     decided = card.decided_by is not None and card.decided_at is not None
@@ -103,7 +104,7 @@ def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | N
         *([] if shown is None else [section(f"*Newest error*\n{messages.short(shown, ERROR_CHARACTERS_MAX)}")]),
         *([{"type": "actions", "block_id": "ops.actions", "elements": buttons}] if buttons else []),
         *(
-            [context([f"Replayed by {messages.mention(card.decided_by or '')}, {local_time(card.decided_at or 0)}"])]
+            [context([f"Retried by {messages.mention(card.decided_by or '')}, {local_time(card.decided_at or 0)}"])]
             if decided
             else []
         ),
@@ -115,22 +116,25 @@ def _pause_card(state: Backlog, gate: Gate) -> Card:
     who = _NAMES.get(gate.name, gate.name)
     if gate.state == "flowing":
         head = f"{who} works again"
-        return Card(head, [{"type": "header", "text": plain(head)}, section("✅ The login is accepted, and what waited is sent.")])
-    head = f"{who} is paused: its login was refused"
-    waits = f"{state.letters} effects of {state.aggregates} quotes wait" if state.letters else "Nothing waits yet"
+        return Card(
+            head,
+            [{"type": "header", "text": plain(head)}, section("✅ The login works. Everything that waited is sent now.")],
+        )
+    head = f"{who} is paused: login refused"
+    waits = f"{state.letters} jobs of {state.aggregates} quotes are waiting" if state.letters else "Nothing is waiting yet"
     if gate.state == "half_open":
-        status = f"⏳ It is tried with one effect. {waits}."
+        status = f"⏳ Trying one job first. {waits}."
     else:
         since = "" if gate.held_at is None else f" since {local_time(gate.held_at)}"
-        status = f"⏸️ Paused{since}. {waits}; nothing is given up."
+        status = f"⏸️ Paused{since}. {waits}. Nothing is lost."
     why = messages.short(gate.reason or "no reason is known", ERROR_CHARACTERS_MAX)
-    todo = f"Mend the login, then: `quotebot resume {gate.name}`"
+    todo = f"Fix the login, then run `quotebot resume {gate.name}`"
     blocks = [{"type": "header", "text": plain(head)}, section(f"{status}\n{todo}"), section(f"*Last error*\n{why}")]
     return Card(f"{head}. {waits}.", blocks)
 
 
 def _count(letters: int) -> str:
-    return "1 dead letter" if letters == 1 else f"{letters} dead letters"
+    return "1 job" if letters == 1 else f"{letters} jobs"
 
 
 def _concerns(state: Backlog) -> str:

@@ -44,13 +44,14 @@ def detail(ruling: Ruling) -> str:
 def _finished(wait: Waiting) -> Explanation:
     row = wait.facts.row
     words = {
-        "completed": f"It is done ({row['outcome'] if 'outcome' in row.keys() else ''})",  # noqa: SIM118 -- `in` looks at a row's values
-        "delivered": "It was delivered",
-        "superseded": "It became needless",
-        "discarded": "It was cancelled or discarded",
+        "completed": f"Done ({row['outcome'] if 'outcome' in row.keys() else ''})",  # noqa: SIM118 -- `in` looks at a row's values
+        "delivered": "Delivered",
+        "superseded": "No longer needed,",
+        "discarded": "Canceled or discarded",
     }[row["state"]]
     because = f": {row['last_error']}" if row["last_error"] and row["state"] in ("superseded", "discarded") else ""
-    return f"{words} at {_time(row['finished_at'])}{because.removesuffix('.')}. It waits for nothing.", None
+    when = "at an unknown time" if row["finished_at"] is None else _time(row["finished_at"])
+    return f"{words} {when}{because.removesuffix('.')}. Nothing left to do.", None
 
 
 def _dead(wait: Waiting) -> Explanation:

@@ -169,7 +169,7 @@ async def told(deal: Deal, user: str) -> str:
 async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_was_first(outage: Deal) -> None:
     card = await posted(outage)
     assert message_problems(card["text"], card["blocks"]) == []
-    assert f"crm.create of {FIRST_QUOTE}" in card["text"]
+    assert f"Salesforce write failed · {FIRST_QUOTE}" in card["text"]
     both = ("U0OPERATOR", "U0DEALDESK")  # both still see the button
     await asyncio.gather(*(press(outage, user, RETRY, stale=True) for user in both))
     await outage.settled()
@@ -181,7 +181,7 @@ async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_
     assert len(await outage.rows("SELECT 1 FROM audit_events WHERE event_type = 'effect.replayed'")) == 1
 
     done = await posted(outage)
-    assert "Done after all" in done["text"]
+    assert "Done" in done["text"]
     assert f"Retried by <@{first}>" in str(done["blocks"])
     assert "came true after all" in (await outage.replies())[-1]["text"]  # the thread's last message is no longer "failed for good"
     assert "failed" not in await outage.card_text()
@@ -459,12 +459,12 @@ async def cards_of(deal: Deal, words: str) -> list[dict[str, Any]]:
 
 async def test_three_hundred_letters_of_three_causes_are_one_card_each(many: Deal) -> None:
     async def there() -> bool:
-        return (len(await cards_of(many, "dead letters: crm.create")), len(await cards_of(many, "Dead letter "))) == (3, 10)
+        return (len(await cards_of(many, "Salesforce write failed · 100 jobs")), len(await cards_of(many, "(#"))) == (3, 10)
 
     await eventually(there, "a card of each cause, and of five letters of each class")
     await many.settled()
-    cards = await cards_of(many, "dead letters: crm.create")
-    assert {card["text"] for card in cards} == {"100 dead letters: crm.create: The service refuses the request for good"}
+    cards = await cards_of(many, "Salesforce write failed · 100 jobs")
+    assert {card["text"] for card in cards} == {"Salesforce write failed · 100 jobs: The service refuses the request for good"}
     assert [message_problems(card["text"], card["blocks"]) for card in cards] == [[], [], []]
     await many.post("action", user="U0OPERATOR", channel="C0OPS", message_ts=cards[0]["ts"], action_id=CAUSE_DETAILS)
     view = (await many.get("state"))["views"][-1]["view"]
@@ -475,16 +475,16 @@ async def test_replay_all_delivers_every_letter_of_the_cause_and_closes_the_card
     async def there(words: str) -> bool:
         return bool(await cards_of(many, words))
 
-    await eventually(lambda: there("8 dead letters: slack.reply"), "the card of the cause")
+    await eventually(lambda: there("Private answer failed · 8 jobs"), "the card of the cause")
     await many.settled()
-    (card,) = await cards_of(many, "8 dead letters: slack.reply")
+    (card,) = await cards_of(many, "Private answer failed · 8 jobs")
     for user in ("U0MANAGER", "U0OPERATOR"):
         await many.post("action", user=user, channel="C0OPS", message_ts=card["ts"], action_id=REPLAY_ALL)
-    await eventually(lambda: there("No dead letter waits any more: slack.reply"), "the card to be closed")
+    await eventually(lambda: there("Private answer · all done"), "the card to be closed")
     await many.settled()
     assert await told(many, "U0MANAGER") == operator_messages.NOT_OPERATOR
     assert len([text for text in await many.whispers("U0REP") if text == "Done."]) == 8
-    (card,) = [each for each in await cards_of(many, "slack.reply") if "No dead letter waits" in each["text"]]
+    (card,) = [each for each in await cards_of(many, "Private answer") if "all done" in each["text"]]
     assert "Replayed by <@U0OPERATOR>" in str(card["blocks"])
     assert REPLAY_ALL not in str(card["blocks"])
 
@@ -503,7 +503,7 @@ async def test_a_letter_that_fails_again_is_announced_again(outage: Deal) -> Non
     await outage.settled()
     second = await posted(outage)
     assert second["ts"] != first["ts"]
-    assert "Waits for an operator" in second["text"]
+    assert "Needs attention" in second["text"]
     assert [m["ts"] for m in await cards_of(outage, operator_messages.CONTINUED)] == [first["ts"]]
 
 
@@ -553,8 +553,8 @@ def test_card_of_a_cause_says_it_in_words(category: str) -> None:
     drawn = ops_card(card, state, "ValueError in our own code." if category == "internal" else "No.")
     assert message_problems(drawn.text, drawn.blocks) == []
     assert "ValueError" not in str(drawn)
-    assert drawn.text.startswith("8 dead letters: crm.create: ")
-    assert drawn.text != "8 dead letters: crm.create: "
+    assert drawn.text.startswith("Salesforce write failed · 8 jobs: ")
+    assert drawn.text != "Salesforce write failed · 8 jobs: "
     assert ("The reason is not known" in drawn.text) == (category == "unknown")
     assert view_problems(cause_details(f"crm.create/{category}/X", [], 8)) == []
     assert parse_cause_value(cause_value(f"crm.create/{category}/X")) == f"crm.create/{category}/X"

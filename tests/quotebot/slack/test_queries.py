@@ -217,7 +217,7 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
     assert await answered(bench, OpsRequest(), user="U0REP") == operator_messages.NOT_OPERATOR
     told = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
     head, *letters, held, rest = told.splitlines()
-    assert head == "*The newest 10 dead letters wait*"
+    assert head == "*The newest 10 failed jobs*"
     assert len(letters) == 10
     assert letters[0].endswith("crm.create (validation): Field &lt;11&gt; is wrong (no).")
     assert plain_times(held).endswith(" UTC: a &lt;week&gt; of repairs (`quotebot resume crm`)")
@@ -226,4 +226,4 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
 
 async def test_where_nothing_waits_operators_are_told_that(bench: Bench) -> None:
     told = (await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))).splitlines()
-    assert told[:2] == ["*No dead letter waits*", "No class of work is held."]
+    assert told[:2] == ["*All clear.* No failed jobs, nothing paused."]

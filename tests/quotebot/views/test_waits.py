@@ -74,22 +74,22 @@ HALF_OPEN = Gate("crm", "half_open", "breaker", "5 failures in a row")
 WAITS: dict[str, tuple[Waiting, str, str | None]] = {
     "completed": (
         wait_of(command(state="completed", outcome="applied", finished_at=NOW)),
-        f"It is done (applied) at {TIME}. It waits for nothing.",
+        f"Done (applied) {TIME}. Nothing left to do.",
         None,
     ),
     "delivered": (
         wait_of(effect(state="delivered", finished_at=NOW, last_error="503 before")),
-        f"It was delivered at {TIME}. It waits for nothing.",
+        f"Delivered {TIME}. Nothing left to do.",
         None,
     ),
     "superseded": (
         wait_of(effect(state="superseded", finished_at=NOW, last_error="effect 2 became needless.")),
-        f"It became needless at {TIME}: effect 2 became needless. It waits for nothing.",
+        f"No longer needed, {TIME}: effect 2 became needless. Nothing left to do.",
         None,
     ),
     "discarded": (
         wait_of(effect(state="discarded", finished_at=None)),
-        "It was cancelled or discarded at an unknown time. It waits for nothing.",
+        "Canceled or discarded at an unknown time. Nothing left to do.",
         None,
     ),
     "dead": (
