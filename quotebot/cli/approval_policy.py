@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.jobs.policy_preview import PreviewedQuote
 
-app = App(name="approval-policy", help="Who has to approve what: import, compare, check and preview the approval policy.")
+app = App(name="approval-policy", help="Import, check and preview the approval policy")
 
 DAYS_MAX: Final = 3650
 SHOWN_MAX: Final = 50

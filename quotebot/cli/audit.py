@@ -80,7 +80,7 @@ Take script and public key from the seller by another way, not from this bundle:
 prints the key with `quotebot audit public-key`. The `mac` of an event is made with a secret key of the ledger: with it the seller
 can show, by `quotebot audit verify`, that the chain in the ledger still is the chain in this bundle.
 """
-app = App(name="audit", help="Prove that the audit is whole, read it, and hand proof of a quote to somebody else.")
+app = App(name="audit", help="Verify, read and export the audit trail")
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 TABLE_ROW = 120  # characters of an event's `after` in the table
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.jobs.rulesets import RulesetAnswer
 
-app = App(name="catalog", help="What is sold and for how much: import, compare, check and activate versions of the ruleset.")
+app = App(name="catalog", help="Import, compare and activate products and prices")
 app.command(catalog_reads.list_versions, name="list")
 app.command(catalog_reads.show)
 app.command(catalog_reads.diff)
@@ -121,7 +121,7 @@ async def activate(version: str, *, actor: As = None, request_id: str | None = N
     try:
         who = identified(actor, request_id)
     except ValueError as error:
-        return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
+        return exits.complain(f"{error}.", exits.USAGE)
     async with changing() as (ledger, changes):
         seen, base = await active_version(ledger)
         found = await catalog_reads.find(ledger, version)
@@ -139,7 +139,7 @@ async def discard(version: str, *, actor: As = None, request_id: str | None = No
     try:
         who = identified(actor, request_id)
     except ValueError as error:
-        return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
+        return exits.complain(f"{error}.", exits.USAGE)
     async with changing() as (ledger, changes):
         found = await catalog_reads.find(ledger, version)
         if isinstance(found, int):

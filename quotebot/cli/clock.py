@@ -14,7 +14,7 @@ from quotebot.observability.clock_guard import SLACK, read_suspension
 if TYPE_CHECKING:
     from quotebot.observability.clock_guard import Suspension
 
-app = App(name="clock", help="See whether the bot trusts this machine's clock, and confirm that it is right.")
+app = App(name="clock", help="Check and confirm this machine's clock")
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 

@@ -18,7 +18,7 @@ from quotebot.settings_reference import first_file, shown
 from quotebot.settings_reference import reference as page
 from quotebot.settings_sources import FILE_NAME, ignored_files
 
-app = App(name="config", help="See what is configured.")
+app = App(name="config", help="Show and check the settings")
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 STEPS: Final = """\
@@ -82,7 +82,7 @@ def reference(*, json_output: Json = False) -> int:
 
 
 def init(folder: Path = Path(), *, json_output: Json = False) -> int:
-    """Write a first quotebot.toml, every setting in it as a comment, and print how to connect the bot to Slack.
+    """Write a first quotebot.toml and print how to connect to Slack.
 
     An existing file is never changed.
 

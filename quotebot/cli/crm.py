@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.crm_fields import Conflict
     from quotebot.store.crm_mirror import Standing
 
-app = App(name="crm", help="See whether Salesforce takes what is written to it.")
+app = App(name="crm", help="Check and reconcile the Salesforce connection")
 
 
 @app.command

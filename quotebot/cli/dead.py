@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.records import Effect
 
 
-app = App(name="dead", help="Look at what was given up (dead letters), and decide about it.")
+app = App(name="dead", help="List, inspect and resolve failed jobs")
 
 ListedStatus = Literal["pending", "replaying", "replayed", "discarded", "uncertain", "all"]
 REDACTED: Final = "[redacted: --show-payload shows it, and that is audited]"
@@ -205,11 +205,11 @@ async def resolve(
         who = terminal.operator(actor)
         why = terminal.reason_of(reason)
     except ValueError as error:
-        return exits.complain(f"{error}. Nothing was changed.", exits.USAGE)
+        return exits.complain(f"{error}.", exits.USAGE)
     if delivered == send_again:
-        return exits.complain("Say either --delivered or --send-again. Nothing was changed.", exits.USAGE)
+        return exits.complain("Use --delivered or --send-again.", exits.USAGE)
     if ref is not None and not delivered:
-        return exits.complain("--ref belongs to --delivered. Nothing was changed.", exits.USAGE)
+        return exits.complain("--ref belongs to --delivered.", exits.USAGE)
     if ref is not None:
         link = _IN_A_LINK.fullmatch(ref.strip())
         ref = ref.strip() if link is None else f"{link[1]}.{link[2]}"

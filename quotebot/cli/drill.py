@@ -16,7 +16,7 @@ KILLED: Final = 128  # plus the signal's number, as in shells
 
 
 async def drill(*names: str, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Play named failures against a local world and the real bot, and say what held. Nothing of this installation is touched.
+    """Play failures against a local bot (touches nothing of this installation).
 
     Exit status: 0 all held, 1 some did not (their files are kept), 2 there is no such drill, 130 stopped.
 

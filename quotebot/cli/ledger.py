@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ledger.operator.backup import Backup, Progress
     from ledger.retention import Purged
 
-app = App(name="ledger", help="Look after the ledger's file.")
+app = App(name="ledger", help="Inspect and maintain the ledger's file")
 
 
 @app.command
@@ -205,7 +205,7 @@ def backup(
     to: Path | None = None,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up.
+    """Back up the ledger and verify the copy (the bot may run).
 
     The audit's keys (audit-*.key) and the PDFs are not in it. Keep copies of the keys apart from the backups: without them nobody
     can tell whether a ledger is whole. A PDF that is lost is rendered again, byte for byte.
@@ -235,7 +235,7 @@ async def restore(
     unauthenticated: Annotated[bool, Parameter(negative="")] = False,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here.
+    """Restore a backup (stop the bot first).
 
     Slack and Salesforce keep the changes made since the backup. Each effect that is pending in the backup is therefore looked up
     there before it is sent again, the cards of open quotes are redrawn from the ledger, and no quote number that may have been
@@ -293,7 +293,7 @@ def _agreed() -> bool:
     if not sys.stdin.isatty():
         exits.complain("Give --yes to go on without being asked.")
         return False
-    return input("Put it back to that? What was recorded since is lost here. [y/N] ").strip().casefold() in ("y", "yes")
+    return input("Restore this backup? Everything recorded since is lost. [y/N] ").strip().casefold() in ("y", "yes")
 
 
 def words(made: Backup) -> str:

@@ -102,7 +102,7 @@ def _acks(samples: Sequence[Sample]) -> Judged:
 
 
 async def metrics(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format.
+    """Print metrics in Prometheus' text format.
 
     The bot writes what only it knows (how long acks take, say) to metrics.prom in the data folder every 15 seconds. Of each
     histogram the quantiles 0.5, 0.95 and 0.99 are printed too, estimated from its buckets.
@@ -141,7 +141,7 @@ def _public(found: Iterable[Metric]) -> list[dict[str, Any]]:
 
 
 async def slo(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Hold the numbers of the ledger and of the running bot against what is promised; status 1 when something is missed.
+    """Check service levels; exits 1 on a miss.
 
     How long acknowledgements take is known while a bot runs, since its start.
 

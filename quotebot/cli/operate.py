@@ -22,7 +22,7 @@ Json = Annotated[bool, Parameter(name="--json", negative="")]
 async def pause(
     name: str, *, reason: str, actor: Annotated[str | None, Parameter(name="--as")] = None, json_output: Json = False
 ) -> int:
-    """Hold a class of effects, or a family of classes, until somebody resumes it. What is under way is finished; ages stop.
+    """Pause a kind of work until it is resumed.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ async def pause(
 async def resume(
     effect_class: str, *, actor: Annotated[str | None, Parameter(name="--as")] = None, json_output: Json = False
 ) -> int:
-    """Let a paused class of effects work again, once its cause (an expired login, say) is mended. One effect goes first.
+    """Resume paused work (one job is tried first).
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ async def resume(
 
 
 async def gates(*, json_output: Json = False) -> int:
-    """List the classes of effects that are held or only tried, with cause, reason and how much waits.
+    """List paused work and why.
 
     Parameters
     ----------

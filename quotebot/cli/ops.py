@@ -41,7 +41,7 @@ GATE: Final = ("name", "state", "cause", "reason", "held_by", "held_at", "until_
 
 Picture = dict[str, Any]
 _ENDED: Final = frozenset({"completed", "delivered", "superseded", "discarded"})
-app = App(name="ops", help="Look at the commands that the ledger remembers, and cancel what has not begun.")
+app = App(name="ops", help="List recorded commands, retry or cancel them")
 app.command("quotebot.cli.resubmit:resubmit")
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 CommandState = Literal["reserved", "in_progress", "failed_retryable", "failed_terminal", "completed", "discarded"]

@@ -51,7 +51,7 @@ def policy(
     schedule: Annotated[bool, Parameter(negative="")] = False,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Print the retry matrix in force; what the configuration has changed is marked with *.
+    """Print the retry rules in force (* marks changed ones).
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Quote
     from quotebot.jobs.repricing import Repriced
 
-app = App(name="quote", help="Make, change and look at quotes from the terminal; each request id has one effect.")
+app = App(name="quote", help="Create and manage quotes")
 app.command(quote_reads.show)
 app.command(quote_reads.list_quotes, name="list")
 app.command(quote_reads.price)
@@ -99,7 +99,7 @@ async def new(
     async with terminal.existing_ledger() as ledger:
         team_id = team or await ledger.database.read(only_team)
         if team_id is None:
-            return exits.complain("Say in which workspace: --team T.... Nothing was done.", exits.USAGE)
+            return exits.complain("Say in which workspace: --team T....", exits.USAGE)
         return await carry_out(ledger, TerminalCommand(read, NEW, 0, team_id, ("new", typed, channel)), asked)
 
 
@@ -348,7 +348,7 @@ async def delegate(
     async with terminal.existing_ledger() as ledger:
         team_id = team or await ledger.database.read(only_team)
         if team_id is None:
-            return exits.complain("Say in which workspace: --team T.... Nothing was done.", exits.USAGE)
+            return exits.complain("Say in which workspace: --team T....", exits.USAGE)
         if isinstance(read, DelegationsRequest):
             return await _shown(ledger, team_id, user, json_output=json_output)
         asked = options(user, request_id, json_output=json_output, decides=True)

@@ -144,7 +144,7 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
         try:
             terminal.require_operator()
         except ValueError as error:
-            raise exits.UsageError(f"{error}. Nothing was done.") from error
+            raise exits.UsageError(f"{error}.") from error
     person = user or load_settings().cli_users.get(terminal.user())
     if person is None:
         raise exits.UsageError(
@@ -152,14 +152,14 @@ def options(user: str | None, request_id: str | None, *, json_output: bool, deci
             f'e.g. {{"{terminal.user()}": "U0REP"}}. Nothing was done.'
         )
     if not USER.fullmatch(person):
-        raise exits.UsageError(f"{person!r} is no Slack user id: it looks like U0REP. Nothing was done.")
+        raise exits.UsageError(f"{person!r} is no Slack user id: it looks like U0REP.")
     return Options(person, checked_request_id(request_id), json_output)
 
 
 def checked_request_id(given: str | None) -> str:
     """Return the given request id, or a fresh one, which is printed before anything is done. Raises UsageError."""
     if given is not None and not REQUEST_ID.fullmatch(given):
-        raise exits.UsageError("--request-id is 1 to 100 printable characters without spaces. Nothing was done.")
+        raise exits.UsageError("--request-id is 1 to 100 printable characters without spaces.")
     if given is None:
         given = uuid.uuid4().hex
         exits.complain(f"Request id {given}: give it again with --request-id and nothing is done twice.")

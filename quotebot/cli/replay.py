@@ -61,7 +61,7 @@ async def replay(
     wait: Annotated[bool, Parameter(negative="")] = False,
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Put dead letters back to work: the same row under the same key, so that nothing already done is done again.
+    """Retry failed jobs (what is done already is not done again).
 
     Exit status: 0 done, 3 some failed or were refused, 4 nothing matched, 64 usage, 65 another was first, 75 still pending.
 

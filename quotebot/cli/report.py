@@ -17,7 +17,7 @@ from quotebot.store import reports
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-app = App(name="report", help="Numbers for a deal desk: discounts, cycle times, wins and losses, approvals, pipeline, exports.")
+app = App(name="report", help="Report discounts, cycle times, wins and losses, approvals and pipeline")
 
 DAYS: Final = 90
 Json = Annotated[bool, Parameter(name="--json", negative="")]

@@ -57,12 +57,12 @@ async def resubmit(
         Print JSON.
     """
     if not set_ and payload is None:
-        raise exits.UsageError("Say what to change: --set FIELD=VALUE or --payload FILE. Nothing was done.")
+        raise exits.UsageError("Say what to change: --set FIELD=VALUE or --payload FILE.")
     try:
         who, why = terminal.operator(actor), None if reason is None else terminal.reason_of(reason)
         given = None if payload is None else _read(payload)
     except ValueError as error:
-        return exits.complain(f"{error}. Nothing was done.", exits.USAGE)
+        return exits.complain(f"{error}.", exits.USAGE)
     request_id = checked_request_id(request_id)
     async with terminal.existing_ledger() as ledger:
         found = await trace.look_up(ledger, reference)
@@ -73,7 +73,7 @@ async def resubmit(
             _require_right(original)
             edited = _edited(original, set_, given)
         except ValueError as error:
-            return exits.complain(f"{error}. Nothing was done.", exits.USAGE)
+            return exits.complain(f"{error}.", exits.USAGE)
         name = await ledger.database.read(lambda tx: store.known_name(tx, original.actor, original.team_id))
         now, transport = ledger.clock.now_ms(), {"actor_name": name, "terminal_user": terminal.user()}
         request = copy_of(original, edited, "cli", f"{original.actor}:{request_id}", now, transport)

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from quotebot import __version__
 from quotebot.cli import exits
@@ -22,69 +22,60 @@ if TYPE_CHECKING:
 
 # Import path -> help. Cyclopts imports a command's module when the command is given, which keeps `--help` fast.
 COMMANDS: Final = {
-    "quotebot.cli.serve:run": "Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.",
-    "quotebot.cli.serve:sandbox": (
-        "Start a whole local world (Slack, Salesforce, an LLM) with a web page, and the bot connected to it. No account needed."
-    ),
-    "quotebot.cli.config:init": (
-        "Write a first quotebot.toml, every setting in it as a comment, and print how to connect the bot to Slack."
-    ),
-    "quotebot.cli.config:app": "See what is configured.",
-    "quotebot.cli.doctor.table:doctor": (
-        "Look at everything the bot needs, and say what is wrong, why that matters and what to do. Nothing is changed."
-    ),
-    "quotebot.cli.quote:app": "Make, change and look at quotes from the terminal; each request id has one effect.",
-    "quotebot.cli.catalog:app": "What is sold and for how much: import, compare, check and activate versions of the ruleset.",
-    "quotebot.cli.approval_policy:app": "Who has to approve what: import, compare, check and preview the approval policy.",
-    "quotebot.cli.report:app": "Numbers for a deal desk: discounts, cycle times, wins and losses, approvals, pipeline, exports.",
-    "quotebot.cli.document:app": "See and check the document that customers get: preview, lint, template.",
-    "quotebot.cli.dead:app": "Look at what was given up (dead letters), and decide about it.",
-    "quotebot.cli.replay:replay": (
-        "Put dead letters back to work: the same row under the same key, so that nothing already done is done again."
-    ),
-    "quotebot.cli.trace:trace": "Show one user action everywhere: how it came, what was decided, what is pending, what was tried.",
-    "quotebot.cli.trace:why": "Say what a row is waiting for, and what can be done about it.",
-    "quotebot.cli.ops:app": "Look at the commands that the ledger remembers, and cancel what has not begun.",
-    "quotebot.cli.operate:pause": (
-        "Hold a class of effects, or a family of classes, until somebody resumes it. What is under way is finished; ages stop."
-    ),
-    "quotebot.cli.operate:resume": (
-        "Let a paused class of effects work again, once its cause (an expired login, say) is mended. One effect goes first."
-    ),
-    "quotebot.cli.operate:gates": "List the classes of effects that are held or only tried, with cause, reason and how much waits.",
-    "quotebot.cli.crm:app": "See whether Salesforce takes what is written to it.",
-    "quotebot.cli.clock:app": "See whether the bot trusts this machine's clock, and confirm that it is right.",
-    "quotebot.cli.policy:policy": "Print the retry matrix in force; what the configuration has changed is marked with *.",
-    "quotebot.cli.audit:app": "Prove that the audit is whole, read it, and hand proof of a quote to somebody else.",
-    "quotebot.cli.metrics:metrics": (
-        "Print the numbers that the ledger holds, and those of the running bot, in Prometheus' text format."
-    ),
-    "quotebot.cli.metrics:slo": (
-        "Hold the numbers of the ledger and of the running bot against what is promised; status 1 when something is missed."
-    ),
-    "quotebot.cli.ledger:app": "Look after the ledger's file.",
-    "quotebot.cli.ledger:backup": (
-        "Copy the ledger as it is at this moment, prove the copy, and write its manifest. The bot may run and is not held up."
-    ),
-    "quotebot.cli.ledger:restore": (
-        "Put the ledger back to a backup. No bot may run on it; what was recorded since the backup is lost here."
-    ),
-    "quotebot.cli.drill:drill": (
-        "Play named failures against a local world and the real bot, and say what held. Nothing of this installation is touched."
-    ),
+    "quotebot.cli.serve:run": "Run the bot (needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN)",
+    "quotebot.cli.serve:sandbox": "Try the bot in a local Slack, Salesforce and LLM, without an account",
+    "quotebot.cli.config:init": "Write a first quotebot.toml and print how to connect to Slack",
+    "quotebot.cli.config:app": "Show and check the settings",
+    "quotebot.cli.doctor.table:doctor": "Check the installation and suggest fixes",
+    "quotebot.cli.quote:app": "Create and manage quotes",
+    "quotebot.cli.catalog:app": "Import, compare and activate products and prices",
+    "quotebot.cli.approval_policy:app": "Import, check and preview the approval policy",
+    "quotebot.cli.report:app": "Report discounts, cycle times, wins and losses, approvals and pipeline",
+    "quotebot.cli.document:app": "Preview and check the customer document",
+    "quotebot.cli.dead:app": "List, inspect and resolve failed jobs",
+    "quotebot.cli.replay:replay": "Retry failed jobs (what is done already is not done again)",
+    "quotebot.cli.trace:trace": "Show everything about one request",
+    "quotebot.cli.trace:why": "Explain what a job is waiting for",
+    "quotebot.cli.ops:app": "List recorded commands, retry or cancel them",
+    "quotebot.cli.operate:pause": "Pause a kind of work until it is resumed",
+    "quotebot.cli.operate:resume": "Resume paused work (one job is tried first)",
+    "quotebot.cli.operate:gates": "List paused work and why",
+    "quotebot.cli.crm:app": "Check and reconcile the Salesforce connection",
+    "quotebot.cli.clock:app": "Check and confirm this machine's clock",
+    "quotebot.cli.policy:policy": "Print the retry rules in force (* marks changed ones)",
+    "quotebot.cli.audit:app": "Verify, read and export the audit trail",
+    "quotebot.cli.metrics:metrics": "Print metrics in Prometheus' text format",
+    "quotebot.cli.metrics:slo": "Check service levels; exits 1 on a miss",
+    "quotebot.cli.ledger:app": "Inspect and maintain the ledger's file",
+    "quotebot.cli.ledger:backup": "Back up the ledger and verify the copy (the bot may run)",
+    "quotebot.cli.ledger:restore": "Restore a backup (stop the bot first)",
+    "quotebot.cli.drill:drill": "Play failures against a local bot (touches nothing of this installation)",
+}
+
+# Headings of the help, in order, and the commands under each.
+GROUPS: Final = {
+    "Run": ("run", "sandbox", "init"),
+    "Quotes": ("quote", "catalog", "approval-policy", "document", "report"),
+    "Operate": ("dead", "replay", "ops", "pause", "resume", "gates", "crm", "backup", "restore", "ledger"),
+    "Diagnose": ("doctor", "trace", "why", "audit", "metrics", "slo", "drill"),
+    "Configure": ("config", "policy", "clock"),
 }
 
 app = App(
     name="quotebot",
-    help="Prices, approves and sends sales quotes in Slack; every command has exactly one business effect.",
+    help="Quote, approve and track deals in Slack. Run `quotebot sandbox` to try it.",
     version=__version__,
     help_format="plaintext",  # rich's markdown takes a third of the start time
     result_action="return_value",
 )
+_GROUP_OF: Final = {
+    name: group for at, (title, names) in enumerate(GROUPS.items()) for group in (Group(title, sort_key=at),) for name in names
+}
 for _path, _help in COMMANDS.items():
     _module, _, _attribute = _path.rpartition(":")
     _name = _module.rpartition(".")[2] if _attribute == "app" else _attribute
-    app.command(_path, name=_name.replace("_", "-"), help=_help)
+    _name = _name.replace("_", "-")
+    app.command(_path, name=_name, help=_help, group=_GROUP_OF.get(_name, "Commands"))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +84,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         given = sys.argv[1:] if arguments is None else arguments
         # a lone surrogate: invalid UTF-8, which neither the ledger nor a terminal accepts
         if any("\ud800" <= character <= "\udfff" for argument in given for character in argument):
-            return exits.complain("An argument is not valid UTF-8. Nothing was done.", exits.USAGE)
+            return exits.complain("An argument is not valid UTF-8.", exits.USAGE)
         return _ended(arguments)
 
 

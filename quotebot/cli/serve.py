@@ -49,7 +49,7 @@ def run(
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     json_output: Json = False,
 ) -> int:
-    """Run the bot until SIGTERM or Ctrl-C. Needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN.
+    """Run the bot (needs SLACK_BOT_TOKEN and SLACK_APP_TOKEN).
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ async def sandbox(
     headless: bool = False,
     json_output: Json = False,
 ) -> int:
-    """Start a whole local world (Slack, Salesforce, an LLM) with a web page, and the bot connected to it. No account needed.
+    """Try the bot in a local Slack, Salesforce and LLM, without an account.
 
     Parameters
     ----------

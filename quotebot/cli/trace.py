@@ -79,7 +79,7 @@ ATTEMPT: Final = (
 
 
 async def trace(reference: str, *, json_output: Json = False) -> int:
-    """Show one user action everywhere: how it came, what was decided, what is pending, what was tried.
+    """Show everything about one request.
 
     Exit status: 0 found, 4 nothing has that name.
 
@@ -114,7 +114,7 @@ async def trace(reference: str, *, json_output: Json = False) -> int:
 
 
 async def why(reference: str, *, json_output: Json = False) -> int:
-    """Say what a row is waiting for, and what can be done about it.
+    """Explain what a job is waiting for.
 
     Exit status: 0 it is there, 4 there is no such row, 64 that is no id.
 

@@ -5,8 +5,6 @@ Each takes the viewer whom the access gate admitted. A quote hidden from the vie
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +14,7 @@ from ledger.gates import Gate
 from ledger.machine import OperationState
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Operation
-from quotebot import __version__, effects
+from quotebot import __version__
 from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
@@ -24,11 +22,10 @@ from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import LADDER, evaluate, without_margin_figures
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
-from quotebot.domain.quotes.quote import local_time, parse_quote_id, state_words, title
+from quotebot.domain.quotes.quote import local_time, parse_quote_id, state_words
 from quotebot.domain.quotes.reports import approval_counts, report
 from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.domain.schedule.schedules import DAY_MS
-from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.slack.verbs import (
     ApprovalReportRequest,
     AuditRequest,
@@ -43,7 +40,7 @@ from quotebot.slack.verbs import (
 from quotebot.store import quotes as store
 from quotebot.store import reports, rulesets
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
-from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages
+from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages, timeline
 from quotebot.views.blocks import section
 from quotebot.views.card import PriceRow, avoidance_rows, margin_rows, price_rows
 from quotebot.views.list_card import list_blocks
@@ -51,7 +48,7 @@ from quotebot.views.list_card import list_blocks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.database import Row, Tx
+    from ledger.database import Tx
     from ledger.ledger import Ledger
     from ledger.operator.dead_letters import DeadLetter
     from quotebot.domain.access import Viewer
@@ -72,21 +69,6 @@ REPORTED_DAYS: Final = 90
 REPORTED_MAX: Final = 2_000  # quotes of one report; a snapshot takes a fraction of a millisecond to read
 LETTERS_SHOWN_MAX: Final = 10
 ERROR_CHARACTERS_MAX: Final = 120
-# Event types that the history in Slack shows; the terminal shows every step.
-_TOLD: Final = DOMAIN_EVENTS | {
-    *("effect.replayed", "effect.hastened", "effect.resolved", "effect.cancelled", "effect.discarded"),
-    *(
-        "operation.hastened",
-        "operation.cancelled",
-        "operation.discarded",
-        "operation.replayed",
-        "operation.resubmitted",
-        "system.error",
-    ),
-}
-# Effect classes whose deliveries are shown too; those of cards and notices are not.
-_DEEDS: Final = frozenset({effects.FILE, effects.CRM, effects.UPDATE})
-_PERSON: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +89,8 @@ class Reads:
             case ExplainRequest():
                 return await self.ledger.database.read(lambda tx: _explained(tx, asked, viewer, self.rules.policy))
             case AuditRequest(quote_id):
-                return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer)))
+                operator = viewer.user in self.rules.operators and not viewer.own_only
+                return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer, operator=operator)))
             case OpsRequest():
                 return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
             case ProductsRequest(search):
@@ -340,18 +323,15 @@ def _cut(text: str) -> str:
     return "\n".join((*kept, f"… and {len(lines) - len(kept)} more lines; `/quote explain Q-... line 21` shows one.", last))
 
 
-def trail(tx: Tx, quote_id: str, viewer: Viewer) -> str:
+def trail(tx: Tx, quote_id: str, viewer: Viewer, *, operator: bool = False) -> str:
     """Return a quote's history as mrkdwn, oldest event first; without full sight of the quote, `messages.not_seen`."""
     quote = store.load(tx, quote_id)
     sight = Sight.NOTHING if quote is None else may_see(viewer, quote)
     if quote is None or sight is not Sight.FULL:
         return messages.not_seen(quote_id, quote, sight)
-    rows = tx.all("audit_chain", aggregate_id=quote_id, limit=EVENTS_READ_MAX)
-    told = [_event(row) for row in rows if row["event_type"] in _TOLD or _action(row) in _DEEDS]
+    told = [row for row in tx.all("audit_chain", aggregate_id=quote_id, limit=EVENTS_READ_MAX) if timeline.is_shown(row)]
     shown = told[-EVENTS_SHOWN_MAX:]
-    left = "" if len(shown) == len(told) else f"The newest {len(shown)} of what happened. "
-    everything = f"{left}Every single step, and proof that none was changed: `quotebot audit show {quote_id}` at a terminal."
-    return "\n".join((f"*{title(quote)}*", *shown, everything))
+    return timeline.timeline(quote, shown, left_out=len(shown) < len(told), operator=operator)
 
 
 async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
@@ -368,22 +348,6 @@ async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]
         return f"*All clear.* No failed jobs, nothing paused.\n{rest}"
     count = "1 failed job" if len(dead) == 1 else f"{'The newest ' if more else ''}{len(dead)} failed jobs"
     return "\n".join((f"*{count if dead else 'No failed jobs'}*", *dead, *(held or ["Nothing is paused."]), rest))
-
-
-def _action(row: Row) -> str | None:
-    """Return the effect class of a delivery event; None for every other event."""
-    if row["event_type"] != "effect.delivered" or row["after"] is None:
-        return None
-    deed: str | None = json.loads(row["after"]).get("class")
-    return deed
-
-
-def _event(row: Row) -> str:
-    deed = _action(row)
-    actor = str(row["actor"])
-    who = messages.mention(actor) if _PERSON.fullmatch(actor) else messages.escape(clipped(actor, 60))
-    ref = "" if row["correlation_id"] is None else f" · {messages.escape(str(row['correlation_id']))}"
-    return f"• {local_time(row['at'])} · `{row['event_type']}`{'' if deed is None else f' ({deed})'} · {who}{ref}"
 
 
 def _dead_letter(letter: DeadLetter) -> str:

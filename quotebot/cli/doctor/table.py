@@ -392,7 +392,7 @@ async def doctor(
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Look at everything the bot needs, and say what is wrong, why that matters and what to do. Nothing is changed.
+    """Check the installation and suggest fixes.
 
     Exit status 0: all is well. Otherwise that of the gravest trouble: 78 for the configuration, 69 for the machine or the network,
     3 for the contents of the ledger.

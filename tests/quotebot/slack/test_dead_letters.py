@@ -468,7 +468,7 @@ async def test_three_hundred_letters_of_three_causes_are_one_card_each(many: Dea
     assert [message_problems(card["text"], card["blocks"]) for card in cards] == [[], [], []]
     await many.post("action", user="U0OPERATOR", channel="C0OPS", message_ts=cards[0]["ts"], action_id=CAUSE_DETAILS)
     view = (await many.get("state"))["views"][-1]["view"]
-    assert "The 20 that wait longest" in str(view)
+    assert "The 20 oldest" in str(view)
 
 
 async def test_replay_all_delivers_every_letter_of_the_cause_and_closes_the_card(many: Deal) -> None:
@@ -485,7 +485,7 @@ async def test_replay_all_delivers_every_letter_of_the_cause_and_closes_the_card
     assert await told(many, "U0MANAGER") == operator_messages.NOT_OPERATOR
     assert len([text for text in await many.whispers("U0REP") if text == "Done."]) == 8
     (card,) = [each for each in await cards_of(many, "Private answer") if "all done" in each["text"]]
-    assert "Replayed by <@U0OPERATOR>" in str(card["blocks"])
+    assert "Retried by <@U0OPERATOR>" in str(card["blocks"])
     assert REPLAY_ALL not in str(card["blocks"])
 
 
@@ -496,7 +496,7 @@ async def test_a_letter_that_fails_again_is_announced_again(outage: Deal) -> Non
 
     async def again() -> bool:
         return len([m for m in (await outage.get("state"))["messages"] if m["channel"] == "C0OPS" and m["blocks"]]) == 1 and bool(
-            await cards_of(outage, "goes on in a newer message")
+            await cards_of(outage, "Continued in a newer message")
         )
 
     await eventually(again, "a new card")
@@ -521,7 +521,7 @@ async def test_refused_login_is_one_card_that_follows_the_resume(refused: Deal, 
         await refused.click(APPROVE, user="U0MANAGER")
 
         async def paused() -> bool:
-            return bool(await cards_of(refused, "Salesforce is paused: its login was refused"))
+            return bool(await cards_of(refused, "Salesforce is paused: login refused"))
 
         await eventually(paused, "the card of the pause")
     alerts = [line for line in lines if line["log_level"] == "error"]

@@ -60,7 +60,7 @@ async def test_message_of_4096_characters_in_a_quotes_thread_is_read(deal: Deal)
     card = await deal.card()
     text = "revise: 200 pro".ljust(4_096 - len("<@U0QUOTEBOT> "))
     await deal.post("message", user="U0REP", channel="C0DEALS", text=f"@quotebot {text}", thread_ts=card["ts"])
-    assert (await deal.whispers("U0REP"))[-1].startswith("*Change Q-2026-0001 to v2?*\n• Pro: 150 → 200")
+    assert (await deal.whispers("U0REP"))[-1].startswith("*Change Q-2026-0001 to v2?*\n• Total $17,340.00 → $20,400.00")
 
 
 async def test_slash_text_over_2048_characters_is_refused_unread(deal: Deal) -> None:

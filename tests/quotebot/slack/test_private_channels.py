@@ -58,9 +58,9 @@ def is_outline(said: str, owner: str = "U0REP") -> bool:
 async def test_read_of_a_private_quote_is_an_outline_for_people_outside(quoted: Deal, text: str) -> None:
     said = await asked(quoted, text, NEWCOMER)
     assert is_outline(said)
-    assert "Only some people may see more" in said
+    assert "Not everyone can see more" in said
     for user in (COLLEAGUE, "U0REP", "U0LEGAL", "U0OPERATOR"):
-        assert "Only some people may see more" not in await asked(quoted, text, user), user
+        assert "Not everyone can see more" not in await asked(quoted, text, user), user
 
 
 async def test_list_shows_number_status_and_owner_to_people_outside(quoted: Deal) -> None:

@@ -80,7 +80,7 @@ async def test_explain_shows_book_steps_inputs_slabs_and_policy_checks(bench: Be
     ):
         assert f"  \u2022 {step}" in said
     assert any(row.startswith("2. Pack: 12 (400 for the block 10+ as a whole) x 12 months") for row in said)
-    assert said[-2] == "Policy: discount 15% is over 10%: needs Sales Manager."
+    assert said[-2] == "Approval: Sales Manager (discount 15% is over 10%)."
     assert said[-1].startswith("Total: ")
     assert not any(word in row for row in said for word in ("77", "cost", " margin "))
 
@@ -119,7 +119,7 @@ async def test_explain_of_a_long_quote_keeps_a_sentence_for_each_line(bench: Ben
     said = await answer(bench, ExplainRequest("Q-2026-0001"))
     assert "`/quote explain Q-2026-0001 line 1` shows the steps of a line." in said
     assert [row for row in said if row.startswith("18. P17: 5 x ")]
-    assert "Policy: within every limit, so it needs no approval." in said
+    assert "Approval: none needed, within policy." in said
 
 
 async def test_compare_names_choices_own_discounts_and_billing_at_the_same_price(bench: Bench) -> None:
@@ -133,8 +133,8 @@ async def test_compare_names_choices_own_discounts_and_billing_at_the_same_price
     await quoted(bench, ruleset(products=[box]), ask(line, term=12), *changes)
     rows = [await answer(bench, CompareRequest("Q-2026-0001", version, version + 1)) for version in (1, 2, 3)]
     assert rows[0][1:] == ["\u2022 Box: gb 10 \u2192 gb 20, $360.00 \u2192 $360.00"]
-    assert rows[1][1:] == ["\u2022 segment none \u2192 partner", "\u2022 billing upfront \u2192 quarterly"]
-    assert rows[2][1] == "\u2022 Box: own discount 0% \u2192 10%, $360.00 \u2192 $324.00"
+    assert rows[1][1:] == ["\u2022 Segment none \u2192 partner", "\u2022 Billing upfront \u2192 quarterly"]
+    assert rows[2][2] == "\u2022 Box: own discount 0% \u2192 10%, $360.00 \u2192 $324.00"
 
 
 async def test_compare_tells_a_bundle_from_the_same_product_alone(bench: Bench) -> None:
@@ -143,9 +143,9 @@ async def test_compare_tells_a_bundle_from_the_same_product_alone(bench: Bench) 
     await quoted(bench, BUNDLED, request, more, Changes((LineChange("remove", "seat"),)))
     said = await answer(bench, CompareRequest("Q-2026-0001", 1, 2))
     assert said[1:] == [
+        "\u2022 Total $3,291.00 \u2192 $4,516.50 (+$1,225.50)",
         "\u2022 Seat (of Starter Kit): 20 \u2192 30, $2,280.00 \u2192 $3,420.00",
         "\u2022 Care (of Starter Kit): 2 \u2192 3, $171.00 \u2192 $256.50",
-        "\u2022 list $3,420.00 \u2192 $4,710.00",
-        "\u2022 total $3,291.00 \u2192 $4,516.50",
+        "\u2022 List price $3,420.00 \u2192 $4,710.00",
     ]
-    assert "\u2022 removed 7 x Seat: $840.00" in await answer(bench, CompareRequest("Q-2026-0001", 2, 3))
+    assert "\u2022 Removed 7 \u00d7 Seat: $840.00" in await answer(bench, CompareRequest("Q-2026-0001", 2, 3))
