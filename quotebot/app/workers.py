@@ -30,6 +30,7 @@ from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
 from quotebot.execution.membership import Directory, Visibility
 from quotebot.jobs.announcements import announce
+from quotebot.jobs.approver_messages import follow_role_changes
 from quotebot.jobs.maintenance import (
     LEASES_PER_LIFE,
     ArtefactSweep,
@@ -64,6 +65,8 @@ PENDING_SECONDS: Final = 1.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
 RETENTION_FIRST_SECONDS: Final = 60.0  # after the backlog of a start
+APPROVERS_SECONDS: Final = 600.0
+APPROVERS_FIRST_SECONDS: Final = 2.0  # after what was due at a start, such as reminders
 ARTEFACTS_SECONDS: Final = 3600.0
 BACKUP_SECONDS: Final = 600.0  # interval of the check whether one is due
 INTEGRITY_SECONDS: Final = 86_400.0
@@ -215,7 +218,11 @@ class Workers:
             trusted=guard.trusted,
         )
         jobs = (
-            [Job("clock", LOOK_SECONDS, guard.look), *_jobs(ledger, settings, ports, metrics)],
+            [
+                Job("clock", LOOK_SECONDS, guard.look),
+                Job("approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS),
+                *_jobs(ledger, settings, ports, metrics),
+            ],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
         )
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]

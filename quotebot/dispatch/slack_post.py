@@ -21,7 +21,7 @@ from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, 
 from quotebot.dispatch.slack_card import QuoteCards, of_no_quote
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.decisions import Mandate, may_decide
-from quotebot.domain.approvals.people import sufficient_role
+from quotebot.domain.approvals.people import has_authority
 from quotebot.domain.approvals.policy import without_margin_figures
 from quotebot.domain.quotes.quote import ApprovalState
 from quotebot.domain.quotes.summaries import facts_of
@@ -402,6 +402,5 @@ def _state(services: Services, tx: Tx, effect: Effect, now: int) -> CopyState | 
         away=away,
         earlier=store.last_quotes_of(tx, quote, EARLIER_QUOTES),
     )
-    has_role = any(sufficient_role(slot.roles, person.roles) is not None for slot in approval.slots)
     decides = isinstance(may_decide(approval, head, person, received_at=now), Mandate)
-    return CopyState(quote, copy, ask, head.version, decides, person.kind != "member" or not has_role)
+    return CopyState(quote, copy, ask, head.version, decides, person.kind != "member" or not has_authority(approval, person.roles))

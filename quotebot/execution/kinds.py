@@ -163,6 +163,9 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
         card = effects.card(quote.quote_id, head.root, always=decision.response["code"] == "stale")
         stale = copies_of_actor(run, payload)
         decision = replace(decision, effects=(*decision.effects, card, *stale))
+    elif isinstance(payload, RefreshCard) and quote.approval is not None and decision.kind == "applied":
+        owed = (*decision.effects, *_redrawn(run, quote.approval))
+        decision = replace(decision, effects=(*owed, *_asked_now(run, quote, len(owed))))
     outcome = outcome_of(decision)
     if not is_final((decision.quote or quote).state):
         return outcome

@@ -208,10 +208,11 @@ SELECT c.approval_id, c.user_id, c.post_key, c.channel, c.ts,
     SELECT 1 FROM effects AS e WHERE e.effect_key = c.post_key AND e.state IN ('pending', 'in_flight', 'uncertain')) AS shown
 FROM approval_copies AS c WHERE c.approval_id = :approval_id AND c.user_id = coalesce(:user_id, c.user_id) ORDER BY c.user_id;
 
+-- name: open_requests
+SELECT quote_id, approval_id FROM approvals WHERE state = 'pending' ORDER BY requested_at, approval_id LIMIT :limit;
+
 -- name: approval_copies_of_operation
-SELECT c.user_id FROM effects AS e CROSS JOIN approval_copies AS c
-WHERE e.operation_id = :operation_id AND e.class = 'slack.direct' AND c.post_key = e.effect_key
-  AND c.approval_id = json_extract(e.payload, '$.approval_id') AND c.user_id = json_extract(e.payload, '$.user');
+SELECT json_extract(payload, '$.user') AS user_id FROM effects WHERE operation_id = :operation_id AND class = 'slack.direct';
 
 -- name: add_approval_copy
 INSERT INTO approval_copies (approval_id, user_id, post_key, added_at) VALUES (:approval_id, :user_id, :post_key, :now);

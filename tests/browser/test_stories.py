@@ -300,9 +300,7 @@ async def test_a_quote_is_built_in_a_form_with_a_live_price(sandbox: str, page: 
     await expect(card(page, "Umbrella")).to_contain_text("9,180.00", timeout=WORK_MS)
 
 
-async def test_one_approver_decides_in_a_direct_message_while_another_decides_in_the_channel(
-    sandbox: str, page: Page, browser: Browser
-) -> None:
+async def test_approver_decides_in_a_message_while_another_uses_the_channel(sandbox: str, page: Page, browser: Browser) -> None:
     await enter(page, sandbox)
     await submitted(page, "Juniper")
     async with another_window(browser, sandbox, "U0MANAGER") as manager, another_window(browser, sandbox, "U0VP") as vp:

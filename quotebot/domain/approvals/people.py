@@ -10,7 +10,7 @@ from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from quotebot.domain.quotes.quote import Slot
+    from quotebot.domain.quotes.quote import Approval, Slot
 
     Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
 
@@ -67,6 +67,11 @@ def sufficient_role(wanted: tuple[str, ...], roles: frozenset[str]) -> str | Non
     """Return the lowest of the person's roles that suffices for any of `wanted`, or None."""
     found = {role for each in wanted for role in sufficient_roles(each) if role in roles}
     return min(found, key=(*LADDER, *ORTHOGONAL).index, default=None)
+
+
+def has_authority(approval: Approval, roles: frozenset[str]) -> bool:
+    """Return whether `roles` suffice for any decision that a request needs, open or not."""
+    return any(sufficient_role(slot.roles, roles) is not None for slot in approval.slots)
 
 
 def asked_people(slot: Slot, holders: Holders, delegations: Iterable[Delegation], excluded: Iterable[str]) -> tuple[str, ...]:

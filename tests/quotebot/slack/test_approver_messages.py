@@ -9,7 +9,7 @@ from quotebot.views import messages
 from quotebot.views.card import APPROVE, REJECT
 from quotebot.views.forms import REASON
 from tests.quotebot.slack.test_foreign_clicks import press, value_of
-from tests.rig import FIRST_QUOTE, bot_in
+from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,3 +177,16 @@ async def test_approver_who_is_a_guest_gets_no_figures(world: World, tmp_path: P
         await submitted(deal)
         assert not await copies(deal, "U0GUEST")
         assert any("<@U0GUEST>, a direct message" in reply["text"] for reply in await deal.replies())
+
+
+async def test_lost_role_takes_the_figures_and_a_new_holder_is_asked(world: World, tmp_path: Path) -> None:
+    async with bot_in(world, tmp_path) as deal:
+        await deal.submitted_deal()
+        assert "margin" in text_of(await copy_of(deal, "U0MANAGER"))
+    async with bot_in(world, tmp_path, approvers={"sales_manager": ["U0DEALDESK"]}) as deal:
+        await eventually(lambda: copies(deal, "U0DEALDESK"), "the new holder to be asked")
+        await deal.settled()
+        assert "Acme" not in text_of(await copy_of(deal, "U0MANAGER"))
+        await decide(deal, "U0DEALDESK")
+        assert await state_of(deal) == "approved"
+        assert "no longer needs you" in text_of(await copy_of(deal, "U0MANAGER"))

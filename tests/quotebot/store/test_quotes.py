@@ -217,6 +217,7 @@ WALKS = {  # these go through a whole table because all of it is asked for
     "mirror_cursors": "one row for each kind of record that is mirrored: four",
     "mirrored_kinds": "the same four",
     "approvals_waiting": "the undecided requests, from an index that holds no others",
+    "open_requests": "the same, every ten minutes",
     "homes_to_redraw": "the people of one request",
     "zones_of_people": "the holders of roles",
     "quote_numbers": "one row a year",
