@@ -25,6 +25,7 @@ from adapters.pdf.renderer import RenderedPdf
 from adapters.salesforce.api import Salesforce
 from adapters.slack.api import BoundedWebClient, SlackApi
 from faults.lab.database import InlineDatabase, engine
+from faults.lab.setting import lab_mapping
 from faults.lab.traps import TrappedFiles, UnreachableError
 from faults.lab.wire import InPlace, Wire
 from quotebot.app.bot import front_of
@@ -162,6 +163,7 @@ class LabBot:
             settings.salesforce_instance_url,
             settings.salesforce_client_id,
             settings.salesforce_client_secret.get_secret_value(),
+            mapping=lab_mapping(),
             session=self._wire.salesforce,
             executor=InPlace(),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from pathlib import Path
@@ -9,11 +10,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from adapters.salesforce.mapping import read_mapping
 from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from adapters.salesforce.mapping import CrmMapping
+
+
+@functools.cache
+def lab_mapping() -> CrmMapping:
+    """Return the mapping to the simulated Salesforce: the build's, with an opportunity whose fields follow the quote."""
+    return read_mapping(Path(__file__).with_name("salesforce.toml").read_text("utf-8"))
 
 
 def lab_settings(data_dir: Path, **overrides: Any) -> Settings:

@@ -13,6 +13,7 @@ import pytest
 from adapters.salesforce.calls import ApiUsage, read_usage
 from adapters.salesforce.describe import findings, objects_of, read_described
 from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
+from faults.lab.setting import lab_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
 
 TEXT = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
@@ -200,3 +201,9 @@ def test_fields_that_follow_a_quote_are_checked_for_their_values() -> None:
 def test_a_wrong_field_that_is_to_follow_a_quote_is_named(old: str, new: str, said: str) -> None:
     with pytest.raises(MappingFileError, match=re.escape(said)):
         read_mapping(TEXT + FOLLOWING.replace(old, new))
+
+
+def test_the_simulation_maps_like_the_build_but_for_the_fields_of_the_opportunity() -> None:
+    simulated = lab_mapping()
+    assert len(simulated.following) == 2
+    assert replace(simulated, stage=None, loss_reason=None, amount_owner="local_wins") == default_mapping()
