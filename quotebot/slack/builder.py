@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from slack_bolt.async_app import AsyncApp
 
+    from quotebot.domain.pricing.priced import Pricing
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
     from quotebot.slack.surface import Surface
@@ -39,20 +40,27 @@ FORMS_REMEMBERED: Final = 1_000
 ADVISED_LINES_MAX: Final = 20  # a longer quote is previewed without the search for what avoids an approval
 
 
-def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | None) -> Json:
-    """Return an open or new builder with the total, the approvals and the amount of each line. `now` is Unix milliseconds."""
+def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | None, notice: str = "") -> Json:
+    """Return an open or new builder with the total, the approvals and the amount of each line. `now` is Unix milliseconds.
+
+    `notice` is mrkdwn that stands before them.
+    """
     carried = builder.carried_by(view.get("private_metadata") or "")
     assert carried is not None  # noqa: S101 -- callers draw or have checked the form
+    foot, pricing = _foot(view, carried, rules, now, quote)
+    return builder.with_preview(view, carried, f"{notice}\n{foot}" if notice else foot, pricing, rules.ruleset)
+
+
+def _foot(view: Mapping[str, Any], carried: Carried, rules: Rules, now: int, quote: Quote | None) -> tuple[str, Pricing | None]:
     request = wanted(Form(view, rules.ruleset, now, quote), carried)
     if isinstance(request, str):
-        return builder.with_preview(view, carried, builder.foot_of_problem(request), None, rules.ruleset)
+        return builder.foot_of_problem(request), None
     found = simulate(request, rules.ruleset, rules.policy, now)
     if not isinstance(found, Simulation):
-        problem = f"{found[0].message}: {found[0].suggestion}"
-        return builder.with_preview(view, carried, builder.foot_of_problem(problem), None, rules.ruleset)
+        return builder.foot_of_problem(f"{found[0].message}: {found[0].suggestion}"), None
     short = len(found.pricing.lines) <= ADVISED_LINES_MAX
     easier = avoidances(found.pricing, rules.ruleset, rules.policy) if short else ()
-    return builder.with_preview(view, carried, builder.foot(found, easier, quote), found.pricing, rules.ruleset)
+    return builder.foot(found, easier, quote), found.pricing
 
 
 async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any) -> Quote | None:
@@ -102,11 +110,11 @@ class QuoteBuilder:
         if carried is not None:
             quote = await edited_version(self.surface, view, context)
             if "q" not in carried.stored or quote is not None:
-                rules = await self.surface.rules_now()
-                drawn = _changed(view, carried, body["actions"][0], rules)
-                now = self.surface.ledger.clock.now_ms()
-                anew = previewed({**drawn, "state": view.get("state")}, rules, now, quote)
-                await self._redraw(viewer.user, view, str(body["actions"][0].get("action_ts") or ""), anew)
+                rules, action = await self.surface.rules_now(), body["actions"][0]
+                drawn = _changed(view, carried, action, rules)
+                now, notice = self.surface.ledger.clock.now_ms(), _notice(carried, drawn, action)
+                anew = previewed({**drawn, "state": view.get("state")}, rules, now, quote, notice)
+                await self._redraw(viewer.user, view, str(action.get("action_ts") or ""), anew)
         await ack()
 
     async def _redraw(self, person: str, view: Mapping[str, Any], action_ts: str, anew: Json) -> None:
@@ -123,6 +131,15 @@ class QuoteBuilder:
             view_hash = await self.surface.redraw(person, {**view, "hash": drawn.view_hash} if same else view, anew)
             if view_hash:
                 drawn.view_hash, drawn.block_ids = view_hash, _ids(anew)
+
+
+def _notice(before: Carried, drawn: Json, action: Body) -> str:
+    """Return why a chosen product got no line; empty if it has one."""
+    chosen = (action.get("selected_option") or {}).get("value")
+    after = builder.carried_by(drawn["private_metadata"])
+    if not builder_fields.PRODUCTS.match(str(action["action_id"])) or after is None or chosen in dict(after.rows).values():
+        return ""
+    return builder.FULL if chosen and before.rows == after.rows else ""
 
 
 def _ids(view: Mapping[str, Any]) -> tuple[object, ...]:

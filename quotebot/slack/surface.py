@@ -358,7 +358,9 @@ class Surface:
             lookup=looks_up,
             opportunities=looks_up and self.opportunities is not None,
         )
-        return await self.open_form(body, previewed(view, rules, self.ledger.clock.now_ms(), None) if draft.lines else view)
+        return await self.open_form(
+            body, previewed(view, rules, self.ledger.clock.now_ms(), None) if draft.lines or draft.text else view
+        )
 
     async def click(self, ack: Any, context: Any, command: Command) -> None:
         """Record the command of a click, then acknowledge it. A click over the person's budget is answered privately."""

@@ -19,7 +19,6 @@ from quotebot.views import builder_fields as fields
 from quotebot.views import messages
 from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, SEAL_CHARACTERS, Json, modal, read, section, text_input, written
 from quotebot.views.builder_details import Details
-from quotebot.views.card import avoidance_rows
 from quotebot.views.forms import (
     ACCOUNT,
     ACCOUNT_CHARACTERS_MAX,
@@ -337,6 +336,13 @@ def _place_of(block_id: re.Pattern[str], view: Mapping[str, Any]) -> int | None:
 def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
     product = ruleset.catalogue.products.get(sku)
     name = messages.short(sku if product is None else product.name, fields.NAME_CHARACTERS_MAX)
+    if product is not None and product.kind == "bundle":
+        parts = ", ".join(f"{part.quantity:,} {part.sku}" for part in product.components)
+        return f"{_amount_words(name, sku, priced)}\n{messages.short(parts, 300)}"
+    return _amount_words(name, sku, priced)
+
+
+def _amount_words(name: str, sku: str, priced: Pricing | None) -> str:
     lines = [] if priced is None else [line for line in priced.every_line if (line.bundle or line.sku) == sku]
     if priced is None or not lines:
         return f"*{name}*"
@@ -352,6 +358,9 @@ def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------- the total
+
+
+FULL: Final = f"This form holds {fields.ROWS_MAX} products at most. Write the rest below, e.g. `10 sso`."
 
 
 def foot_of_problem(text: str) -> str:
@@ -391,8 +400,16 @@ def _approvals(found: Simulation, easier: Sequence[Avoidance], before: Quote | N
     else:
         again = " again" if before is not None and _was_approved(before) else ""
         yield f"\u23f3 Needs approval{again}: *{messages.approver_words(decision.required_roles)}* ({why})"
-    for name, value in avoidance_rows(easier):
-        yield messages.escape(f"{name}: {value}")[:1_000]
+    for change in easier:
+        if not change.by_margin:  # the figure would reveal product costs
+            yield messages.escape(_avoided(change))[:300]
+
+
+def _avoided(change: Avoidance) -> str:
+    at = f"at {money.format_percent(change.after)}" if change.what == "discount" else f"with {change.words}"
+    if not change.roles:
+        return f"No approval needed {at}"
+    return f"{at[0].upper()}{at[1:]} it needs only: {messages.approver_words(change.roles)}"
 
 
 def _was_approved(quote: Quote) -> bool:

@@ -16,7 +16,7 @@ from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
 from quotebot.domain.rules import Rules
-from quotebot.slack.builder import QuoteBuilder, previewed
+from quotebot.slack.builder import QuoteBuilder, _notice, previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
 from quotebot.views.builder_details import PARTIES, TERMS
@@ -110,6 +110,9 @@ def test_a_form_is_full_at_twenty_lines_and_keeps_within_slacks_limits() -> None
     for group in (TERMS, PARTIES):
         view = builder.with_details(view, carried(view), group, rules, POLICY)
     assert len(carried(view).rows) == builder_fields.ROWS_MAX
+    picked = {"action_id": "product.25", "selected_option": {"value": "p24"}}
+    assert _notice(carried(view), view, picked) == builder.FULL
+    assert _notice(carried(view), view, {**picked, "selected_option": {"value": "p1"}}) == ""
     assert view_problems(view) == []
     draft = builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus))
     long = builder.create_form("C0SALES", rules, draft, policy=POLICY)
@@ -142,6 +145,7 @@ def revised(request: PriceRequest, **values: str | None) -> Filled | dict[str, s
     view = builder.revise_form(quote, SHOP.ruleset, POLICY)
     assert view_problems(view) == []
     shown = previewed(typed(view, **values), SHOP, MORNING, quote)
+    assert blocks_of(shown)["row.0"]["text"]["text"].endswith("\n2 a, 1 b") == (request is CONFIGURED)
     assert ("against v1" in foot(shown)) == any(name.endswith("quantity") for name in values) or "No total" in foot(shown)
     return read_form(Form(typed(view, **values), SHOP.ruleset, MORNING, quote))
 
