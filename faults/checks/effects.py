@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faults.checks.evidence import Facts, Row
 
 REPLIES_MAX: Final = 2  # a reply that cannot be read back is repeated once
-NOT_WRITTEN: Final = ("CRM pending", "CRM failed", "CRM paused")
+NOT_WRITTEN: Final = ("Writing to Salesforce", "Not in Salesforce yet", "Salesforce sync is paused")
 MIRRORED: Final = {"accounts": "Account", "opportunities": "Opportunity"}
 
 

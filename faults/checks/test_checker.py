@@ -414,7 +414,7 @@ DAMAGED_OUTSIDE: dict[str, tuple[Callable[[Outside], object], str]] = {
     "no line at all in Salesforce": (lambda outside: outside.crm["QuoteLineItem"].clear(), "I17"),
     "a card that shows an older state": (lambda outside: card(outside).update(text="Quote Q-2026-0001: Draft"), "L6"),
     "a card that still calls the record pending": (
-        lambda outside: card(outside)["blocks"].append({"type": "context", "text": "CRM pending, ref c-1"}),
+        lambda outside: card(outside)["blocks"].append({"type": "context", "text": "Writing to Salesforce"}),
         "L6",
     ),
 }

@@ -41,7 +41,7 @@ async def hanging(stage: Stage) -> str:
     await deal.submitted_deal()
     await deal.arm("salesforce", "slow", method="composite/graph", seconds=600, delay=600.0)
     await deal.click("approval.approve", user="U0MANAGER")
-    await stage.until_card_says("CRM pending, ref c-")
+    await stage.until_card_says("Salesforce isn't responding")
     await deal.settled()
     ends = await stage.ends("crm.create")
     stage.equal("one try and as many retries as the matrix grants", ends, [*[("retry", "timeout")] * RETRIES, ("bury", "timeout")])
@@ -71,7 +71,7 @@ async def stopped(stage: Stage) -> str:
 async def _given_up_and_replayed(stage: Stage) -> None:
     """Check that the deal stands without its record; restore Salesforce, replay, and check the whole deal."""
     deal = stage.deal
-    stage.fact("the card says what failed", "CRM failed, ref c-" in await deal.card_text(), await deal.card_text())
+    stage.fact("the card says what failed", "Not in Salesforce yet" in await deal.card_text(), await deal.card_text())
     stage.equal("the quote is approved all the same", await deal.rows("SELECT state FROM quotes"), [{"state": "approved"}])
     stage.equal("the PDF is there all the same", len(await deal.files()), 1)
     letter = await stage.dead_letter()
@@ -89,7 +89,7 @@ async def login_refused(stage: Stage) -> str:
     await deal.submitted_deal()
     await deal.arm("salesforce", "auth_expired", method="oauth2/token", seconds=600)
     await deal.click("approval.approve", user="U0MANAGER")
-    await stage.until_card_says("CRM paused")
+    await stage.until_card_says("Salesforce sync is paused")
     (effect,) = await deal.rows("SELECT state, attempts FROM effects WHERE class = 'crm.create'")
     stage.equal("the write waits and no attempt is burnt", effect, {"state": "pending", "attempts": 0})
     (gate,) = (await stage.quotebot("gates", "--json")).data["gates"]

@@ -69,7 +69,7 @@ UNDER_A_DEAL: Final = {
     "discount": "15",
     block_of("Acme"): f"{record_id('006', 1)} {record_id('001', 1)} USD",
 }
-MENU, REFRESH = "quote.more", "Refresh this card"
+MENU, REFRESH = "quote.more", "Refresh"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
 

@@ -128,9 +128,12 @@ def standing(delegations: tuple[Delegation, ...], user: str) -> str:
 
 
 def waiting_for(approvers: tuple[str, ...], delegations: tuple[Delegation, ...]) -> str:
-    """Return the mentions of an open request's approvers; a delegate's names the absent person: "<@U1>, <@U2> (for <@U3>)"."""
+    """Return the mentions of an open request's approvers; a delegate's names the absent person: "<@U2> (covering for <@U3>)"."""
     absent = {each.delegate: each.absent for each in delegations}
-    named = [messages.mention(user) + (f" (for {messages.mention(absent[user])})" if user in absent else "") for user in approvers]
+    named = [
+        messages.mention(user) + (f" (covering for {messages.mention(absent[user])})" if user in absent else "")
+        for user in approvers
+    ]
     more = len(named) - messages.NAMED_MAX
     return ", ".join(named) if more <= 0 else f"{', '.join(named[: messages.NAMED_MAX])} and {more} more"
 

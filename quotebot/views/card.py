@@ -33,13 +33,12 @@ from quotebot.views.blocks import (
     confirm,
     context,
     menu_text,
-    mrkdwn,
     option,
     plain,
     section,
     value_text,
 )
-from quotebot.views.pending_buttons import PendingCommand, PendingEffect, command_buttons, effect_buttons
+from quotebot.views.pending_buttons import UNDELIVERED, PendingCommand, PendingEffect, command_buttons, effect_buttons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,17 +92,12 @@ _DECIDED_ICONS = {
     ApprovalState.EXPIRED: "⌛",
     ApprovalState.INVALIDATED: "🚫",
 }
+APPROVE_AT_ONCE: Final = "Approve & create PDF"
 _LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # contains no character that would end a Slack link early
-_OWED_ICONS = {"pending": "⏳", "retrying": "⏳", "in doubt": "❔", "failed": "⚠️", "cancelled": "🚫"}
-_OWED_WORDS = {"retrying": "pending retry", "in doubt": "in doubt, it is being looked for"}
-_AFTER_THE_PAUSE = {
-    "CRM": "it is written to Salesforce when the pause is over",
-    "CRM status": "its status is written to Salesforce when the pause is over",
-    "CRM amount": "its amount is written to Salesforce when the pause is over",
-    "CRM stage": "its stage is written to Salesforce when the pause is over",
-    "CRM PDF": "its PDF is attached in Salesforce when the pause is over",
-    "PDF": "its PDF follows when the pause is over",
-}
+GIVEN_MAX: Final = 5  # approvals shown while others are missing
+_AFTER_APPROVAL: Final = "The PDF goes to the thread and the quote to Salesforce."
+_TO_EDIT: Final = (QuoteState.DRAFT, QuoteState.REJECTED)
+_TO_EDIT_HINT: Final = "Edit the quote to make a new version you can submit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +111,10 @@ class _Move:
 
 
 _MOVES: Final = (
-    _Move(FINALIZE, "Finalize", QuoteState.FINALIZED, "primary"),
+    _Move(FINALIZE, "Lock for sending", QuoteState.FINALIZED, "primary"),
     _Move(SEND, "Mark as sent", QuoteState.SENT, "primary"),
-    _Move(ACCEPT, "Accepted", QuoteState.ACCEPTED, "primary"),
-    _Move(LOSE, "Lost", QuoteState.LOST, "danger"),
+    _Move(ACCEPT, "Mark as won", QuoteState.ACCEPTED, "primary"),
+    _Move(LOSE, "Mark as lost", QuoteState.LOST, "danger"),
 )
 
 
@@ -135,7 +129,7 @@ def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = Tr
     made = [*_asking(quote, decision), *(deciding(quote) if decides else ())]
     made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
     if may_be_changed(quote.state):
-        made.append(button(REVISE, "Edit", button_value(quote)))
+        made.append(button(REVISE, "Edit", button_value(quote), style="primary" if quote.state in _TO_EDIT else None))
     if QuoteState.CANCELLED in after:
         made.append({**button(CANCEL_QUOTE, "Cancel quote", button_value(quote)), "confirm": _cancelling(quote)})
     assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test covers every state
@@ -147,7 +141,12 @@ def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
     lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
     again = lapsed and quote.state is QuoteState.PENDING_APPROVAL
     first = QuoteState.PENDING_APPROVAL in allowed(quote.state) and (decision is None or not decision.blocked)
-    return [button(SUBMIT, "Submit", button_value(quote), style="primary")] if again or first else []
+    if not (again or first):
+        return []
+    if decision is None or not decision.automatic or again:
+        return [button(SUBMIT, "Submit for approval", button_value(quote), style="primary")]
+    sure = confirm("Create the PDF?", f"{_deal(quote)}. {_AFTER_APPROVAL}", APPROVE_AT_ONCE, "Go back")
+    return [{**button(SUBMIT, APPROVE_AT_ONCE, button_value(quote), style="primary"), "confirm": sure}]
 
 
 def deciding(quote: Quote) -> list[Json]:
@@ -159,10 +158,10 @@ def deciding(quote: Quote) -> list[Json]:
     approve = {
         **button(APPROVE, "Approve", value, style="primary"),
         "confirm": confirm(
-            f"Approve {title(quote)}?",
-            f"{messages.net(quote)} for {_account(quote)}. This creates the PDF and the CRM record.",
+            "Approve this quote?",
+            f"{_deal(quote)}{_off(quote)}. {_AFTER_APPROVAL}",
             "Approve",
-            "Not yet",
+            "Go back",
         ),
     }
     if any(slot.dual_control and slot.is_open for slot in approval.slots):
@@ -177,10 +176,10 @@ def deciding(quote: Quote) -> list[Json]:
 def _cancelling(quote: Quote) -> dict[str, Any]:
     return {
         **confirm(
-            f"Cancel {title(quote)}?",
-            f"{messages.net(quote)} for {_account(quote)}. That is final: nothing more will happen to it.",
-            "Cancel the quote",
-            "Keep it",
+            "Cancel this quote?",
+            f"{_deal(quote)}. You can't undo this, but you can clone it later.",
+            "Cancel quote",
+            "Keep quote",
         ),
         "style": "danger",
     }
@@ -188,13 +187,22 @@ def _cancelling(quote: Quote) -> dict[str, Any]:
 
 def _menu(quote: Quote) -> Json:
     value = ButtonValue(quote.quote_id, quote.version, None)
-    entries = [("Change the discount", DISCOUNT)] if may_be_changed(quote.state) else []
-    entries += [("How it is priced", EXPLAIN), ("Refresh this card", REFRESH)]
+    entries = [("Change discount", DISCOUNT)] if may_be_changed(quote.state) else []
+    entries += [("How pricing works", EXPLAIN), ("Refresh", REFRESH)]
     return {
         "type": "overflow",
         "action_id": MORE,
         "options": [option(label, menu_text(deed, value)) for label, deed in entries],
     }
+
+
+def _deal(quote: Quote) -> str:
+    return f"{_account(quote)} · {messages.net(quote)}"
+
+
+def _off(quote: Quote) -> str:
+    percent = quote.pricing.discount_percent
+    return f" · {money.format_percent(percent)} off" if percent else ""
 
 
 def _account(quote: Quote) -> str:
@@ -213,7 +221,7 @@ def tax_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
 def policy_row(pricing: Pricing, policy_currency: str) -> tuple[PriceRow, ...]:
     """Return the total in the policy's currency with the conversion rate; none if the quote has the same currency."""
     found = converted(pricing, policy_currency)
-    return () if found is None else (("For the policy", found.words),)
+    return () if found is None else ((f"Policy check in {policy_currency}", found.words),)
 
 
 def terms_row(pricing: Pricing) -> tuple[PriceRow, ...]:
@@ -237,7 +245,7 @@ def price_rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[
 
 
 def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: bool = False) -> tuple[PriceRow, ...]:
-    """Return one row with the changes that avoid an approval; if any change still needs approvers, the row names their roles.
+    """Return one row with the changes that avoid an approval; if any change still needs approvers, one row each with their roles.
 
     Changes that a margin decides are shown only to an approver.
     """
@@ -245,14 +253,17 @@ def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: boo
     if not changes:
         return ()
     if not any(change.roles for change in changes):
-        return (("Needs nobody with", "; or ".join(change.words for change in changes)),)
-    return (("Needs less with", "; or ".join(f"{change.words} ({messages.approver_words(change.roles)})" for change in changes)),)
+        return (("No approval needed with", " or ".join(change.words for change in changes)),)
+    return tuple(
+        (f"Only {messages.approver_words(change.roles)} approves with" if change.roles else "No approval needed with", change.words)
+        for change in changes
+    )
 
 
 def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
     """Return the margins below their floors, with figures. For approvers only."""
     found = margin_figures(pricing, policy)
-    return (("For approvers alone", "; ".join(found)),) if found else ()
+    return (("For approvers only", "; ".join(found)),) if found else ()
 
 
 def margin_effect(pricing: Pricing) -> str | None:
@@ -260,7 +271,7 @@ def margin_effect(pricing: Pricing) -> str | None:
     margin, without = pricing.margin_percent, pricing.list_margin_percent
     if margin is None:
         return None
-    instead = "" if without is None or without == margin else f" instead of {money.format_percent(without)} without discount"
+    instead = "" if without is None or without == margin else f" ({money.format_percent(without)} without discount)"
     return f"margin {money.format_percent(margin)}{instead}"
 
 
@@ -268,12 +279,12 @@ def approver_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, .
     """Return the row of an approver's private card: the margin effect, and the margins below their floors."""
     effect = margin_effect(pricing)
     found = (*(() if effect is None else (effect,)), *margin_figures(pricing, policy))
-    return (("For approvers alone", "; ".join(found)),) if found else ()
+    return (("For approvers only", "; ".join(found)),) if found else ()
 
 
 def summary_row(summary: str | None) -> tuple[PriceRow, ...]:
     """Return the model's summary of the quote, labelled as such; no row if there is none that may be shown."""
-    return () if summary is None else (("Summary (by the model)", summary),)
+    return () if summary is None else (("AI summary", summary),)
 
 
 def _amount(pricing: Pricing, amount: Decimal) -> str:
@@ -313,22 +324,24 @@ def status_card(
     pricing = quote.pricing
     account, net = messages.one_line(quote.account), messages.net(quote)
     text = f"Quote {title(quote)} for {messages.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
-    approval_text = _approval_text(quote, approvers, away, decision, free_discount)
+    decided, ends = _decided(quote), _ends(quote)
+    on_top = quote.state in _TO_EDIT
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": plain(clipped(f"Quote {title(quote)} · {account}", HEADER_CHARACTERS_MAX))},
-        {"type": "section", "fields": _fields(quote)},
+        {"type": "header", "text": plain(_header(quote))},
+        *([section(f"{decided}\n{_TO_EDIT_HINT}")] if decided is not None and on_top else []),
+        section(_summary(quote)),
         section(_table(pricing, owed)),
         *([section("\n".join(messages.option_rows(pricing)))] if pricing.options else []),
         *figure_rows(figures),
-        *([] if approval_text is None else [section(approval_text)]),
+        *(section(text) for text in _approval_texts(quote, approvers, away, decision, free_discount)),
         *figure_rows(easier, "💡 "),
         *(
             [{"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision, decides=decides)}]
             if buttons
             else []
         ),
-        *_decided_context(quote),
-        *_end_context(quote),
+        *([context([decided])] if decided is not None and not on_top else []),
+        *([context(ends)] if ends else []),
         *([context([_waiting(command) for command in pending])] if pending else []),
         *(command_buttons(quote, command) for command in pending if command.offers),
         *_pending_effects_context(owed),
@@ -341,25 +354,32 @@ def _state(state: QuoteState) -> str:
     return f"{STATE_ICONS[state]} {state_words(state).capitalize()}"
 
 
-def _fields(quote: Quote) -> list[dict[str, Any]]:
+def _header(quote: Quote) -> str:
+    """Return "Acme · Q-2026-0042 v2"; a long customer's name is cut, the number never."""
+    room = HEADER_CHARACTERS_MAX - len(title(quote)) - len(" · ")
+    return f"{clipped(messages.one_line(quote.account), room)} · {title(quote)}"
+
+
+def _summary(quote: Quote) -> str:
     pricing = quote.pricing
-    percent = money.format_percent(pricing.discount_percent)
-    facts = {
-        "Status": _state(quote.state),
-        "Total": f"*{messages.net(quote)}*",
-        "List": money.format_amount(pricing.list_total, pricing.currency),
-        "Discount": f"{percent} ({money.format_amount(pricing.discount_total, pricing.currency)})",
-        "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
-        "Requested by": messages.mention(quote.requester),
-    }
-    return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
+    listed = money.format_amount(pricing.list_total, pricing.currency)
+    percent = pricing.discount_percent
+    off = f"{money.format_percent(percent)} off {listed}" if percent else f"list price {listed}"
+    facts = (
+        _state(quote.state),
+        f"*{messages.net(quote)}*",
+        *((off,) if pricing.discount_total else ()),
+        "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
+        messages.mention(quote.requester),
+    )
+    return " · ".join(facts)
 
 
 def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
     rows: list[str] = []
     size = 0
     for line in pricing.lines[:LINES_SHOWN_MAX]:
-        row = _row(line, pricing.currency)
+        row = _row(line, pricing)
         size += len(row) + 1
         if size > TABLE_CHARACTERS_MAX:
             break
@@ -369,8 +389,8 @@ def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
         net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
         what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
         pdf = next((effect for effect in owed if effect.label == "PDF" and effect.state == "delivered"), None)
-        where = "" if pdf is None else f"; all of them are in the {_linked('PDF', pdf.link)} in this thread"
-        rows.append(f"… and {what}, {money.format_amount(net, pricing.currency)} together{where}")
+        where = "" if pdf is None else f". {_linked('See all in the PDF', pdf.link)}"
+        rows.append(f"+ {what}, {money.format_amount(net, pricing.currency)}{where}")
     return "\n".join(rows)
 
 
@@ -386,82 +406,95 @@ def figure_rows(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str,
     return [section(paragraph) for paragraph in paragraphs]
 
 
-def _row(line: PricedLine, currency: str) -> str:
-    name = messages.short(line.name, NAME_CHARACTERS_MAX)
-    months = "once" if line.billing == "one_time" else f"× {line.months} {'month' if line.months == 1 else 'months'}"  # noqa: RUF001 -- a product
-    unit_price = money.format_unit_price(line.unit_price, currency)
-    before = f"{money.format_number(line.list_amount, currency)} → " if line.discount_amount else ""
+def _row(line: PricedLine, pricing: Pricing) -> str:
+    currency = pricing.currency
     part = "" if line.bundle is None else f" (of {messages.short(line.bundle_title, NAME_CHARACTERS_MAX)})"
-    name = f"*{name}*{messages.line_options(line)}{part}"
-    net = f"{before}*{money.format_amount(line.net_amount, currency)}*"
-    return f"• {line.quantity:,} × {name} · {unit_price} {months}: {net}"  # noqa: RUF001 -- a product
+    name = f"*{messages.short(line.name, NAME_CHARACTERS_MAX)}* × {line.quantity:,}{messages.line_options(line)}{part}"  # noqa: RUF001 -- a product
+    net = f"*{money.format_amount(line.net_amount, currency)}*"
+    before = f" ~{money.format_amount(line.list_amount, currency)}~" if line.discount_amount else ""
+    return f"{name} · {_unit(line, pricing)} · {net}{before}"
 
 
-def _approval_text(
+def _unit(line: PricedLine, pricing: Pricing) -> str:
+    """Return the price of one unit: "$6.00/month", with the months if they are not the quote's; "one-time" for a single one."""
+    price = money.format_unit_price(line.unit_price, pricing.currency)
+    if line.billing == "one_time":
+        return "one-time" if line.quantity == 1 else f"{price} one-time"
+    if line.months == pricing.term_months:
+        return f"{price}/month"
+    return f"{price}/month for {line.months} {'month' if line.months == 1 else 'months'}"
+
+
+def _approval_texts(
     quote: Quote,
     approvers: tuple[str, ...],
     away: tuple[Delegation, ...],
     decision: PolicyDecision | None,
     free_discount: Decimal | None,
-) -> str | None:
+) -> list[str]:
+    """Return what a submission would need, or what the open request waits for; nothing in the other states."""
     if quote.state is QuoteState.PRICED and decision is not None:
-        hint = "" if free_discount is None else f"\n💡 Up to {money.format_percent(free_discount)} discount it needs nobody"
-        return f"{_preview(decision)}{hint}"
+        hint = "" if free_discount is None else f"\n💡 No approval needed up to {money.format_percent(free_discount)} discount"
+        return [f"{_preview(decision)}{hint}"]
     approval = quote.approval
     if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
-        return None
+        return []
     if approval.state is not ApprovalState.PENDING:
-        return "⌛ Nobody decided in time. Submit it to ask again"
+        return ["⌛ Approval request expired with no decision. Submit to ask again."]
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
-    waiting = f"\nWaiting for {approval_messages.waiting_for(asked, away)}" if asked else ""
-    given = "".join(f"\n✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED)
-    return f"⏳ {_needs(approval.required_roles, approval.reasons)}{given}{waiting}"
+    given = [f"✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
+    progress = [*given[:GIVEN_MAX], *([f"Waiting for {approval_messages.waiting_for(asked, away)}"] if asked else [])]
+    needs = f"⏳ {_needs(approval.required_roles, approval.reasons)}"
+    return [needs, "\n".join(progress)] if progress else [needs]
 
 
 def _preview(decision: PolicyDecision) -> str:
     if decision.blocked:
-        return f"🚫 Blocked by policy: {_reasons(decision.hits)}. Create a quote that keeps to the limit."
+        return f"🚫 Can't be submitted: {_reasons(decision.hits)}. Edit the quote to continue."
     if decision.automatic:
-        return "✅ Needs no approval: submitting approves it at once"
+        return "✅ No approval needed. The PDF is created right away."
     return f"🔎 {_needs(decision.required_roles, decision.hits)}"
 
 
 def _needs(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
-    why = f": {_reasons(reasons)}" if reasons else ""
-    return f"Needs approval by *{messages.approver_words(roles)}*{why}"
+    """Return the roles with the only reason beside them, or with each of several reasons on a line of its own."""
+    if len(reasons) > 1:
+        listed = "\n".join(f"• {reason[:1].upper()}{reason[1:]}" for reason in map(messages.one_line, reasons))
+        return f"*Needs approval from {messages.approver_words(roles)}*\n{messages.escape(clipped(listed, REASONS_CHARACTERS_MAX))}"
+    return f"Needs approval: *{messages.approver_words(roles)}*" + (f" · {_reasons(reasons)}" if reasons else "")
 
 
 def _reasons(reasons: tuple[str, ...]) -> str:
     return messages.escape(clipped("; ".join(messages.one_line(reason) for reason in reasons), REASONS_CHARACTERS_MAX))
 
 
-def _decided_context(quote: Quote) -> list[dict[str, Any]]:
+def _decided(quote: Quote) -> str | None:
+    """Return the decision of the last request with its reason; None while it is open, or if there is none."""
     approval = quote.approval
     if approval is None or approval.state is ApprovalState.PENDING:
-        return []
-    icon = _DECIDED_ICONS[approval.state]
+        return None
     sentence = decided_words(approval)
     reason = (
         ""
         if approval.decision_reason is None
         else f"\n{messages.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
     )
-    return [context([f"{icon} {sentence[:1].upper()}{sentence[1:]}{reason}"])]
+    return f"{_DECIDED_ICONS[approval.state]} {sentence[:1].upper()}{sentence[1:]}{reason}"
 
 
-def _end_context(quote: Quote) -> list[dict[str, Any]]:
-    """Return the lines on the quote's finalization, its recipient and its end."""
+def _ends(quote: Quote) -> list[str]:
+    """Return the lines on the quote's lock, its recipient and its end."""
     lines = []
     if quote.frozen is not None:
-        lines.append(f"🔒 Finalized by {messages.mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}")
+        lines.append(f"🔒 Locked by {messages.mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}")
     if quote.sent is not None:
         recipient = messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX)
         lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)}, {local_time(quote.sent.sent_at)}")
     if quote.closing is not None:
         closing = quote.closing
         reason = "" if closing.reason is None else f"\n{messages.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
-        lines.append(f"{_state(quote.state)} by {messages.mention(closing.closed_by)}, {local_time(closing.closed_at)}{reason}")
-    return [context(lines)] if lines else []
+        lines.append(f"{_state(quote.state)}, by {messages.mention(closing.closed_by)}, {local_time(closing.closed_at)}{reason}")
+    return lines
 
 
 def _waiting(command: PendingCommand) -> str:
@@ -470,7 +503,8 @@ def _waiting(command: PendingCommand) -> str:
     return f"⏳ {command.name}: {messages.retry_pending(command.retried_at)}"
 
 
-def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, Any]]:
+def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[Json]:
+    """Return the lines on a quote's effects: one for each that is not delivered, and one for all others."""
     done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
     open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
     lines = [*open_lines[: CONTEXT_ELEMENTS_MAX - 1], *([done] if done else [])]
@@ -479,8 +513,8 @@ def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[dict[str, 
 
 def _delivered(effect: PendingEffect) -> str:
     if effect.label == "PDF":
-        return "PDF in this thread"
-    return f"Salesforce {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else "Salesforce updated"
+        return _linked("PDF", effect.link) if effect.link is not None else "PDF in this thread"
+    return _linked("Open in Salesforce", effect.link) if effect.link is not None else "In Salesforce"
 
 
 def _linked(text: str, link: str | None) -> str:
@@ -489,10 +523,15 @@ def _linked(text: str, link: str | None) -> str:
 
 
 def _undelivered(effect: PendingEffect) -> str:
-    why = f": {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else ""
+    """Return the line of an effect that is not delivered: what happens with it, and whether anything is needed."""
+    words = UNDELIVERED[effect.label]
     if effect.state == "paused":
-        since = "" if effect.since is None else f" since {local_time(effect.since)}"
-        safe = f"{why.rstrip('.')}. Your quote is safe: {_AFTER_THE_PAUSE[effect.label]}"
-        return f"⏸️ {effect.label} paused{since}, ref {messages.escape(effect.ref)}{safe}"
-    state = _OWED_WORDS.get(effect.state, effect.state)
-    return f"{_OWED_ICONS[effect.state]} {effect.label} {state}, ref {messages.escape(effect.ref)}{why}"
+        return f"⏸️ {words.paused}"
+    if effect.state == "failed":
+        return f"⚠️ {words.missing}. Our ops team has been notified; no action needed from you. Ref {messages.escape(effect.ref)}"
+    if effect.state == "cancelled":
+        why = f": {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else ""
+        return f"🚫 {words.name} skipped{why}"
+    if effect.state == "in doubt":
+        return f"❔ Checking whether {words.received}"
+    return f"⏳ {words.retrying} Retrying automatically." if effect.state == "retrying" else f"⏳ {words.doing}…"

@@ -1,4 +1,4 @@
-"""Pending effects and commands of a quote, and the buttons under them: Retry, Check and Cancel, with their values.
+"""Pending effects and commands of a quote: their words, and their buttons Retry, Check and Skip, with their values.
 
 A value names the row and the cycle that the user saw; a value of another build reads as None.
 """
@@ -20,19 +20,79 @@ ROW_ID_DIGITS_MAX: Final = 18  # of a 64-bit id
 
 _LABELS: Final = {
     RETRY: "Retry {}",
-    CHECK: "Check {} status",
-    CANCEL: "Cancel {}",
+    CHECK: "Check {}",
+    CANCEL: "Skip {}",
     RETRY_COMMAND: "Retry {}",
     CHECK_COMMAND: "Check {} status",
     CANCEL_COMMAND: "Cancel {}",
 }
+_NAMES: Final = {
+    "PDF": "PDF",
+    "CRM": "Salesforce",
+    "CRM status": "Salesforce status",
+    "CRM amount": "Salesforce amount",
+    "CRM stage": "Salesforce stage",
+    "CRM PDF": "Salesforce PDF",
+}
 _NOT_DONE: Final = {
-    "PDF": "The PDF is not made and not shared here.",
-    "CRM": "The quote is not written to Salesforce.",
-    "CRM status": "The quote's status is not written to Salesforce.",
-    "CRM amount": "The opportunity's amount is not written to Salesforce.",
-    "CRM stage": "The opportunity's stage is not written to Salesforce.",
-    "CRM PDF": "The PDF is not attached in Salesforce.",
+    "PDF": "This version won't have a PDF.",
+    "CRM": "This quote won't be written to Salesforce.",
+    "CRM status": "The status won't be written to Salesforce.",
+    "CRM amount": "The opportunity's amount won't be written to Salesforce.",
+    "CRM stage": "The opportunity's stage won't be written to Salesforce.",
+    "CRM PDF": "The PDF won't be attached in Salesforce.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Words for an effect that is not delivered, by its state."""
+
+    name: str
+    doing: str
+    retrying: str
+    received: str
+    paused: str
+    missing: str
+
+
+_SALESFORCE_SILENT: Final = "Salesforce isn't responding."
+
+
+def _in_salesforce(thing: str) -> Undelivered:
+    """Return the words for a part of the record, e.g. "the status"."""
+    start = f"{thing[:1].upper()}{thing[1:]}"
+    return Undelivered(
+        f"{start} in Salesforce",
+        f"Updating {thing} in Salesforce",
+        _SALESFORCE_SILENT,
+        f"Salesforce received {thing}",
+        f"Salesforce sync is paused. {start} follows automatically.",
+        f"{start} isn't in Salesforce yet",
+    )
+
+
+UNDELIVERED: Final = {
+    "PDF": Undelivered(
+        "PDF",
+        "Creating the PDF",
+        "The PDF isn't ready yet.",
+        "the PDF arrived",
+        "PDFs are paused. This one follows automatically.",
+        "No PDF yet",
+    ),
+    "CRM": Undelivered(
+        "Salesforce",
+        "Writing to Salesforce",
+        _SALESFORCE_SILENT,
+        "Salesforce received it",
+        "Salesforce sync is paused. This quote syncs automatically when it resumes.",
+        "Not in Salesforce yet",
+    ),
+    "CRM status": _in_salesforce("the status"),
+    "CRM amount": _in_salesforce("the opportunity's amount"),
+    "CRM stage": _in_salesforce("the opportunity's stage"),
+    "CRM PDF": _in_salesforce("the PDF"),
 }
 
 Named = Literal["e", "o"]  # of an effect or of an operation
@@ -97,13 +157,15 @@ def effect_buttons(quote: Quote, effect: PendingEffect) -> Json:
     """Return the row of buttons of an effect that offers any."""
     assert effect.effect_id is not None  # noqa: S101 -- an effect that offers buttons has an id
     value = pending_effect_value(PendingEffectValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
-    return _row(f"owed.{effect.label.lower().replace(' ', '_')}", effect.offers, effect.label, value, _NOT_DONE[effect.label])
+    return _row(
+        f"owed.{effect.label.lower().replace(' ', '_')}", effect.offers, _NAMES[effect.label], value, _NOT_DONE[effect.label]
+    )
 
 
 def command_buttons(quote: Quote, command: PendingCommand) -> Json:
     """Return the row of buttons of a command that offers any."""
     value = pending_command_value(PendingCommandValue(quote.quote_id, quote.version, command.operation_id, command.cycle))
-    return _row(f"command.{command.operation_id}", command.offers, command.name, value, "The command will not be executed.")
+    return _row(f"command.{command.operation_id}", command.offers, command.name, value, "The command won't run.")
 
 
 def pending_effect_value(value: PendingEffectValue) -> str:
@@ -146,7 +208,8 @@ def _button(action_id: str, name: str, value: str, not_done: str) -> Json:
     made = button(action_id, _LABELS[action_id].format(name), value, style="danger" if cancels else None)
     if not cancels:
         return made
-    sure = confirm(f"Cancel {name}?", f"{not_done} The quote itself stays as it is.", f"Cancel {name}", "Keep it")
+    label = _LABELS[action_id].format(name)
+    sure = confirm(f"{label}?", f"{not_done} The quote itself doesn't change.", label, "Go back")
     return {**made, "confirm": {**sure, "style": "danger"}}
 
 

@@ -120,7 +120,7 @@ async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: 
     await expect(guide).to_contain_text("Now break something")
     shown = card(page, "Acme")
     await expect(shown).to_contain_text("Approved by @manager", timeout=WORK_MS)
-    await expect(shown).to_contain_text("PDF in this thread · Salesforce 0Q0", timeout=WORK_MS)
+    await expect(shown).to_contain_text("PDF · Open in Salesforce", timeout=WORK_MS)
     await expect(shown).to_have_count(1)
     await shown.get_by_test_id("replies").click()
     await expect(page.get_by_test_id("thread-messages").get_by_test_id("file-link")).to_have_count(1)
@@ -180,7 +180,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
     await become(page, "U0MANAGER")
     await approve(page, "Globex")
     await expect(card(page, "Globex")).to_contain_text("Approved by @manager", timeout=WORK_MS)
-    await expect(card(page, "Globex")).to_contain_text("PDF in this thread · Salesforce 0Q0", timeout=WORK_MS)
+    await expect(card(page, "Globex")).to_contain_text("PDF · Open in Salesforce", timeout=WORK_MS)
     await become(page, "U0VP")
     await photograph(page, checkout, "story-stale")
 
@@ -221,7 +221,7 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     await expect(letter).to_contain_text("crm.create", timeout=WORK_MS)
     await expect(letter).to_contain_text("Nothing was written")
     await expect(owed).to_have_attribute("data-state", "failed", timeout=WORK_MS)
-    await expect(card(page, "Initech")).to_contain_text("CRM failed", timeout=WORK_MS)
+    await expect(card(page, "Initech")).to_contain_text("Not in Salesforce yet", timeout=WORK_MS)
     await expect(page.get_by_test_id("app")).to_be_visible()
     assert await page.evaluate(NAMELESS) == []
     await photograph(page, checkout, "story-outage")
@@ -238,7 +238,7 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
 
     await expect(owed).to_have_attribute("data-state", "delivered", timeout=WORK_MS)
     await expect(letter).to_have_count(0)
-    await expect(card(page, "Initech")).to_contain_text("Salesforce 0Q0", timeout=WORK_MS)
+    await expect(card(page, "Initech")).to_contain_text("In Salesforce", timeout=WORK_MS)
     await expect(card(page, "Initech")).to_have_count(1)
     quotes: list[dict[str, Any]] = await (await page.request.get(f"{page.url}_sandbox/salesforce/Quote")).json()
     quote = re.search(r"Q-\d{4}-\d{4}", await card(page, "Initech").inner_text())

@@ -295,8 +295,8 @@ async def test_a_card_shows_a_lines_own_discount_and_the_billing(deal: Deal) -> 
 async def test_a_segment_needs_an_approval_until_the_policy_says_otherwise() -> None:
     priced = price(dated(replace(EVERYTHING, discount_percent=Decimal(0), terms=()), NOW), RULESET)
     assert isinstance(priced, Pricing)
-    assert "prices of the segment partner need deal_desk" in evaluate(priced, POLICY).hits
-    for role, hits in (("vp_sales", ["prices of the segment partner need vp_sales"]), ("nobody", [])):
+    assert "prices of the segment partner need Deal Desk" in evaluate(priced, POLICY).hits
+    for role, hits in (("vp_sales", ["prices of the segment partner need VP Sales"]), ("nobody", [])):
         found = evaluate(priced, read_policy({**policy_document(POLICY), "segment": {"Partner": role}}))
         assert [hit for hit in found.hits if "segment" in hit] == hits
 

@@ -417,8 +417,8 @@ async def test_the_card_of_a_new_version_shows_nothing_of_the_documents_before_i
     after = await QuoteCards(performer.services).show(QUOTE, viewer())
     assert shown is not None
     assert after is not None
-    assert "PDF pending" in json.dumps(shown.blocks)
-    assert "PDF" not in json.dumps(after.blocks)
+    assert "Creating the PDF" in json.dumps(shown.blocks)
+    assert "Creating the PDF" not in json.dumps(after.blocks)
 
 
 async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Bench, executor: Executor) -> None:
@@ -427,8 +427,8 @@ async def test_a_card_says_once_at_which_discount_it_would_need_nobody(bench: Be
     card = await QuoteCards(performer.services).show(QUOTE, viewer())
     assert card is not None
     said = json.dumps(card.blocks, ensure_ascii=False)
-    assert "Needs approval by *Sales Manager*" in said
-    assert (said.count("10% discount"), said.count("eeds nobody")) == (1, 1)
+    assert "Needs approval: *Sales Manager*" in said
+    assert (said.count("10% discount"), said.count("No approval needed")) == (1, 1)
 
 
 async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, executor: Executor) -> None:
@@ -439,7 +439,7 @@ async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, 
     assert card is not None
     said = json.dumps(card.blocks)
     assert "Sent to buyer@acme.example by <@U0REP>" in said
-    assert "Lost by <@U0REP>" in said
+    assert "Lost, by <@U0REP>" in said
     assert "&lt;!here&gt; too expensive" in said
     assert "<!here>" not in said
 

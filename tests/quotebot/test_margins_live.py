@@ -86,7 +86,7 @@ async def test_only_an_approver_reads_figures_of_a_margin(deal: Deal) -> None:
     said = {user: " ".join(await deal.whispers(user)) for user in ("U0REP", "U0CFO")}
     assert "margin is under the floor" in said["U0REP"]
     assert not MARGIN.search(said["U0REP"])
-    assert "For approvers alone: saas margin 46.23% is under 60%" in said["U0CFO"]
+    assert "For approvers only: saas margin 46.23% is under 60%" in said["U0CFO"]
     await deal.post("home", user="U0CFO")
     await deal.settled()
     home = json.dumps((await deal.get("state"))["homes"]["U0CFO"], ensure_ascii=False)

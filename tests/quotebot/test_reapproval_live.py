@@ -59,4 +59,4 @@ async def test_a_revision_by_another_person_does_not_let_a_maker_approve(deal: D
 async def test_150_to_149_seats_asks_nobody_anew(deal: Deal) -> None:
     await approved_by_cfo(deal, "new for Acme: 150 pro; term 36m; discount 25%")
     assert await revised_and_submitted(deal, "149 pro") == "approved"
-    assert "without asking again" in " ".join(message["text"] for message in await deal.replies())
+    assert "still covers this version" in " ".join(message["text"] for message in await deal.replies())

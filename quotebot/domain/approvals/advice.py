@@ -63,14 +63,14 @@ class Avoidance:
 
     @property
     def words(self) -> str:
-        """Return "10% discount instead of 15%", "24 instead of 36 months", "120 instead of 150 pro"."""
+        """Return "10% discount (now 15%)", "24 months (now 36)", "120 pro (now 150)"."""
         before, after = money.trimmed(self.before), money.trimmed(self.after)
         return {
-            "discount": f"{after}% discount instead of {before}%",
-            "price": f"{self.name} at {after} instead of {before}",
-            "term": f"{after} instead of {before} months",
-            "quantity": f"{after} instead of {before} {self.name}",
-            "terms": "no special term that needs legal",
+            "discount": f"{after}% discount (now {before}%)",
+            "price": f"{self.name} at {after} (now {before})",
+            "term": f"{after} {'month' if self.after == 1 else 'months'} (now {before})",
+            "quantity": f"{after} {self.name} (now {before})",
+            "terms": "no special term that needs Legal",
         }[self.what]
 
     def grants(self, discount_percent: Decimal | None) -> bool:

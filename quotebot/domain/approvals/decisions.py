@@ -68,17 +68,17 @@ def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at:
 
 
 def decided_words(approval: Approval) -> str:
-    """Return "approved by <@U...> (CFO), 21 Nov 2026, 10:31 UTC", or "approved automatically, ...", of a decided approval."""
+    """Return "approved by <@U...> (CFO), 21 Nov 2026, 10:31 UTC" or "approved automatically: within policy"."""
     when = "" if approval.decided_at is None else f", {local_time(approval.decided_at)}"
     if approval.state is ApprovalState.EXPIRED:
-        return f"asked for until it expired{when}, undecided"
+        return f"approval request expired{when}, no decision"
     if approval.state is ApprovalState.INVALIDATED:
         return f"withdrawn from approval{when}"
-    verb = "sent back for changes" if approval.state is ApprovalState.CHANGES_REQUESTED else approval.state.value
+    verb = "changes requested" if approval.state is ApprovalState.CHANGES_REQUESTED else approval.state.value
     if approval.earlier is not None:
-        return f"{verb}{when} without asking again, because {approval.earlier} by {_deciders(approval.slots)} still holds"
+        return f"{verb}: the approval of {_version_of(approval.earlier)} by {_deciders(approval.slots)} still covers this version"
     if approval.decided_by is None:
-        return f"{verb} automatically{when}"
+        return f"{verb} automatically: within policy"
     return f"{verb} by {_deciders(approval.slots) or _named(approval.decided_by, approval.decided_role, None)}{when}"
 
 
@@ -88,6 +88,11 @@ def slot_words(slot: Slot) -> str:
         return f"{role_words(slot.role)}: {slot.state.value}"
     decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
     return f"{role_words(slot.role)}: {slot.state.value} by {decider}, {local_time(slot.decided_at)}"
+
+
+def _version_of(approval_id: str) -> str:
+    """Return "v1" from the id of a request, "A-2026-0042-v1-1"."""
+    return next((part for part in approval_id.split("-") if part.startswith("v")), approval_id)
 
 
 def _deciders(slots: tuple[Slot, ...]) -> str:

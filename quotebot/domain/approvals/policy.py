@@ -263,11 +263,11 @@ def _discount_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     shown = money.format_percent(discount)
     if discount > policy.discount_blocked_over:
         limit = money.format_percent(policy.discount_blocked_over)
-        yield _Hit(_TOP, f"discount {shown} is over {limit}, which nobody can approve", blocks=True)
+        yield _Hit(_TOP, f"discount {shown} is over the {limit} maximum", blocks=True)
         return
     passed = [row for row in policy.discount_over if discount > row.limit]
     if passed:
-        yield _Hit(passed[-1], f"discount {shown} is over {money.format_percent(passed[-1].limit)}")
+        yield _Hit(passed[-1], f"discount {shown} (limit {money.format_percent(passed[-1].limit)})")
 
 
 def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Iterator[_Hit]:
@@ -275,15 +275,15 @@ def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Ite
     if passed:
         shown = money.format_amount(pricing.net_total, pricing.currency)
         found = converted(pricing, policy.currency)
-        shown = shown if found is None else f"{shown}, {found.words},"
-        yield _Hit(passed[-1], f"total {shown} is over {money.format_amount(passed[-1].limit, policy.currency)}")
+        limit = f"limit {money.format_amount(passed[-1].limit, policy.currency)}"
+        yield _Hit(passed[-1], f"total {shown} ({limit})" if found is None else f"total {shown}, {found.words}, {limit}")
 
 
 def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
     """Yield one hit for each term that legal has to check: those listed in the policy, and those unknown to it."""
     for term in sorted(terms - policy.other_terms):
-        known = term in policy.legal_terms
-        yield _Hit(_LEGAL, f"the term {term} needs legal" if known else f"the term {term} is unknown to the policy and needs legal")
+        known, words = term in policy.legal_terms, term.replace("_", " ")
+        yield _Hit(_LEGAL, f"{words} needs Legal" if known else f"the term {term} is unknown to the policy and needs Legal")
 
 
 def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
@@ -318,14 +318,14 @@ def _under_price_floor(pricing: Pricing) -> Iterator[PricedLine]:
 def _month_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     passed = [row for row in policy.months_over if pricing.term_months > row.limit]
     if passed:
-        yield _Hit(passed[-1], f"term {pricing.term_months} months is over {money.trimmed(passed[-1].limit)} months")
+        yield _Hit(passed[-1], f"term {pricing.term_months} months (limit {money.trimmed(passed[-1].limit)})")
 
 
 def _payment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     days = None if pricing.request is None else payment_days(pricing.request.commercial, pricing.terms)
     passed = [] if days is None else [row for row in policy.payment_over if days > row.limit]
     if days is not None and passed:
-        yield _Hit(passed[-1], f"payment {payment_words(days)} is over {money.trimmed(passed[-1].limit)} days")
+        yield _Hit(passed[-1], f"payment {payment_words(days)} (limit {money.trimmed(passed[-1].limit)} days)")
 
 
 def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
@@ -333,7 +333,7 @@ def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
         quantity = sum(line.quantity for line in pricing.lines if line.sku == sku)
         if quantity > rule.limit:
             counted = f"{quantity:,} {sku}"
-            yield _Hit(rule, f"{counted} is over {money.trimmed(rule.limit)}" if rule.limit else f"{sku} always needs approval")
+            yield _Hit(rule, f"{counted} (limit {money.trimmed(rule.limit)})" if rule.limit else f"{sku} always needs approval")
 
 
 def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
@@ -342,7 +342,7 @@ def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
         return
     role = policy.segment_roles.get(segment, UNNAMED_SEGMENT_ROLE)
     if role != NOBODY:
-        yield _Hit(Threshold(Decimal(0), role), f"prices of the segment {segment} need {role}")
+        yield _Hit(Threshold(Decimal(0), role), f"prices of the segment {segment} need {role_words(role)}")
 
 
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def test_a_preview_names_the_quotes_that_need_other_approvers(command: Run, ledg
     assert (found["quotes"], found["before"], found["after"]) == (1, {"nobody": 1}, {"sales_manager": 1})
     (changed,) = found["changed"]
     assert (changed["quote_id"][:2], changed["before"], changed["after"]) == ("Q-", "nobody", "sales_manager")
-    assert changed["reasons"] == ["discount 6% is over 5%"]
+    assert changed["reasons"] == ["discount 6% (limit 5%)"]
     printed = command("approval-policy", "preview", "strict.toml").stdout
     assert "1 quote of the last 90 days; 1 would need other approvers under sample 2." in printed
 

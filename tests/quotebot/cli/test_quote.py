@@ -105,7 +105,7 @@ def test_tax_currency_terms_and_what_avoids_the_approval_are_shown_at_a_terminal
     assert (seen["terms"], seen["tax_estimated"], seen["required_roles"]) == (["net_60"], True, ["deal_desk"])
     assert [(way["what"], way["after"]) for way in seen["easier"]] == [("discount", "0.80"), ("term", "11"), ("quantity", "1388")]
     plain = command("quote", "price", "1400 pro; currency JPY; tax JP; terms net_60").stdout
-    for said in ("Tax 10% (estimated): ¥1,512,000", "For the policy: $100,800.00 (1 USD = 150 JPY", "Special terms: net 60"):
+    for said in ("Tax 10% (estimated): ¥1,512,000", "Policy check in USD: $100,800.00 (1 USD = 150 JPY", "Special terms: net 60"):
         assert said in plain
 
 
@@ -325,7 +325,7 @@ def test_a_price_is_explained(command: Run, quote: str) -> None:
     assert steps[:3] == ["Price book: list, kind range.", "base: 10 (tier 1-49)", "tier: 6 (tier 100+ prices every unit)"]
     *whole, policy, total = command("quote", "explain", quote).stdout.splitlines()
     assert "  \u2022 tier: 6 (tier 100+ prices every unit)" in whole
-    assert policy == "Approval: Sales Manager (discount 15% is over 10%)."
+    assert policy == "Approval: Sales Manager (discount 15% (limit 10%))."
     assert total.startswith("Total:")
     assert command("quote", "explain", quote, "--line", "2").returncode == 4
 

@@ -138,7 +138,12 @@ async def seen_by_people(crm: Crm, row: Row, effect: dict[str, Any]) -> None:
     card = await QuoteCards(crm.performer.services).show(QUOTE, viewer())
     assert card is not None
     shown = json.dumps(card.blocks)
-    words = {"retry": "CRM pending", "wait": "CRM pending", "pause": "CRM paused", "dead": "CRM failed"}
+    words = {
+        "retry": "Salesforce isn't responding",
+        "wait": "Salesforce",
+        "pause": "Salesforce sync is paused",
+        "dead": "Not in Salesforce yet",
+    }
     assert words[row.end] in shown, (
         row,
         shown,

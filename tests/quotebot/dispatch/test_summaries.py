@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.quotebot.reading_parts import Desk, Script
 
 GOOD = "A 15% discount brings it to $17,340.00; <!channel> & a sales manager decides."
-SHOWN = "Summary (by the model): *A 15% discount brings it to $17,340.00; &lt;!channel&gt; &amp; a sales manager decides.*"
+SHOWN = "AI summary: *A 15% discount brings it to $17,340.00; &lt;!channel&gt; &amp; a sales manager decides.*"
 
 
 @pytest.fixture
@@ -108,5 +108,5 @@ async def test_a_model_that_is_down_delays_no_card_and_ends_as_a_dead_letter(ben
         quote_id = await submitted(desk)
         await desk.work_until_over()
         assert (summing_up(desk)["state"], len(script.seen)) == ("failed", 4)
-        assert "Needs approval by" in await card(desk, quote_id)
+        assert "Needs approval: " in await card(desk, quote_id)
         assert cards_owed(desk) == 1

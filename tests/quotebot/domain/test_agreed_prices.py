@@ -101,7 +101,7 @@ def test_advice_names_the_price_that_needs_no_approval() -> None:
     rules = ruleset()
     found = priced(ask(agreed("8.50", 100)), rules)
     policy = replace(POLICY, margin_under={"saas": replace(POLICY.margin_under["saas"], limit=Decimal(0))})
-    assert [change.words for change in avoidances(found, rules, policy)] == ["a at 9 instead of 8.5"]
+    assert [change.words for change in avoidances(found, rules, policy)] == ["a at 9 (now 8.5)"]
 
 
 def test_another_reason_for_a_price_is_worse_than_the_approved_one() -> None:

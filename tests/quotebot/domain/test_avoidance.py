@@ -42,20 +42,20 @@ def said(pricing: Pricing, policy: ApprovalPolicy = POLICY) -> list[tuple[str, t
     ("pricing", "expected"),
     [
         (asked({"pro": 150}, "5"), []),
-        (asked({"pro": 150}, "10.01"), [("10% discount instead of 10.01%", ())]),
-        (asked({"pro": 150}, "45"), [("10% discount instead of 45%", ())]),
+        (asked({"pro": 150}, "10.01"), [("10% discount (now 10.01%)", ())]),
+        (asked({"pro": 150}, "45"), [("10% discount (now 45%)", ())]),
         # 1,400 Pro for a year are 100,800: 100,000 is met at 0.8%, in 11 months, and with 1,388 of them.
         (
             asked({"pro": 1400}),
-            [("0.8% discount instead of 0%", ()), ("11 instead of 12 months", ()), ("1388 instead of 1400 pro", ())],
+            [("0.8% discount (now 0%)", ()), ("11 months (now 12)", ()), ("1388 pro (now 1400)", ())],
         ),
-        (asked({"pro": 10}, terms=TERMS), [("no special term that needs legal", ())]),
+        (asked({"pro": 10}, terms=TERMS), [("no special term that needs Legal", ())]),
         # two hits: no single change avoids both, so each avoids one
         (
             asked({"pro": 10}, "15", terms=TERMS),
-            [("10% discount instead of 15%", ("legal",)), ("no special term that needs legal", ("sales_manager",))],
+            [("10% discount (now 15%)", ("legal",)), ("no special term that needs Legal", ("sales_manager",))],
         ),
-        (asked({"pro": 120}, "25"), [("10% discount instead of 25%", ())]),
+        (asked({"pro": 120}, "25"), [("10% discount (now 25%)", ())]),
     ],
 )
 def test_the_smallest_changes_are(pricing: Pricing, expected: list[tuple[str, tuple[str, ...]]]) -> None:
@@ -64,10 +64,11 @@ def test_the_smallest_changes_are(pricing: Pricing, expected: list[tuple[str, tu
 
 def test_they_read_as_one_row() -> None:
     rows = avoidance_rows(avoidances(asked({"pro": 1400}), RULESET, POLICY))
-    assert rows == (("Needs nobody with", "0.8% discount instead of 0%; or 11 instead of 12 months; or 1388 instead of 1400 pro"),)
+    assert rows == (("No approval needed with", "0.8% discount (now 0%) or 11 months (now 12) or 1388 pro (now 1400)"),)
     rows = avoidance_rows(avoidances(asked({"pro": 10}, "15", terms=TERMS), RULESET, POLICY))
     assert rows == (
-        ("Needs less with", "10% discount instead of 15% (Legal); or no special term that needs legal (Sales Manager)"),
+        ("Only Legal approves with", "10% discount (now 15%)"),
+        ("Only Sales Manager approves with", "no special term that needs Legal"),
     )
 
 

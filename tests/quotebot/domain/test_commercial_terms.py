@@ -163,7 +163,7 @@ def test_a_policy_asks_for_approval_of_long_payment_terms_however_they_are_writt
     assert evaluate(priced(payment_days=45), policy).automatic
     assert evaluate(priced(payment_days=60), policy).required_roles == ("deal_desk",)
     found = evaluate(priced(payment_days=90), policy)
-    assert (found.required_roles, found.hits) == (("cfo",), ("payment net 90 is over 75 days",))
+    assert (found.required_roles, found.hits) == (("cfo",), ("payment net 90 (limit 75 days)",))
     named = price(dated(replace(REQUEST, terms=("net_60",)), MORNING), RULESET)
     assert isinstance(named, Pricing)
     assert evaluate(named, policy).required_roles == ("deal_desk",)

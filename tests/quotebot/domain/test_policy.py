@@ -131,8 +131,8 @@ def test_a_margin_just_under_its_floor_is_never_shown_as_the_floor() -> None:
     ("written", "told"),
     [
         (
-            "saas margin 45.35% is under 60%; total $1 is over $2",
-            "saas margin is under the floor; total $1 is over $2",
+            "saas margin 45.35% is under 60%; total $1 (limit $2)",
+            "saas margin is under the floor; total $1 (limit $2)",
         ),
         ("services margin -18.03% is under 40.5%", "services margin is under the floor"),
         ("saas is given away, so its margin is under 60%", "saas is given away, so its margin is under the floor"),
@@ -147,7 +147,7 @@ def test_a_margin_that_an_earlier_build_wrote_is_told_without_figures(written: s
 def test_the_higher_commercial_authority_decides_when_two_rules_match() -> None:  # EC-01
     decision = evaluate(pricing(line("saas", "120000", "0"), discount="18"), POLICY)
     assert decision.required_roles == ("deal_desk",)
-    assert decision.hits == ("discount 18% is over 10%", "total $120,000.00 is over $100,000.00")
+    assert decision.hits == ("discount 18% (limit 10%)", "total $120,000.00 (limit $100,000.00)")
 
 
 def test_legal_is_asked_beside_the_commercial_role_and_never_dropped() -> None:  # EC-02, EC-03
@@ -178,7 +178,7 @@ def routed(over: str = "", routing: str = "") -> ApprovalPolicy:
 def test_each_listed_term_adds_legal_once_and_no_other_does(terms: set[str], roles: tuple[str, ...]) -> None:
     decision = evaluate(SADDLED, POLICY, frozenset(terms))
     assert decision.required_roles == roles
-    assert sum("needs legal" in hit for hit in decision.hits) == len(terms & POLICY.legal_terms)
+    assert sum("needs Legal" in hit for hit in decision.hits) == len(terms & POLICY.legal_terms)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
     )
     assert isinstance(result, Pricing)
     assert evaluate(result, POLICY) == PolicyDecision(
-        ("sales_manager",), ("discount 15% is over 10%",), blocked=False, needs=(Need(("sales_manager",)),)
+        ("sales_manager",), ("discount 15% (limit 10%)",), blocked=False, needs=(Need(("sales_manager",)),)
     )
     assert evaluate(replace(result, discount_percent=Decimal(10)), POLICY).automatic
 

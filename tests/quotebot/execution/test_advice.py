@@ -49,14 +49,14 @@ async def test_card_shows_the_stored_advice_and_computes_none(
     for name in ("avoidances", "free_discount", "advise"):
         monkeypatch.delattr(domain, name)
     assert bench.rows("SELECT version FROM quote_advice") == [{"version": 1}]
-    assert "10% discount instead of 15%" in await card(bench)
+    assert "10% discount (now 15%)" in await card(bench)
 
 
 async def test_each_version_has_its_own_advice(bench: Bench, executor: Executor) -> None:
     await bench.ledger.reserve(request_for(REVISION, "2", quote_id=QUOTE, version=None, source="slack_slash"))
     await executor.step()
     assert bench.rows("SELECT version FROM quote_advice ORDER BY version") == [{"version": 1}, {"version": 2}]
-    assert "10% discount instead of 12%" in await card(bench)
+    assert "10% discount (now 12%)" in await card(bench)
 
 
 async def test_quote_that_needs_no_approval_has_no_advice(bench: Bench, executor: Executor) -> None:
@@ -84,7 +84,7 @@ async def test_revision_is_advised_before_its_transaction(bench: Bench, executor
 
 
 def test_advice_comes_back_as_it_was_stored() -> None:
-    advice = Advice(Decimal("12.5"), (EasierChange("10% discount instead of 15%", ()), EasierChange("24 months", ("legal",))))
+    advice = Advice(Decimal("12.5"), (EasierChange("10% discount (now 15%)", ()), EasierChange("24 months", ("legal",))))
     assert parse_advice(json.loads(json.dumps(canonical_advice(advice)))) == advice
     assert parse_advice(canonical_advice(Advice(None, ()))) == Advice(None, ())
 
@@ -92,4 +92,4 @@ def test_advice_comes_back_as_it_was_stored() -> None:
 def test_a_discount_that_a_change_states_is_not_stated_twice() -> None:
     priced = price(create_command().request, RULES.ruleset)
     assert isinstance(priced, Pricing)
-    assert advise(priced, RULES.ruleset, RULES.policy) == Advice(None, (EasierChange("10% discount instead of 15%", ()),))
+    assert advise(priced, RULES.ruleset, RULES.policy) == Advice(None, (EasierChange("10% discount (now 15%)", ()),))

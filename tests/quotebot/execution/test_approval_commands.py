@@ -183,14 +183,14 @@ async def test_who_asks_for_changes_sends_the_quote_back_to_a_draft(bench: Bench
     asked = DecideApproval(APPROVAL, "request_changes", "Drop <!here> SSO.")
     row = await done(bench, executor, by(bench, asked, "4", "U0MANAGER"))
     assert plain_times(row["response"]["text"]) == (
-        "<@U0REP>: Q-2026-0001 was sent back for changes by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC. "
+        "<@U0REP>: Q-2026-0001 was changes requested by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC. "
         "It is a draft again.\n> Drop &lt;!here&gt; SSO."
     )
     assert bench.row("SELECT state FROM quotes")["state"] == "draft"
     assert bench.row("SELECT state, decided_by FROM approvals") == {"state": "changes_requested", "decided_by": "U0MANAGER"}
     late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "5", "U0CFO"))
     assert late["response"]["code"] == "already_decided"
-    assert "sent back for changes by <@U0MANAGER>" in late["response"]["text"]
+    assert "changes requested by <@U0MANAGER>" in late["response"]["text"]
 
 
 def away(bench: Bench, absent: str, delegate: str | None, until: int, request_id: str = "d", **changes: Any) -> Request:

@@ -322,7 +322,9 @@ CASES: Final[dict[str, Case]] = {
         steps=(
             Step(1, "U0DEALDESK", "approve", "approved"),
             Step(2, "", "revise", "", changes={"net": "119999.99"}),
-            Step(3, "U0REP", "submit", "approved", says="because A-2026-0042-v1-1 by <@U0DEALDESK> (Deal Desk) still holds"),
+            Step(
+                3, "U0REP", "submit", "approved", says="the approval of v1 by <@U0DEALDESK> (Deal Desk) still covers this version"
+            ),
         ),
         audited=({"earlier": "A-2026-0042-v1-1", "approval_id": "A-2026-0042-v2-1"},),
         ends=APPROVED,

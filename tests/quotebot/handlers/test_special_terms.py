@@ -66,7 +66,7 @@ def test_a_term_that_the_policy_has_forgotten_since_goes_to_legal() -> None:
     decision = submit(asked(), quote_with("net_60"), ROOT, 0, rules)
     assert decision.quote is not None
     assert decision.quote.approval is not None
-    assert decision.quote.approval.reasons == ("the term net_60 is unknown to the policy and needs legal",)
+    assert decision.quote.approval.reasons == ("the term net_60 is unknown to the policy and needs Legal",)
 
 
 def test_other_terms_are_another_version_and_the_same_terms_are_none() -> None:

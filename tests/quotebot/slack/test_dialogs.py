@@ -88,7 +88,7 @@ async def test_a_shortcut_on_a_message_opens_the_form_with_what_the_message_says
 async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     await deal.slash()
     await deal.settled()
-    await deal.click(MORE, user="U0REP", value="Change the discount")
+    await deal.click(MORE, user="U0REP", value="Change discount")
     await send(deal, discount="8")
     await deal.settled()
     await deal.click(REVISE, user="U0REP")
@@ -138,9 +138,9 @@ async def test_the_menu_explains_in_private_and_refreshes_by_an_operation(deal: 
     await deal.slash()
     await deal.settled()
     before = len(await deal.witness("chat.update"))
-    await deal.click(MORE, user="U0CFO", value="How it is priced")
+    await deal.click(MORE, user="U0CFO", value="How pricing works")
     assert (await deal.whispers("U0CFO"))[-1].startswith(f"*{FIRST_QUOTE} v1*\n")
-    clicked = await deal.click(MORE, user="U0CFO", value="Refresh this card")
+    clicked = await deal.click(MORE, user="U0CFO", value="Refresh")
     await deal.redeliver(clicked["request_id"], "retry", 2)
     await deal.settled()
     assert await kinds(deal) == ["quote.create applied", "quote.refresh applied"]

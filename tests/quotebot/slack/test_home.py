@@ -29,15 +29,15 @@ async def home_of(deal: Deal, user: str) -> str:
 async def test_home_shows_an_approver_the_margin_effect_and_what_avoids_the_approval(deal: Deal) -> None:
     await deal.submitted_deal()
     text = await home_of(deal, "U0MANAGER")
-    assert "15% discount ($3,060.00), margin 64.7% instead of 70% without discount" in text
-    assert "💡 Needs nobody with: 10% discount instead of 15%" in text
+    assert "15% discount ($3,060.00), margin 64.7% (70% without discount)" in text
+    assert "💡 No approval needed with: 10% discount (now 15%)" in text
     assert "margin" not in await home_of(deal, "U0REP")
 
 
 async def test_private_card_of_who_may_decide_alone_shows_the_margin_effect(deal: Deal) -> None:
     await deal.submitted_deal()
     asked = {user: json.dumps((await deal.slash(f"status {FIRST_QUOTE}", user=user))["ack"]) for user in ("U0MANAGER", "U0REP")}
-    assert "For approvers alone: *margin 64.7% instead of 70% without discount*" in asked["U0MANAGER"]
+    assert "For approvers only: *margin 64.7% (70% without discount)*" in asked["U0MANAGER"]
     assert "margin" not in asked["U0REP"]
     assert "margin" not in await deal.card_text()
 

@@ -262,7 +262,7 @@ async def test_a_wish_for_changes_sends_the_quote_back_with_its_reason(deal: Dea
     assert sent["ack"] == {}
     await deal.settled()
     card = await deal.card_text()
-    assert "Sent back for changes by <@U0MANAGER> (Sales Manager)" in card
+    assert "Changes requested by <@U0MANAGER> (Sales Manager)" in card
     assert "Changes requested" in card
     assert (await deal.replies())[-1]["text"].endswith("It is a draft again.\n> Leave SSO out.")
     assert (await deal.crm(), await deal.files()) == ([], [])

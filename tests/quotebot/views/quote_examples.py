@@ -30,7 +30,7 @@ def example_approval(**changes: Any) -> Approval:
         quote_id="Q-2026-0042",
         quote_version=1,
         required_roles=("sales_manager",),
-        reasons=("discount 15% is over 10%",),
+        reasons=("discount 15% (limit 10%)",),
         state=ApprovalState.PENDING,
         requested_by="U0REP",
         requested_at=MORNING - 60_000,

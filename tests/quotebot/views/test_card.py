@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 PDF = PendingEffect("PDF", "delivered", "c-7f90")
 CRM = PendingEffect("CRM", "delivered", "c-7f91", "0Q0000000000001AAA")
-NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15% is over 10%",), blocked=False)
-BLOCKED = PolicyDecision(("cfo",), ("discount 45% is over 40%, which nobody can approve",), blocked=True)
+NEEDS_MANAGER = PolicyDecision(("sales_manager",), ("discount 15% (limit 10%)",), blocked=False)
+BLOCKED = PolicyDecision(("cfo",), ("discount 45% is over the 40% maximum",), blocked=True)
 AUTOMATIC = PolicyDecision((), (), blocked=False)
 
 
@@ -161,8 +161,8 @@ def menu_of(card: Card) -> list[str]:
 
 
 def test_the_menu_offers_what_changes_nothing_and_the_discount_while_it_may_change() -> None:
-    assert menu_of(status_card(quote_in(QuoteState.SENT), ())) == ["Change the discount", "How it is priced", "Refresh this card"]
-    assert menu_of(status_card(quote_in(QuoteState.ACCEPTED), ())) == ["How it is priced", "Refresh this card"]
+    assert menu_of(status_card(quote_in(QuoteState.SENT), ())) == ["Change discount", "How pricing works", "Refresh"]
+    assert menu_of(status_card(quote_in(QuoteState.ACCEPTED), ())) == ["How pricing works", "Refresh"]
 
 
 def test_a_request_that_waits_shows_five_buttons_at_most_besides_the_menu() -> None:
@@ -172,26 +172,26 @@ def test_a_request_that_waits_shows_five_buttons_at_most_besides_the_menu() -> N
 
 def test_cancelling_asks_first_what_is_final() -> None:
     (cancel,) = [one for one in elements(status_card(quote_in(QuoteState.PRICED), ())) if one["action_id"] == "quote.cancel"]
-    assert cancel["confirm"]["title"]["text"] == "Cancel Q-2026-0042?"
-    assert "$17,340.00 for Acme" in cancel["confirm"]["text"]["text"]
+    assert cancel["confirm"]["title"]["text"] == "Cancel this quote?"
+    assert "Acme · $17,340.00" in cancel["confirm"]["text"]["text"]
 
 
 def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:
     card = status_card(example_quote(), (), decision=NEEDS_MANAGER)
-    assert "Needs approval by *Sales Manager*: discount 15% is over 10%" in spoken(card)
+    assert "Needs approval: *Sales Manager* · discount 15% (limit 10%)" in spoken(card)
 
 
 def test_avoidance_hint_stands_below_the_required_approval_and_price_rows_above_it() -> None:
-    shown, easier = (("Total with tax", "$1"),), (("Needs nobody with", "10% discount instead of 15% <b>"),)
+    shown, easier = (("Total with tax", "$1"),), (("No approval needed with", "10% discount (now 15%) <b>"),)
     said = spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER, figures=shown, easier=easier)).split("\n")
-    approval = next(number for number, line in enumerate(said) if "Needs approval by *Sales Manager*" in line)
-    assert said[approval + 1] == "💡 Needs nobody with: *10% discount instead of 15% &lt;b&gt;*"
+    approval = next(number for number, line in enumerate(said) if "Needs approval: *Sales Manager*" in line)
+    assert said[approval + 1] == "💡 No approval needed with: *10% discount (now 15%) &lt;b&gt;*"
     assert said.index("Total with tax: *$1*") < approval
 
 
 def test_before_submission_the_card_names_the_largest_discount_that_needs_nobody() -> None:
     card = status_card(example_quote(), (), decision=NEEDS_MANAGER, free_discount=Decimal("10.00"))
-    assert "Up to 10% discount it needs nobody" in spoken(card)
+    assert "No approval needed up to 10% discount" in spoken(card)
 
 
 def test_a_pending_card_says_which_yes_was_given_and_what_is_missing() -> None:
@@ -206,7 +206,7 @@ def test_a_request_that_expired_can_be_asked_for_again() -> None:
     expired = decided(ApprovalState.EXPIRED, decided_by=None, decided_role=None)
     card = status_card(replace(quote_in(QuoteState.PENDING_APPROVAL), approval=expired), ())
     assert action_ids(card)[0] == "quote.submit"
-    assert "Nobody decided in time. Submit it to ask again" in spoken(card)
+    assert "Approval request expired with no decision. Submit to ask again." in spoken(card)
 
 
 @pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.PENDING}))
@@ -217,13 +217,13 @@ def test_every_end_of_a_request_is_told_on_the_card(state: ApprovalState) -> Non
 
 def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
     card = status_card(example_quote(pricing=example_pricing("10")), (), decision=AUTOMATIC)
-    assert "Needs no approval: submitting approves it at once" in spoken(card)
+    assert "No approval needed. The PDF is created right away." in spoken(card)
     assert action_ids(card)[0] == "quote.submit"
 
 
 def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -> None:
     card = status_card(example_quote(pricing=example_pricing("45")), (), decision=BLOCKED)
-    assert "Blocked by policy: discount 45% is over 40%, which nobody can approve" in spoken(card)
+    assert "Can't be submitted: discount 45% is over the 40% maximum. Edit the quote to continue." in spoken(card)
     assert action_ids(card) == ["quote.revise", "quote.cancel", "quote.more"]
 
 
@@ -250,27 +250,27 @@ def test_a_rejection_quotes_its_reason() -> None:
 def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
     approval = decided(ApprovalState.APPROVED, required_roles=(), reasons=(), decided_by=None, decided_role=None)
     card = status_card(example_quote(QuoteState.APPROVED, approval=approval), ())
-    assert "✅ Approved automatically, 21 Nov 2026, 10:31 UTC" in spoken(card)
+    assert "✅ Approved automatically: within policy" in spoken(card)
 
 
 @pytest.mark.parametrize(
     ("owed", "line"),
     [
-        ((PendingEffect("CRM", "pending", "c-7f91"),), "⏳ CRM pending, ref c-7f91"),
+        ((PendingEffect("CRM", "pending", "c-7f91"),), "⏳ Writing to Salesforce…"),
         (
             (PendingEffect("CRM", "failed", "c-7f91", "field <Term__c> refused"),),
-            "⚠️ CRM failed, ref c-7f91: field &lt;Term__c&gt; refused",
+            "⚠️ Not in Salesforce yet. Our ops team has been notified; no action needed from you. Ref c-7f91",
         ),
         (
             (PendingEffect("PDF", "paused", "c-7f90", "Slack refused the token"),),
-            "⏸️ PDF paused, ref c-7f90: Slack refused the token. Your quote is safe: its PDF follows when the pause is over",
+            "⏸️ PDFs are paused. This one follows automatically.",
         ),
         (
             (PendingEffect("CRM", "paused", "c-7f91", "Login expired.", since=MORNING),),
-            "⏸️ CRM paused since 21 Nov 2026, 10:31 UTC, ref c-7f91: Login expired. Your quote is safe: it is written to Sales",
+            "⏸️ Salesforce sync is paused. This quote syncs automatically when it resumes.",
         ),
-        ((PDF, CRM), "PDF in this thread · Salesforce 0Q0000000000001AAA"),
-        ((PDF, PendingEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · Salesforce updated"),
+        ((PDF, CRM), "PDF in this thread · In Salesforce"),
+        ((PDF, PendingEffect("CRM", "delivered", "c-7f91")), "PDF in this thread · In Salesforce"),
     ],
 )
 def test_pending_effects_are_shown_on_the_card_and_never_change_its_state(owed: tuple[PendingEffect, ...], line: str) -> None:
@@ -282,7 +282,7 @@ def test_pending_effects_are_shown_on_the_card_and_never_change_its_state(owed: 
 
 def test_a_degraded_line_goes_away_on_success() -> None:
     quote = quote_in(QuoteState.APPROVED)
-    assert "pending" in spoken(status_card(quote, (PDF, replace(CRM, state="pending", detail=None))))
+    assert "Writing to Salesforce" in spoken(status_card(quote, (PDF, replace(CRM, state="pending", detail=None))))
     assert "pending" not in spoken(status_card(quote, (PDF, CRM)))
 
 
@@ -300,13 +300,13 @@ def long_quote(lines: int) -> Quote:
 
 @pytest.mark.parametrize(
     ("lines", "tail"),
-    [(20, None), (21, "… and 1 more line, $9,180.00 together"), (400, "… and 380 more lines, $3,488,400.00 together")],
+    [(20, None), (21, "+ 1 more line, $9,180.00"), (400, "+ 380 more lines, $3,488,400.00")],
 )
 def test_a_long_quote_is_summarised(lines: int, tail: str | None) -> None:
     card = status_card(long_quote(lines), ())
     check_limits(card)
     shown = card.blocks[2]["text"]["text"].splitlines()
-    assert len([row for row in shown if row.startswith("•")]) == 20
+    assert len([row for row in shown if row.startswith("*Product")]) == 20
     assert (shown[-1] if lines > 20 else None) == tail
 
 
@@ -314,15 +314,15 @@ def test_a_long_quote_links_to_its_pdf_where_all_lines_are() -> None:
     link = "https://quotebot.slack.com/files/U0/F0/q-2026-0042-v1.pdf"
     card = status_card(long_quote(400), (replace(PDF, link=link),))
     check_limits(card)
-    assert card.blocks[2]["text"]["text"].endswith(f"together; all of them are in the <{link}|PDF> in this thread")
-    assert f"<{link}|PDF>" not in spoken(status_card(long_quote(20), (replace(PDF, link=link),)))
+    assert card.blocks[2]["text"]["text"].endswith(f". <{link}|See all in the PDF>")
+    assert f"<{link}|See all in the PDF>" not in spoken(status_card(long_quote(20), (replace(PDF, link=link),)))
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/ a", ""])
 def test_what_is_no_plain_link_is_not_made_one(link: str) -> None:
     card = status_card(long_quote(21), (replace(PDF, link=link),))
     assert link == "" or link not in spoken(card)
-    assert card.blocks[2]["text"]["text"].endswith("all of them are in the PDF in this thread")
+    assert card.blocks[2]["text"]["text"].endswith("See all in the PDF")
 
 
 HOSTILE = "<!channel> & <@U0CFO> <https://evil.example|pay here>\n✅ Approved\u202e"
@@ -341,7 +341,7 @@ def test_typed_text_can_neither_mention_nor_link_nor_start_a_line_of_its_own() -
         assert "<!channel>" not in everything
         assert "<@U0CFO>" not in everything
         assert "<https" not in everything
-        assert "\n✅ Approved" not in everything.replace("*Status*\n✅ Approved", "")
+        assert "\n✅ Approved" not in everything.replace("\n✅ Approved · *", "")
         assert "\u202e" not in everything
         assert all(text["verbatim"] for text in texts(card.blocks) if text["type"] == "mrkdwn")
 
@@ -410,9 +410,7 @@ def test_card_says_which_lines_are_of_a_bundle() -> None:
     seats, *_ = pricing.lines
     bundled = replace(seats, bundle="starter", bundle_name="Starter <Kit>")
     card = status_card(replace(example_quote(QuoteState.PRICED), pricing=replace(pricing, lines=(bundled, seats))), ())
-    first, second = next(block["text"]["text"] for block in card.blocks if block["type"] == "section" and "text" in block).split(
-        "\n"
-    )
-    assert "× *Pro* (of Starter &lt;Kit&gt;) · " in first  # noqa: RUF001 -- a product
+    first, second = card.blocks[2]["text"]["text"].split("\n")
+    assert "*Pro* × 150 (of Starter &lt;Kit&gt;) · " in first  # noqa: RUF001 -- a product
     assert "(of" not in second
     check_limits(card)

@@ -130,7 +130,7 @@ async def test_an_approver_decides_on_the_home_tab_which_is_then_drawn_anew(deal
     assert FIRST_QUOTE in str(await published(deal, "U0MANAGER"))
     await on_home(deal, "U0MANAGER", SHOW)
     (shown,) = [view["view"] for view in (await deal.get("state"))["views"] if view["user"] == "U0MANAGER"]
-    assert f"Quote {FIRST_QUOTE}" in str(shown["blocks"][0])
+    assert f"Acme · {FIRST_QUOTE}" in str(shown["blocks"][0])
 
     await on_home(deal, "U0MANAGER", APPROVE)
     await deal.settled()
