@@ -35,6 +35,10 @@ _COMMANDS: Final = (
         "/quote new for Acme: 150 pro, 150 sso; term 12m",
         "Create a quote by typing. More parts: currency, tax, segment, billing, terms",
     ),
+    (
+        "/quote new for Acme: 150 pro; start 2027-02-01; payment net 45",
+        "Set commercial terms. More parts: valid, po, bill-to, email, address, vat, note, customer-note, language, template",
+    ),
     ("/quote products [name]", "See what is sold, with list prices"),
     ("/quote price 150 pro; discount 10%", "Price a request without a quote"),
     ("/quote list [mine | all] [open | sent | ...] [customer]", "List quotes"),

@@ -27,8 +27,8 @@ TEXTS_MAX: Final = {
     "bill_to_email": 80,
     "bill_to_address": 250,
     "vat_id": 30,
-    "approver_note": 400,
-    "customer_note": 400,
+    "approver_note": 300,  # as much as a card shows
+    "customer_note": 300,
 }
 CUSTOMERS_OWN: Final = ("po_number", "bill_to", "bill_to_email", "bill_to_address", "vat_id", "approver_note", "customer_note")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
