@@ -83,7 +83,7 @@ def form(text: str) -> object:
     views = (
         builder.create_form(None, RULESET, lookup=True, opportunities=True),
         builder.revise_form(QUOTE, RULESET),
-        forms.discount_form(QUOTE),
+        builder.discount_form(QUOTE),
         forms.send_form(QUOTE, contacts=True),
         forms.lose_form(QUOTE),
     )

@@ -91,7 +91,7 @@ def read_revision(form: Form) -> Filled | Errors:
     errors: Errors = {}
     changes = _changes(form, carried, request_of(form.quote.pricing), errors)
     if not errors and changes == Changes():
-        return {forms.TEXT: "No changes yet."}
+        return {forms.TEXT if form.has(forms.TEXT) else last_block(form.view): "No changes yet."}
     _checked(form, carried, errors)
     return errors or Filled(ReviseQuote(changes=changes), form.quote.quote_id, form.quote.version)
 
@@ -206,7 +206,7 @@ def _commercial_of_both(chosen: Changes, typed: Changes, errors: Errors) -> Comm
 
 def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
     """Return the changes that the fields of the whole quote say."""
-    term, discount = _term(form, errors), read_discount(form, errors)
+    term, discount = _term(form, errors), _discount(form, errors)
     currency, segment, tax = form.typed(forms.CURRENCY), form.typed(blocks.SEGMENT), form.typed(blocks.TAX)
     priced_in = original.currency if form.quote is None else form.quote.pricing.currency
     billing = form.typed(blocks.BILLING)
@@ -349,8 +349,9 @@ def _attributes(form: Form, key: int, sku: str, before: LineRequest | None) -> t
 
 
 def _term(form: Form, errors: Errors) -> int | None:
-    typed = form.typed(forms.TERM)
-    at = forms.TERM
+    if not form.has(forms.TERM):
+        return None
+    typed, at = form.typed(forms.TERM), forms.TERM
     if typed == blocks.OTHER and form.has(blocks.MONTHS):
         at, typed = blocks.MONTHS, form.typed(blocks.MONTHS)
     found = grammar.read_term(typed)
@@ -360,8 +361,7 @@ def _term(form: Form, errors: Errors) -> int | None:
     return None
 
 
-def read_discount(form: Form, errors: Errors) -> Decimal | None:
-    """Return the header discount; add to `errors` if it is no percentage."""
+def _discount(form: Form, errors: Errors) -> Decimal | None:
     found = grammar.read_discount(form.typed(forms.DISCOUNT) or "0")
     if isinstance(found, Decimal):
         return found

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent, ReviseQuote
-from quotebot.domain.pricing.price_requests import Changes
+from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES
-from quotebot.slack.builder_input import read_creation, read_discount, read_revision
+from quotebot.slack.builder_input import read_creation, read_revision
 from quotebot.slack.form_fields import Errors, Filled, Form, last_block, too_long
 from quotebot.views import forms, lifecycle_messages, messages
-from quotebot.views.blocks import parse_button_value, read
+from quotebot.views.blocks import parse_button_value
 from quotebot.views.forms import CONTACT
 
 
@@ -23,21 +20,11 @@ def read_form(form: Form) -> Filled | Errors:
         case forms.CREATE_FORM:
             return read_creation(form)
         case forms.REVISE_FORM:
-            about = read(form.view.get("private_metadata") or "", {"q", "n", "d"})
-            return read_revision(form) if about is None else _discount_alone(form, about["q"], about["n"], about["d"])
+            return read_revision(form)
         case forms.SEND_FORM:
             return _sending(form)
         case _:
             return _loss(form)
-
-
-def _discount_alone(form: Form, quote_id: object, version: object, before: object) -> Filled | Errors:
-    errors: Errors = {}
-    discount = read_discount(form, errors)
-    if discount == Decimal(str(before)):
-        return {forms.DISCOUNT: "No changes yet."}
-    changes = Changes(discount_percent=discount)
-    return errors or Filled(ReviseQuote(changes=changes), str(quote_id), int(str(version)))
 
 
 def _sending(form: Form) -> Filled | Errors:

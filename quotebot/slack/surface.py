@@ -35,7 +35,7 @@ from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import section
-from quotebot.views.builder import Draft, create_form, revise_form
+from quotebot.views.builder import Draft, create_form, discount_form, revise_form
 from quotebot.views.card import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, REVISE, SEND
 from quotebot.views.confirmations import offer_blocks, show_blocks
 from quotebot.views.forms import approve_modal, changes_modal, reject_modal, window
@@ -80,11 +80,10 @@ _REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
 }
 # action id -> verb, test of the state, form
 _ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
-    DISCOUNT: ("edit", may_be_changed, forms.discount_form),
     SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
     LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
 }
-FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys() | {REVISE}  # action ids that open a form
+FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys() | {REVISE, DISCOUNT}  # action ids that open a form
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,10 +420,11 @@ class Surface:
                 return messages.wrong_state(quote, "decide about")
             verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
             return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else verdict.sentence
-        if asked == REVISE:
+        if asked in (REVISE, DISCOUNT):
+            if not may_be_changed(quote.state):
+                return lifecycle_messages.wrong_state(quote, "edit")
             rules = replace(self.rules, ruleset=self.active.known)
-            legal_now = may_be_changed(quote.state)
-            return revise_form(quote, rules.ruleset, rules.policy) if legal_now else lifecycle_messages.wrong_state(quote, "edit")
+            return discount_form(quote, rules.policy) if asked == DISCOUNT else revise_form(quote, rules.ruleset, rules.policy)
         verb, legal, form = _ABOUT_QUOTE[asked]
         if asked == SEND and self.contacts is not None and legal(quote.state):
             return forms.send_form(quote, contacts=True)

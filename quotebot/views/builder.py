@@ -188,6 +188,18 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
     return modal(REVISE_FORM, "Edit quote", f"Save as v{quote.version + 1}", carried, blocks)
 
 
+def discount_form(quote: Quote, policy: ApprovalPolicy | None = None) -> Json:
+    """Return the form that changes only the discount, with the total and the approvals as they would be."""
+    percent = money.trimmed(request_of(quote.pricing).discount_percent)
+    blocks = [
+        section(about(quote)),
+        fields.discount_input(percent, _free(policy)),
+        _preview(f"Total {messages.net(quote)}. No changes yet."),
+    ]
+    carried = written({"q": quote.quote_id, "n": quote.version, "d": 0, "r": [], "k": 0})
+    return modal(REVISE_FORM, "Change discount", f"Save as v{quote.version + 1}", carried, blocks)
+
+
 def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tuple[tuple[LineRequest, ...], str]:
     """Return the lines that get fields of their own, and the typed text with everything else. The order of lines is kept."""
     rows: list[LineRequest] = []

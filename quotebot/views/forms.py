@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
-from quotebot.domain import money
-from quotebot.domain.pricing.engine import clipped, request_of
+from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES, RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
@@ -169,13 +168,6 @@ TEXT_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
 
 
-def discount_form(quote: Quote) -> Json:
-    """Return the form that changes only the discount."""
-    blocks = [section(about(quote)), _discount_input(quote)]
-    carried = written({"q": quote.quote_id, "n": quote.version, "d": _percent(quote)})
-    return modal(REVISE_FORM, "Change discount", f"Save as v{quote.version + 1}", carried, blocks)
-
-
 def send_form(quote: Quote, *, contacts: bool = False) -> Json:
     """Return the form that asks for the recipient of a finalized quote. The bot itself sends no mail.
 
@@ -217,20 +209,6 @@ def about(quote: Quote) -> str:
     return (
         f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {messages.net(quote)}"
     )
-
-
-def _discount_input(quote: Quote) -> Json:
-    return text_input(
-        DISCOUNT,
-        "Discount (%)",
-        length_max=SHORT_CHARACTERS_MAX,
-        initial=_percent(quote),
-        hint="Applies to the whole quote.",
-    )
-
-
-def _percent(quote: Quote) -> str:
-    return money.trimmed(request_of(quote.pricing).discount_percent)
 
 
 def channel_input() -> Json:

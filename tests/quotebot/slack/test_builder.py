@@ -320,3 +320,12 @@ def test_an_emptied_field_removes_its_term_and_unused_groups_are_buttons() -> No
     plain = builder.revise_form(replace(quote, pricing=replace(priced, request=CONFIGURED)), SHOP.ruleset, POLICY)
     assert {"form.terms", "form.parties"} <= set(blocks_of(plain))
     assert not {"form.terms", "form.parties"} & set(blocks_of(view))
+
+
+def test_the_discount_alone_shows_what_it_comes_to() -> None:
+    quote = example_quote()
+    view = builder.discount_form(quote, POLICY)
+    shown = previewed(typed(view, discount="5"), SAMPLE, MORNING, quote)
+    assert "+2,040.00" in foot(shown).replace("$", "")
+    assert "No approval needed" in foot(shown)
+    assert read_form(Form(typed(view), RULESET, MORNING, quote)) == {"discount": "No changes yet."}

@@ -82,7 +82,7 @@ FIELDS: dict[str, tuple[Callable[[], dict[str, Any]], int]] = {
     forms.ACCOUNT: (lambda: builder.create_form("C0DEALS", RULESET), 100),
     forms.TEXT: (lambda: builder.create_form("C0DEALS", RULESET), 2_900),
     forms.TERM: (lambda: builder.create_form("C0DEALS", RULESET), 20),
-    forms.DISCOUNT: (lambda: forms.discount_form(example_quote()), 20),
+    forms.DISCOUNT: (lambda: builder.discount_form(example_quote()), 20),
     forms.CURRENCY: (lambda: builder.create_form("C0DEALS", RULESET), 150),
     "row.0.discount": (lambda: builder.revise_form(example_quote(), RULESET), 20),
     "row.0.quantity": (lambda: builder.revise_form(example_quote(), RULESET), 20),

@@ -16,9 +16,9 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
 from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.views import messages
-from quotebot.views.builder import Draft, carried_by, create_form, revise_form, with_details
+from quotebot.views.builder import Draft, carried_by, create_form, discount_form, revise_form, with_details
 from quotebot.views.builder_details import PARTIES, TERMS
-from quotebot.views.forms import discount_form, lose_form, send_form
+from quotebot.views.forms import lose_form, send_form
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
