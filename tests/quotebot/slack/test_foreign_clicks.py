@@ -10,7 +10,7 @@ from ledger.audit.keyring import load_keyring
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, read_any, value_text
-from quotebot.views.card import APPROVE, REJECT, SUBMIT
+from quotebot.views.card import APPROVE, REJECT, REVISE, SUBMIT
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
 from quotebot.views.dead_letter_card import RETRY
 from quotebot.views.forms import REASON, REJECT_CALLBACK
@@ -201,3 +201,15 @@ async def test_button_of_a_dead_letter_acts_on_its_own_ops_card_alone(world: Wor
         await press(world, "U0OPERATOR", ops, RETRY, value_of(ops, RETRY))
         await deal.settled()
         assert len(await deal.crm()) == 1
+
+
+async def test_change_in_a_form_opened_for_another_person_redraws_nothing(world: World, deal: Deal) -> None:
+    await deal.complete(deal.slash())
+    await deal.click(REVISE, user="U0REP")
+    (view,) = world.slack.views.stacks["U0REP"]
+    stamp = world.slack.clock.stamp()
+    action = {"action_id": "discount", "block_id": "discount", "type": "plain_text_input", "action_ts": stamp, "value": "9"}
+    payload = Payloads(world.slack).view_action("U0VP", view, action)
+    await world.courier.send("interactive", payload, accepts_response=True, on_ack=lambda ack: ack.error)
+    assert [found["by"] for found in await refused(deal)] == ["U0VP"]
+    assert await deal.witness("views.update") == []
