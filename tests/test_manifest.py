@@ -34,7 +34,7 @@ SCOPES = frozenset(
         "users:read",
     }
 )
-EVENTS = frozenset({"app_home_opened", "app_mention", "message.im"})  # of messages, only those to the bot
+EVENTS = frozenset({"app_home_opened", "app_mention", "member_joined_channel", "message.im"})  # of messages, only those to the bot
 
 
 @pytest.fixture(scope="module")

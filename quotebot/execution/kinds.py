@@ -336,9 +336,12 @@ def load_creation(run: Run, payload: Creation) -> Creating | Outcome:
 
 
 def load_form(run: Run, payload: CreateByForm) -> Creating | Outcome:
-    """Refuse a form that has created its quote. A second submission, even with other values, is answered with that quote."""
+    """Refuse a form that has created its quote. A second submission, even with other values, is answered with that quote.
+
+    The form of an offer is also refused if its button has created the quote.
+    """
     token = f"{run.asked.team_id}:{payload.token}"
-    made = store.find_token_use(run.tx, token)
+    made = store.find_token_use(run.tx, token) or store.find_token_use(run.tx, payload.token)
     if made is not None:
         text = messages.already_created(made)
         return run.kept(refused(run.asked, made, payload.quote.channel, "already_created", text))
@@ -347,13 +350,16 @@ def load_form(run: Run, payload: CreateByForm) -> Creating | Outcome:
 
 
 def load_offer(run: Run, payload: CreateAnother) -> Creating | Outcome:
-    """Load the creation of an offer, such as a refused resubmission. A second click is refused with the first quote."""
+    """Load the creation of an offer, such as a refused resubmission. A second click is refused with the first quote.
+
+    So is a click after the offer was edited in a form, which uses the same token.
+    """
     asked, offer = run.asked, offered(run.tx, payload.token)
     if offer is None:
         return run.kept(handlers.refused_offer(asked, "offer_gone", None))
     if (offer.actor, offer.team_id) != (asked.actor, asked.team_id):
         return run.kept(handlers.refused_offer(asked, "not_your_offer", None))
-    made = store.find_token_use(run.tx, payload.token)
+    made = store.find_token_use(run.tx, payload.token) or store.find_token_use(run.tx, f"{asked.team_id}:{payload.token}")
     if made is not None:
         return run.kept(handlers.refused_offer(asked, "already_created", made))
     proposed = parse_stored(offer.action_kind, offer.payload)

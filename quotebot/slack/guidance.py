@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import CreateQuote
+from quotebot.domain.access import Viewer
 from quotebot.execution.membership import is_direct
 from quotebot.slack import grammar, payloads, verbs
 from quotebot.slack.drafts import draft_of
-from quotebot.slack.gate import viewer_of
+from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.views import help_messages, messages
 from quotebot.views.confirmations import REPAIR, parse_typed, problem_blocks
 from quotebot.views.forms import window
@@ -17,7 +18,6 @@ from quotebot.views.forms import window
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
 
-    from quotebot.domain.access import Viewer
     from quotebot.domain.rules import Rules
     from quotebot.slack.surface import Surface
     from quotebot.views.blocks import Json
@@ -64,6 +64,18 @@ class Guidance:
 
     surface: Surface
 
+    async def on_joined(self, ack: Any, body: Body, context: Any) -> None:
+        """Welcome the bot's inviter in a channel, privately. Of other people's joining, and without an inviter, nothing is said."""
+        event = body["event"]
+        inviter, channel = event.get("inviter"), event.get("channel")
+        if event.get("user") == context.get("bot_user_id") and inviter and channel:
+            gate = self.surface.gate
+            if isinstance(await gate.learned(inviter), Viewer):
+                blocks = gate.seals.blocks(inviter, help_messages.start_blocks(help_messages.WELCOME))
+                sent = self.surface.slack.ephemeral(channel=channel, user=inviter, text=help_messages.WELCOME, blocks=blocks)
+                await attempt(sent, ANSWER_SECONDS, "reply.not_sent")
+        await ack()
+
     async def on_help(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Help"."""
         await viewer_of(context)
@@ -103,6 +115,7 @@ class Guidance:
 def register_guidance(app: AsyncApp, surface: Surface) -> None:
     """Register the listeners."""
     guidance = Guidance(surface)
+    app.event("member_joined_channel")(guidance.on_joined)
     app.action(help_messages.HELP)(guidance.on_help)
     app.action(help_messages.COMMANDS)(guidance.on_commands)
     app.action(REPAIR)(guidance.on_repair)

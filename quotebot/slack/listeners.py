@@ -48,7 +48,7 @@ from quotebot.store.quotes import offered
 from quotebot.views import approval_messages, builder, forms, help_messages, messages
 from quotebot.views.blocks import parse_button_value
 from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
-from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN, SHOW, parse_typed, problem_blocks, show_blocks
+from quotebot.views.confirmations import CREATE_ANOTHER, EDIT_FIRST, FILL_IN, SHOW, parse_typed, problem_blocks, show_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.views.list_card import parse_question
 from quotebot.views.pending_buttons import (
@@ -127,6 +127,8 @@ class Mentions:
             proposed = ProposeQuote(asked, event.get("thread_ts"), () if found is None else found.remarks)
             await self._record(ack, body, context, payloads.said(body, proposed, self.surface.ledger.clock.now_ms()))
             return
+        if found is None and isinstance(asked, grammar.GrammarProblem) and asked.is_start:
+            asked = message_text.asks_about(text, quote) or asked
         viewer = await viewer_of(context, getattr(asked, "quote_id", None))
         answer = await self._answer(text, asked, rules, viewer) if found is None else message_text.asked_back(found)
         await self._tell(event, *answer)
@@ -311,30 +313,40 @@ class QuoteListeners:
         if command is None:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
-        if is_direct(payloads.gesture(body).channel) and (draft := await self._proposed(command)) is not None:
-            rules = await self.surface.rules_now()
-            if not builder.fits(draft, rules.ruleset, rules.policy):  # the form would lose products
-                await self.surface.reply(ack, body, messages.TOO_LONG_FOR_FORM)
-                return
-            await self.surface.offer_creation(ack, body, None, draft, await viewer_of(context))
+        wanted = await self._proposed(command)
+        if is_direct(payloads.gesture(body).channel) and wanted is not None and is_direct(wanted.channel):
+            await self._open_proposed(ack, body, context, command, wanted)
+        else:
+            await self.surface.click(ack, context, command)
+
+    async def on_edit_first(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Edit first" under a proposed quote: open the form with it. Records nothing."""
+        command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
+        wanted = None if command is None else await self._proposed(command)
+        if command is None or wanted is None:
+            await self.surface.reply(ack, body, messages.OFFER_GONE)
+        else:
+            await self._open_proposed(ack, body, context, command, wanted)
+
+    async def _open_proposed(self, ack: Any, body: Body, context: Any, command: Command, wanted: CreateQuote) -> None:
+        """Open the form of an offered creation, which creates it at most once. In a direct message it asks for a channel."""
+        assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- the payload of these buttons
+        draft, rules = draft_of_creation(wanted, command.payload.token), await self.surface.rules_now()
+        if not builder.fits(draft, rules.ruleset, rules.policy):  # the form would lose products
+            await self.surface.reply(ack, body, messages.TOO_LONG_FOR_FORM)
             return
-        await self.surface.click(ack, context, command)
+        await self.surface.offer_creation(ack, body, wanted.channel, draft, await viewer_of(context))
 
-    async def _proposed(self, command: Command) -> builder.Draft | None:
-        """Return a draft of the creation offered to the person who clicked, for the form that asks for a channel.
-
-        None if the creation has a channel already or was not offered to this person.
-        """
-        assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- the payload of this button
+    async def _proposed(self, command: Command) -> CreateQuote | None:
+        """Return the creation offered to the person who clicked; None if it was not offered to this person."""
+        assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- the payload of these buttons
         token = command.payload.token
         offer = await self.surface.ledger.database.read(lambda tx: offered(tx, token))
         if offer is None or (offer.actor, offer.team_id) != (command.actor, self.surface.gate.team_id):
             return None
         proposed = parse_stored(offer.action_kind, offer.payload)
         wanted = proposed.quote if isinstance(proposed, ProposeQuote) else proposed
-        if not isinstance(wanted, CreateQuote) or not is_direct(wanted.channel):  # requested in a channel
-            return None
-        return draft_of_creation(wanted, token)
+        return wanted if isinstance(wanted, CreateQuote) else None
 
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Open" and "Show v2": send the current card of the quote to the person who clicked. Records nothing."""
@@ -433,13 +445,14 @@ def register(app: AsyncApp, surface: Surface) -> None:
     quotes = QuoteListeners(surface)
     register_home(app, surface)
     register_mentions(app, surface)
+    register_guidance(app, surface)
     app.event(re.compile(""))(ignore_event)
     app.shortcut(forms.FROM_MESSAGE)(quotes.on_message_shortcut)
     app.action(CREATE_ANOTHER)(quotes.on_create_another)
+    app.action(EDIT_FIRST)(quotes.on_edit_first)
     app.action(SHOW)(quotes.on_show)
     app.action(re.compile(r"^list\."))(quotes.on_list)
     app.action(FILL_IN)(quotes.on_fill_in)
-    register_guidance(app, surface)
     app.action(MORE)(quotes.on_menu)
     register_operator_cards(app, surface)
     app.action(re.compile(r"^owed\."))(quotes.on_pending_effect)

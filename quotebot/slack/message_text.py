@@ -24,7 +24,7 @@ from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
-from quotebot.domain.quotes.quote import parse_quote_id
+from quotebot.domain.quotes.quote import QUOTE_ID, parse_quote_id
 from quotebot.domain.quotes.versions import Simulation, difference, simulate
 from quotebot.slack import grammar, verbs
 from quotebot.slack.queries import preview
@@ -69,6 +69,11 @@ _LONE_PERCENT: Final = re.compile(
     r"(?:make|set|change|do|try|give|go|use)?(?: (?:it|this|that|them|us))?(?: (?:to|with|for|at))?(?: an?)? ?"
     r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?(?:%|percent|pct|per cent)(?: (?:please|then|instead|now))*[ .!?]*",
     re.IGNORECASE,
+)
+
+_NUMBER: Final = re.compile(rf"\b{QUOTE_ID.pattern}\b", re.IGNORECASE)
+_ASKING: Final = re.compile(
+    r"\?\s*$|\b(?:status|state|where|who|when|what|which|how|total|price|approv\w*|waiting|valid|expir\w*)\b", re.IGNORECASE
 )
 
 Answer = tuple[str, list[Json] | None]
@@ -123,6 +128,14 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
     if found.open_questions:
         return extraction_messages.question(found), None
     return _shown(quote, ReviseQuote(changes=_changes(found)), extraction_messages.beside(found.remarks), rules, now)
+
+
+def asks_about(text: str, quote: Quote | None) -> verbs.StatusRequest | None:
+    """Return the request to show the quote that a message names anywhere, or asks about in the thread of `quote`; else None."""
+    named = _NUMBER.search(text)
+    if named is not None:
+        return verbs.StatusRequest(named[0].upper())
+    return verbs.StatusRequest(quote.quote_id) if quote is not None and _ASKING.search(text) else None
 
 
 def parse_applied(text: str) -> Applied | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CREATE_ANOTHER, SHOW, FILL_IN = "quote.create_another", "quote.show", "quote.fill_in"  # action_ids
-REPAIR = "quote.use_correction"
+REPAIR, EDIT_FIRST = "quote.use_correction", "quote.edit_first"
 
 SECTION_CHARACTERS_MAX: Final = 3_000
 
@@ -28,7 +28,7 @@ def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     token = written({"t": offer["token"]})
     if "quote_id" not in offer:
-        elements = [button(CREATE_ANOTHER, "Create quote", token, style="primary")]
+        elements = [button(CREATE_ANOTHER, "Create quote", token, style="primary"), button(EDIT_FIRST, "Edit first", token)]
         return [section(text), {"type": "actions", "block_id": "quote.offer", "elements": elements}]
     there = value_text(ButtonValue(offer["quote_id"], offer["version"], None))
     return [

@@ -38,7 +38,7 @@ MEMBERS_ONLY: Final = {
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
-    *("help.show", "help.commands", "quote.use_correction"),
+    *("help.show", "help.commands", "quote.use_correction", "quote.edit_first", "member_joined_channel"),
     *("home.new", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *("^product\\.", builder_fields.LIVE.pattern),

@@ -247,6 +247,7 @@ class Hand:
 
 def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the clicks under help and under a refused text."""
+    yield "buttons under a private answer", partial(hand.pressed, confirmations.EDIT_FIRST, written({"t": "ab" * 32}), private=True)
     typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro"})
     for action_id, value in ((help_messages.HELP, "x"), (help_messages.COMMANDS, "x"), (confirmations.REPAIR, typed)):
         yield "buttons under a private answer", partial(hand.pressed, action_id, value, private=True)

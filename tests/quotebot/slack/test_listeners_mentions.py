@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import CREATE_ANOTHER, FILL_IN
+from quotebot.views.confirmations import CREATE_ANOTHER, EDIT_FIRST, FILL_IN, REPAIR
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in
 
 if TYPE_CHECKING:
@@ -136,3 +139,37 @@ async def test_text_the_fixed_rules_cannot_read_is_read_by_the_model_and_propose
         await deal.click_ephemeral(CREATE_ANOTHER)
         await deal.settled()
         assert len(await deal.cards()) == 1
+
+
+async def test_a_proposal_can_be_edited_first_and_makes_one_quote(deal: Deal) -> None:
+    await write(deal, "@quotebot new for Acme: 150 pro; term 12m")
+    await deal.settled()
+    await deal.click_ephemeral(EDIT_FIRST)
+    (view,) = (await deal.get("state"))["views"]
+    sent = await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={})
+    assert sent["ack"] == {}
+    await deal.settled()
+    await deal.click_ephemeral(CREATE_ANOTHER)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.propose applied", "quote.create_by_form applied", "quote.create_another refused"]
+    assert (await deal.whispers("U0REP"))[-1] == messages.already_created(FIRST_QUOTE)
+    assert len(await deal.cards()) == 1
+
+
+async def test_a_misspelt_product_is_corrected_by_a_click(deal: Deal) -> None:
+    answer = await deal.slash("new for Acme: 150 prro; term 12m")
+    assert [each["text"]["text"] for each in answer["ack"]["blocks"][-1]["elements"]] == ["Use Pro", "Fix in form"]
+    clicked = await deal.click_ephemeral(REPAIR)
+    await deal.redeliver(clicked["request_id"], "retry", 2)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.create applied"]
+    assert len(await deal.cards()) == 1
+
+
+@pytest.mark.parametrize(("joined", "told"), [(BOT_USER_ID, True), ("U0CFO", False)])
+async def test_who_adds_the_bot_to_a_channel_is_welcomed_privately(world: World, deal: Deal, joined: str, told: bool) -> None:  # noqa: FBT001 -- the case
+    event = {"type": "member_joined_channel", "user": joined, "channel": "C0DEALS", "channel_type": "C", "inviter": "U0REP"}
+    _, ack = await world.courier.raise_event({**event, "team": "T0QUOTE", "event_ts": "1.2"})
+    assert ack.payload is not None
+    assert (await deal.whispers("U0REP") == [help_messages.WELCOME]) is told
+    assert await kinds(deal) == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.domain.quotes.quote import QuoteState
-from quotebot.slack.message_text import APPLY, parse_applied, proposed, with_number
+from quotebot.slack.message_text import APPLY, asks_about, parse_applied, proposed, with_number
 from quotebot.views import messages
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.block_kit import message_problems
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
     from quotebot.commands.payloads import ReviseQuote
+    from quotebot.domain.quotes.quote import Quote
     from tests.rig import Deal
 
 QUOTE = example_quote()
@@ -98,6 +99,22 @@ def test_what_could_mean_two_things_or_nothing_is_asked_back_without_a_button(te
 )
 def test_what_asks_for_no_change_of_this_quote_is_left_to_others(text: str) -> None:
     assert proposed(text, QUOTE, RULES, MORNING) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "quote", "shown"),
+    [
+        ("what is the status?", QUOTE, QUOTE.quote_id),
+        ("who approves this", QUOTE, QUOTE.quote_id),
+        ("thoughts?", QUOTE, QUOTE.quote_id),
+        ("nice work everybody", QUOTE, None),
+        ("what is the status?", None, None),
+        ("where is q-2026-0007 please", None, "Q-2026-0007"),
+    ],
+)
+def test_a_question_about_a_quote_shows_it(text: str, quote: Quote | None, shown: str | None) -> None:
+    found = asks_about(text, quote)
+    assert (None if found is None else found.quote_id) == shown
 
 
 def test_a_quote_that_is_final_is_not_changed() -> None:
