@@ -184,6 +184,18 @@ class Shares(Step):
 
 
 @dataclass(slots=True)
+class Leaves(Step):
+    """A person leaves the workspace: their account is deactivated."""
+
+    user: str
+
+    def do(self, cell: Cell) -> None:
+        """Deactivate the account."""
+        people = cell.world.slack.directory.people
+        people[self.user] = replace(people[self.user], is_deactivated=True)
+
+
+@dataclass(slots=True)
 class Forged(Step):
     """A repetition of the newest request with changed content: other values, or what a card of another build would send."""
 

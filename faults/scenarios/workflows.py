@@ -23,6 +23,7 @@ from faults.lab.steps import (
     Configures,
     Dies,
     Fills,
+    Leaves,
     MakesOpportunity,
     OpensHome,
     Operates,
@@ -262,6 +263,12 @@ STORIES: Final = (
     Story("change the ruleset", lambda: [Operates("change_ruleset"), Starts(), Types(SMALL), Settles()], _day),
     Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], created),
     Story("remind", _day, _unanswered(2)),
+    Story(
+        "the approver leaves",
+        _day,
+        # Slack reports it when they try to approve.
+        lambda: [*submitted(), Leaves(MANAGER), Waits(120), Clicks("approval.approve", MANAGER), Settles(), Stops()],
+    ),
     Story("escalate", _day, _unanswered(4)),
     Story(
         "request expired, asked again",

@@ -37,6 +37,7 @@ from quotebot.jobs.maintenance import (
     Housekeeper,
     Job,
     RetentionPeriods,
+    check_holders,
     forget,
     let_go,
     show_pending_commands,
@@ -71,6 +72,8 @@ ARTEFACTS_SECONDS: Final = 3600.0
 BACKUP_SECONDS: Final = 600.0  # interval of the check whether one is due
 INTEGRITY_SECONDS: Final = 86_400.0
 INTEGRITY_FIRST_SECONDS: Final = 30.0  # delayed: the check reads the whole file, which would slow the start
+HOLDERS_SECONDS: Final = 3600.0
+HOLDERS_FIRST_SECONDS: Final = 300.0
 YOUNG_SECONDS: Final = 10  # a process that repeatedly crashes before this age is in a boot loop
 DEATHS_TO_REST: Final = 8
 REST_SECONDS_MAX: Final = 60.0
@@ -223,10 +226,11 @@ class Workers:
                 Job("approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS),
                 *_jobs(ledger, settings, ports, metrics),
             ],
+            [Job("holders", HOLDERS_SECONDS, lambda: check_holders(directory, rules), HOLDERS_FIRST_SECONDS)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
         )
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
-        self._scheduler = Scheduler(ledger, scheduled_jobs(settings), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
+        self._scheduler = Scheduler(ledger, scheduled_jobs(settings, rules), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
         self._clock = ports.clock
         self._drain_seconds = settings.drain_seconds
         self._asked_to_stop_at: float | None = None

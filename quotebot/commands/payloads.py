@@ -381,7 +381,14 @@ class ExpireApproval(_SlotCommand):
     kind: ClassVar[str] = "approval.expire"
 
 
-SlotCommand = RemindApprover | EscalateApproval | ExpireApproval
+@dataclass(frozen=True, slots=True)
+class ReassignApproval(_SlotCommand):
+    """Reassignment of a slot that asks people who may not approve any more: ask other holders, or the next higher role."""
+
+    kind: ClassVar[str] = "approval.reassign"
+
+
+SlotCommand = RemindApprover | EscalateApproval | ExpireApproval | ReassignApproval
 
 
 @dataclass(frozen=True, slots=True)

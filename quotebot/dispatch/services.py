@@ -12,7 +12,7 @@ from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
 from quotebot.execution.membership import Channels, Directory
-from quotebot.store import dead_letters
+from quotebot.store import approvals, dead_letters
 from quotebot.store import quotes as store
 from quotebot.store.rulesets import ActiveRuleset
 
@@ -251,8 +251,8 @@ class Services:
     observe_pdf: Callable[[float], object] = ignored  # receives the seconds of each rendering
 
     def rules_now(self, tx: Tx) -> Rules:
-        """Return the rules with the active ruleset and its policy."""
-        return replace(self.rules, ruleset=self.active.read(tx))
+        """Return the rules with the active ruleset and its policy, and without role holders who may not approve any more."""
+        return approvals.present(tx, replace(self.rules, ruleset=self.active.read(tx)))
 
     async def quote(self, effect: Effect) -> Quote:
         """Return the quote of an effect, see `quote_of`. Raises AdapterError if there is none."""

@@ -30,6 +30,7 @@ class Rules:
     ruleset: Ruleset
     builtin_policy: ApprovalPolicy  # applies while the ruleset has none
     approvers: Mapping[str, tuple[str, ...]]  # role -> Slack user ids
+    gone: frozenset[str] = frozenset()  # role holders who are no full members any more; `approvers` does not name them
     decide_in_channel: bool = True  # the card in the channel has the buttons of approvers
     valid_days: int = 30
     operators: tuple[str, ...] = ()  # Slack user ids of the people who may process dead letters
@@ -52,6 +53,13 @@ class Rules:
     def policy(self) -> ApprovalPolicy:
         """Approval policy of the active ruleset."""
         return self.ruleset.policy or self.builtin_policy
+
+    def without(self, gone: frozenset[str]) -> Rules:
+        """Return the rules without those role holders, who are no full members of the workspace any more."""
+        if not gone:
+            return self
+        approvers = {role: tuple(user for user in users if user not in gone) for role, users in self.approvers.items()}
+        return replace(self, approvers=approvers, gone=gone)
 
     @property
     def timing(self) -> Timing:

@@ -28,6 +28,7 @@ from quotebot.execution import membership
 from quotebot.execution.kinds import execute
 from quotebot.execution.run import NOTHING, ChannelUnaskedError, Precomputed, Run, counted_kind, precompute
 from quotebot.handlers.decision import Asked, Decision, refused, turned_away
+from quotebot.store import approvals
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.history import BrokenChainError, require_as_audited
@@ -143,7 +144,8 @@ class Decider:
         admitted = self._admitted(asked)
         circle = INSIDER if operation.source == "cli" else circle  # a user of the machine's terminal can read its files
         viewer = replace(admitted, circle=circle) if isinstance(admitted, Viewer) else None
-        run = Run(self._ledger, tx, operation, asked, viewer, self._rules, precomputed, now, self._vouched, self._follow)
+        rules = approvals.present(tx, self._rules)
+        run = Run(self._ledger, tx, operation, asked, viewer, rules, precomputed, now, self._vouched, self._follow)
         refusal = turned_away(asked, admitted, payload, operation.aggregate_id) or self._misnamed(operation, asked, payload)
         return _answered_at_terminal(operation, execute(run, payload) if refusal is None else run.kept(refusal))
 

@@ -37,6 +37,7 @@ from quotebot.commands.payloads import (
     NoteStaleDraft,
     ProposeQuote,
     ReadMessage,
+    ReassignApproval,
     ReconcileCrm,
     RefreshCard,
     RemindApprover,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ledger.records import EffectIntent
+    from quotebot.commands.payloads import SlotCommand
     from quotebot.commands.registry import Creation, Payload
     from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.quotes.crm_fields import Conflict
@@ -275,7 +277,7 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
     return approvals.decide(asked, payload, head.quote, head.root, rules, delegations=delegations, acted_for_others=others)
 
 
-def follow_up(run: Run, payload: RemindApprover | EscalateApproval | ExpireApproval, head: QuoteHead) -> Decision:
+def follow_up(run: Run, payload: SlotCommand, head: QuoteHead) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     delegations, found = _delegations(run, head.quote), approval_store.copies(run.tx, payload.approval_id)
     copies = {copy.user_id: copy.post_key for copy in found if copy.shown}
@@ -506,6 +508,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(RemindApprover, load_head, follow_up, save_version),
         Kind(EscalateApproval, load_head, follow_up, save_version),
         Kind(ExpireApproval, load_head, follow_up, save_version),
+        Kind(ReassignApproval, load_head, follow_up, save_version),
         Kind(ReviseQuote, load_head, revise, save_version),
         Kind(CancelQuote, load_head, lambda run, it, at: lifecycle.cancel(run.asked, it, at.quote, at.root), save_version),
         Kind(FinalizeQuote, load_head, lambda run, _, at: lifecycle.finalize(run.asked, at.quote, at.root), save_version),

@@ -123,6 +123,20 @@ class Directory:
             if await self._ask_once(team_id, user) is None:
                 return
 
+    async def check(self, users: Iterable[str]) -> list[str]:
+        """Ask Slack about people, one after the other, and store its answers; return those who are no full members.
+
+        It stops at the first person about whom Slack does not answer. Raises AdapterError if it does not know the workspace.
+        """
+        identity, gone = await self._own_identity(), []
+        for user in dict.fromkeys(users):
+            found = await self._ask_once(identity.team_id, user)
+            if found is None:
+                break
+            if found.kind != "member":
+                gone.append(user)
+        return gone
+
     def remembered(self, team_id: str, user: str, now: int, *, approving: bool = False) -> Known | None:
         """Return the cached answer, if it is recent. Uses neither ledger nor network: it runs before an acknowledgement."""
         found = self._known.get((team_id, user))

@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any
 from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.payloads import DelegateApprovals, EscalateApproval, RemindApprover, SlotCommand
+from quotebot.commands.payloads import DelegateApprovals, EscalateApproval, ReassignApproval, RemindApprover, SlotCommand
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.people import Delegation, asked_people, covers
 from quotebot.domain.approvals.policy import PolicyDecision, Timing, evaluate
-from quotebot.domain.approvals.requests import answered, escalated, expired, invalidated, open_request, reminded, slot_of
+from quotebot.domain.approvals.requests import (
+    answered,
+    escalated,
+    expired,
+    invalidated,
+    open_request,
+    reassigned,
+    reminded,
+    slot_of,
+)
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
 from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Quote, QuoteState, Slot, approval_id_for
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
@@ -230,6 +239,8 @@ def follow_up(
     who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers))
     if isinstance(command, RemindApprover):
         kind, text = "reminded", approval_messages.reminder(moved, slot, who, asked.received_at)
+    elif isinstance(command, ReassignApproval):
+        kind, text = "reassigned", approval_messages.reassignment(moved, slot, who, _gone_from(quote, command.slot, rules))
     elif isinstance(command, EscalateApproval):
         kind, text = "escalated", approval_messages.escalation(moved, slot, who, asked.received_at)
     else:
@@ -282,6 +293,12 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
     )
 
 
+def _gone_from(quote: Quote, number: int, rules: Rules) -> tuple[str, ...]:
+    """Return the people whom a slot asked personally and who are gone; none if it asked a role."""
+    slot = None if quote.approval is None else slot_of(quote.approval, number)
+    return () if slot is None or slot.assignee not in rules.gone else (str(slot.assignee),)
+
+
 def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:
     approval, at = quote.approval, asked.received_at
     if approval is None or approval.approval_id != command.approval_id or approval.state is not ApprovalState.PENDING:
@@ -290,6 +307,8 @@ def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Ap
         return None
     if isinstance(command, RemindApprover):
         return reminded(approval, command.slot, at)
+    if isinstance(command, ReassignApproval):
+        return reassigned(approval, command.slot, rules.approvers, quote.makers, rules.gone)
     if isinstance(command, EscalateApproval):
         timing, zones = _timing(approval, rules), rules.zones
         return escalated(approval, command.slot, rules.approvers, quote.makers, at=at, timing=timing, zones=zones)

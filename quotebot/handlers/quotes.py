@@ -51,6 +51,7 @@ DOMAIN_EVENTS = frozenset(
         "approval.duplicate_suppressed",  # requested again while the first request waits for its decision
         "approval.reminded",
         "approval.escalated",
+        "approval.reassigned",  # the people asked before may not approve any more
         "approval.expired",
         "approval.invalidated",
         "reading.distrusted",

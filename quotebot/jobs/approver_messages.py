@@ -59,7 +59,8 @@ async def follow_role_changes(ledger: Ledger, rules: Rules) -> int:
 
 
 def _changes(tx: Tx, rules: Rules, now: int) -> Iterator[RoleChange]:
-    """Yield the changes that no refresh was reserved for."""
+    """Yield the changes that no refresh was reserved for. People who may not approve any more are asked nothing."""
+    rules = approvals.present(tx, rules)
     for row in tx.all("open_requests", limit=REQUESTS_MAX):
         quote, approval = quotes.load(tx, row["quote_id"]), approvals.find(tx, row["approval_id"])
         if quote is None or approval is None or quote.approval is None or quote.approval.approval_id != approval.approval_id:

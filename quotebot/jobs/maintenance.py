@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ledger.database import Database, Tx
     from ledger.ledger import Ledger
     from ledger.records import EffectIntent
+    from quotebot.domain.rules import Rules
+    from quotebot.execution.membership import Directory
     from quotebot.settings import Settings
     from quotebot.store.quotes import Artefact
 
@@ -224,6 +226,15 @@ def _some(tx: Tx, *, ledger: Ledger, keeping: RetentionPeriods, now: int, limit:
 
 def _before(keeping: RetentionPeriods, now: int) -> dict[str, int]:
     return {"model_before": now - keeping.model_days * DAY_MS, "reconcile_before": now - keeping.reconcile_days * DAY_MS}
+
+
+async def check_holders(directory: Directory, rules: Rules) -> list[str]:
+    """Ask Slack whether the holders of roles are still full members, and in which time zone; log those who are not."""
+    gone = await directory.check(user for users in rules.approvers.values() for user in users)
+    for user in gone:
+        held = sorted(role for role, users in rules.approvers.items() if user in users)
+        log.warning("approver.gone", slack_user=user, roles=held, do="name somebody else in QUOTEBOT_APPROVERS")
+    return gone
 
 
 @dataclass(frozen=True, slots=True)

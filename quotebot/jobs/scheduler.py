@@ -15,6 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -32,6 +33,7 @@ from quotebot.commands.payloads import (
     ExpireApproval,
     ExpireQuote,
     NoteStaleDraft,
+    ReassignApproval,
     RemindApprover,
     SendDigest,
     SyncCrm,
@@ -50,7 +52,7 @@ from quotebot.domain.schedule.schedules import (
     slots_due,
 )
 from quotebot.effects import EXTRACT
-from quotebot.store import extractions
+from quotebot.store import approvals, extractions
 from quotebot.store import schedule as store
 from quotebot.store.schedule import Mark
 from quotebot.worker_loop import POLL_SECONDS, one_round
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 
     from ledger.ledger import Ledger
     from quotebot.commands.registry import Payload
+    from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
 
 
@@ -230,9 +233,10 @@ def _tell(job: ScheduledJob, candidate: Candidate, late_ms: int, reservation: Re
     )
 
 
-def jobs(settings: Settings) -> tuple[ScheduledJob, ...]:
-    """Return all jobs of this installation."""
+def jobs(settings: Settings, rules: Rules | None = None) -> tuple[ScheduledJob, ...]:
+    """Return all jobs of this installation; without `rules` none that concerns the holders of roles."""
     return (
+        *(() if rules is None else (approval_reassignment(rules),)),
         quote_expiry(),
         approval_expiry(),
         approval_escalation(),
@@ -295,6 +299,28 @@ def approval_reminder() -> ScheduledJob:
         payload=lambda candidate: RemindApprover(candidate.aggregate_id, int(candidate.part)),
         misfire=Misfire.COALESCE,
         max_lateness_ms=REMINDER_LATENESS_MS,
+    )
+
+
+def approval_reassignment(rules: Rules) -> ScheduledJob:
+    """Ask others where everybody whom a slot asks is gone: once per slot and set of people who are gone. No lateness limit."""
+
+    def find(tx: Tx, _job: str, _now: int, limit: int) -> Sequence[Candidate]:
+        present = approvals.present(tx, rules)
+        if not present.gone:
+            return ()
+        who = keys.digest(sorted(present.gone))[:16]
+        slots = islice(approvals.slots_of_gone(tx, rules.approvers, present.gone), limit)
+        return tuple(Candidate(asked, opened_at, quote, team, f"{slot}/{who}") for asked, slot, quote, team, opened_at in slots)
+
+    return ScheduledJob(
+        name="approval_reassignment",
+        order=FiringOrder.ESCALATION,
+        schedule=Once(),
+        find=find,
+        payload=lambda candidate: ReassignApproval(candidate.aggregate_id, int(candidate.part.partition("/")[0])),
+        misfire=Misfire.COALESCE,
+        needs_clock=False,
     )
 
 

@@ -16,10 +16,11 @@ from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, S
 from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ledger.database import Row, Tx
     from quotebot.commands.payloads import DelegateApprovals
+    from quotebot.domain.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,27 @@ def zones_of(tx: Tx, team_id: str, users: Iterable[str]) -> dict[str, str]:
     """Return the time zones of people, as far as Slack has named them."""
     rows = tx.all("zones_of_people", team_id=team_id, users=json.dumps(sorted(set(users))))
     return {row["user_id"]: row["zone"] for row in rows}
+
+
+def gone_holders(tx: Tx, users: Iterable[str]) -> frozenset[str]:
+    """Return those of the people whom Slack last reported as no full members: guests, bots, and people who left."""
+    return frozenset(row["user_id"] for row in tx.all("gone_holders", users=json.dumps(sorted(set(users)))))
+
+
+def present(tx: Tx, rules: Rules) -> Rules:
+    """Return the rules without the role holders who may not approve any more, by Slack's last answer."""
+    return rules.without(gone_holders(tx, {user for users in rules.approvers.values() for user in users}))
+
+
+def slots_of_gone(
+    tx: Tx, approvers: Mapping[str, tuple[str, ...]], gone: frozenset[str]
+) -> Iterator[tuple[str, int, str, str, int]]:
+    """Yield the open slots that ask only people who are gone: approval, slot, quote, workspace, and the time it opened."""
+    for row in tx.all("open_slots"):
+        roles = json.loads(row["asked"]) or json.loads(row["roles"])
+        asked = {user for role in roles for user in approvers.get(role, ())} if row["assignee"] is None else {row["assignee"]}
+        if asked and asked <= gone:
+            yield row["approval_id"], row["slot"], row["quote_id"], row["team_id"], row["opened_at"]
 
 
 def requested_today(tx: Tx, user: str, now: int) -> int:

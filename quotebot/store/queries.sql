@@ -942,3 +942,17 @@ INSERT INTO digests (team_id, user_id, due_at) VALUES (:team_id, :user_id, :due_
 
 -- name: digests_due
 SELECT team_id, user_id, due_at FROM digests WHERE due_at <= :now ORDER BY due_at, user_id LIMIT :limit;
+
+-- name: gone_holders
+-- Of the people in a JSON list. The index holds no full members.
+SELECT p.user_id FROM people AS p INDEXED BY people_gone
+WHERE p.kind <> 'member' AND p.user_id IN (SELECT value FROM json_each(:users));
+
+-- name: open_slots
+SELECT s.approval_id, s.slot, s.roles, s.asked, s.assignee, s.opened_at, a.quote_id, q.team_id
+FROM approvals AS a INDEXED BY approvals_one_pending
+  CROSS JOIN quotes AS q ON q.quote_id = a.quote_id AND q.version = a.quote_version
+  CROSS JOIN approval_slots AS s ON s.approval_id = a.approval_id AND (s.state = 'pending' OR s.state = 'escalated')
+WHERE a.state = 'pending' AND q.state = 'pending_approval'
+  AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
+ORDER BY s.approval_id, s.slot;

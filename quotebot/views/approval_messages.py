@@ -89,6 +89,13 @@ def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -
     return f"{head} Asked now: {messages.mentions(approvers)}. Nothing was decided; decide with the buttons on the card above."
 
 
+def reassignment(quote: Quote, slot: Slot, approvers: tuple[str, ...], gone: tuple[str, ...]) -> str:
+    """Ask others, in the thread, because the people asked before may not approve any more; `gone` were asked personally."""
+    who = f"{messages.mentions(gone)} is" if gone else f"Every {role_words(slot.role)} is"
+    asked = f"Asked now: {messages.mentions(approvers)}." if approvers else "No one else holds a sufficient role now."
+    return f"{title(quote)}: {who} no longer a full member of this workspace. {asked}"
+
+
 def request_expired(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, that no one decided in time, and explain how to ask again."""
     open_roles = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED))

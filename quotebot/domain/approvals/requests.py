@@ -139,6 +139,23 @@ def escalated(
     return _with(approval, replace(wider, escalate_at=opening.due(wider, timing.escalate_ms) if more_to_ask else None))
 
 
+def reassigned(approval: Approval, number: int, holders: Holders, makers: tuple[str, ...], gone: frozenset[str]) -> Approval | None:
+    """Return the request with the slot put to others, or None if it still asks someone, or if there is no one else.
+
+    `gone` are holders who may not approve any more; `holders` are the others. A slot that was put to one of them is put to their
+    role. If no holder of the asked roles is left, the next higher role with holders is asked too, as by an escalation.
+    """
+    slot = slot_of(approval, number)
+    if slot is None or not slot.is_open:
+        return None
+    moved = replace(slot, assignee=None) if slot.assignee in gone else slot
+    askers, asked = (approval.requested_by, *makers), slot.asked or slot.roles
+    if moved.assignee is None and not {user for role in asked for user in holders.get(role, ())} - set(askers):
+        higher = higher_with_holders(asked, holders, askers)
+        moved = moved if higher is None else replace(moved, asked=(*asked, higher))
+    return None if moved == slot else _with(approval, moved)
+
+
 def expired(approval: Approval, number: int, at: int) -> Approval | None:
     """Return the request as expired, undecided, or None when the slot is not due."""
     slot = slot_of(approval, number)

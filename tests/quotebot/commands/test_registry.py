@@ -37,6 +37,7 @@ from quotebot.commands.payloads import (
     NoteStaleDraft,
     ProposeQuote,
     ReadMessage,
+    ReassignApproval,
     ReconcileCrm,
     RefreshCard,
     RemindApprover,
@@ -234,6 +235,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "3f5a360460276137043d6ef4d17c44e05cdd1a752793d89567391238e4e95514",
         "0e3c86cdbb5d0cd009ea648e3aa1996abd01fa48fbb35cbabdb8571512cb9220",
     ),
+    ("approval.reassign", 1): (
+        '{"approval_id":"A-2026-0042-v1-1","slot":1,"v":1}',
+        "c33f4cc751b5a0c3f63d017902dade9ddceb05497b2918781b4a0087b0e06235",
+        "a844e4472b24d51cc8d1afb1a2f15480137235fee772c8e1efd20905c141378c",
+    ),
     ("letter.announce", 1): (
         '{"channel":"C0OPS","reference":"118","v":1}',
         "927b770bb66fd68ff28632c85a9c5fa2827af37668a8b621fb34fe9f525b6365",
@@ -342,6 +348,7 @@ CURRENT: dict[str, Payload] = {
     "approval.remind": RemindApprover("A-2026-0042-v1-1", 1),
     "approval.escalate": EscalateApproval("A-2026-0042-v1-1", 1),
     "approval.expire": ExpireApproval("A-2026-0042-v1-1", 1),
+    "approval.reassign": ReassignApproval("A-2026-0042-v1-1", 1),
 }
 
 

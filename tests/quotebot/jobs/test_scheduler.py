@@ -291,6 +291,7 @@ def test_jobs_are_made_of_the_settings() -> None:
         "approval_escalation",
         "approval_reminder",
         "reading_answer",
+        "daily_digest",
         "stale_draft",
     ]
     assert table[-1].schedule == Once(3 * DAY_MS, parse_cron("0 9 * * mon-fri", BERLIN))

@@ -219,6 +219,8 @@ WALKS = {  # these go through a whole table because all of it is asked for
     "approvals_waiting": "the undecided requests, from an index that holds no others",
     "open_requests": "the same, every ten minutes",
     "homes_to_redraw": "the people of one request",
+    "gone_holders": "the holders of roles who are no full members, from an index that holds no others",
+    "open_slots": "the slots of undecided requests, from an index that holds no others; only while a holder is gone",
     "zones_of_people": "the holders of roles",
     "quote_numbers": "one row a year",
     "quote_numbers_given": "a verification of all: the last number of every year",

@@ -1,0 +1,107 @@
+"""Tests of role holders who are gone: they are asked no more, and a slot that asked only them is put to others, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from adapters.slack.api import Identity, SlackMember
+from quotebot.commands.payloads import SubmitQuote
+from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
+from quotebot.domain.approvals.requests import open_request, reassigned
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.execution.executor import Executor
+from quotebot.execution.membership import Directory, Known, keep_person
+from quotebot.jobs.maintenance import check_holders
+from quotebot.jobs.scheduler import Scheduler, approval_reassignment
+from quotebot.store import quotes as store
+from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
+from tests.quotebot.views.quote_examples import MORNING, example_quote
+
+if TYPE_CHECKING:
+    from quotebot.domain.quotes.quote import Approval
+
+
+def asked(people: str, holders: dict[str, tuple[str, ...]]) -> Approval:
+    """Return a request for one approval by the VP of sales: any holder, or `all` of them."""
+    need = Need(("vp_sales",), "all" if people == "all" else "any")
+    decision = PolicyDecision(("vp_sales",), (), blocked=False, needs=(need,))
+    quote = example_quote(QuoteState.PRICED)
+    return open_request("A-1", quote, decision, holders, asked_by="U0REP", at=MORNING, timing=Timing())
+
+
+def test_slot_of_a_person_who_is_gone_is_put_to_their_role() -> None:
+    approval = asked("all", {"vp_sales": ("U0VP", "U0VP2"), "cfo": ("U0CFO",)})
+    assert [slot.assignee for slot in approval.slots] == ["U0VP", "U0VP2"]
+    left = {"vp_sales": ("U0VP2",), "cfo": ("U0CFO",)}
+    after = reassigned(approval, 1, left, (), frozenset({"U0VP"}))
+    assert after is not None
+    assert (after.slots[0].assignee, after.slots[0].asked) == (None, ("vp_sales",))
+    assert reassigned(after, 1, left, (), frozenset({"U0VP"})) is None
+    assert reassigned(approval, 2, left, (), frozenset({"U0VP"})) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "asks"),
+    [
+        ({"vp_sales": ("U0VP2",), "cfo": ("U0CFO",)}, None),  # the other holder was asked from the start
+        ({"vp_sales": (), "cfo": ("U0CFO",)}, ("vp_sales", "cfo")),
+        ({"vp_sales": ("U0REP",), "cfo": ("U0CFO",)}, ("vp_sales", "cfo")),  # who asked may not approve
+        ({"vp_sales": (), "cfo": ()}, None),
+    ],
+)
+def test_role_without_a_holder_asks_the_next_higher_one(left: dict[str, tuple[str, ...]], asks: tuple[str, ...] | None) -> None:
+    approval = asked("any", {"vp_sales": ("U0VP",), "cfo": ("U0CFO",)})
+    after = reassigned(approval, 1, left, (), frozenset({"U0VP"}))
+    assert (None if after is None else after.slots[0].asked) == asks
+
+
+async def test_request_is_put_to_the_next_role_once_when_its_only_approver_is_gone(bench: Bench) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1))
+    await executor.step()
+    scheduler = Scheduler(bench.ledger, [approval_reassignment(RULES)])
+    assert await scheduler.step() == 0
+    gone = Known("deactivated", bench.clock.now_ms())
+    await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0MANAGER", gone))
+    for _ in range(3):
+        await scheduler.step()
+        await executor.step()
+    found = bench.rows("SELECT outcome FROM operations WHERE action_kind = 'approval.reassign'")
+    assert found == [{"outcome": "applied"}]
+    quote = await bench.ledger.database.read(lambda tx: store.load(tx, "Q-2026-0001"))
+    assert quote is not None
+    assert quote.approval is not None
+    assert quote.approval.slots[0].asked == ("sales_manager", "deal_desk")
+    (notice,) = bench.rows("SELECT payload FROM effects WHERE payload LIKE '%no longer a full member%'")
+    assert "Asked now: <@U0DEALDESK>" in notice["payload"]
+    asked_directly = bench.rows("SELECT payload FROM effects WHERE class = 'slack.direct' ORDER BY id")
+    assert ["U0DEALDESK" in row["payload"] for row in asked_directly] == [False, True]
+    assert bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'approval.reassigned'") == [{"1": 1}]
+
+
+@dataclass(slots=True)
+class SlackOf:
+    """Slack's records of people; those in `gone` have left."""
+
+    gone: tuple[str, ...]
+
+    async def identify(self) -> Identity:
+        return Identity("T0HOME", "U0BOT", "B0BOT")
+
+    async def member(self, *, user: str) -> SlackMember:
+        return SlackMember(frozenset({"T0HOME"}), deactivated=user in self.gone, bot=False, guest=False, zone="Europe/Berlin")
+
+
+async def test_holders_are_checked_with_slack_and_those_gone_are_named(bench: Bench) -> None:
+    slack: Any = SlackOf(("U0VP",))
+    directory = Directory(bench.ledger, slack)
+    assert await check_holders(directory, replace(RULES)) == ["U0VP"]
+    kinds = {row["user_id"]: (row["kind"], row["zone"]) for row in bench.rows("SELECT user_id, kind, zone FROM people")}
+    assert kinds["U0VP"][0] == "deactivated"
+    assert kinds["U0CFO"] == ("member", "Europe/Berlin")
+    assert len(kinds) == 5
