@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,6 +85,7 @@ class Identity:
     bot_user_id: str
     bot_id: str
     enterprise_id: str | None = None  # of the Enterprise organization, if the workspace belongs to one
+    url: str = field(default="", compare=False)  # of the workspace, for links to its messages; empty if Slack sends none
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,14 @@ class SlackApi:
         who = await self._call("auth.test", form={})
         enterprise = who.get("enterprise_id")
         team_id, bot_user_id, bot_id = (_text(who, "auth.test", field) for field in ("team_id", "user_id", "bot_id"))
-        return Identity(team_id, bot_user_id, bot_id, enterprise if isinstance(enterprise, str) and enterprise else None)
+        url = who.get("url")
+        return Identity(
+            team_id,
+            bot_user_id,
+            bot_id,
+            enterprise if isinstance(enterprise, str) and enterprise else None,
+            url if isinstance(url, str) else "",
+        )
 
     async def member(self, *, user: str) -> SlackMember:
         """Return Slack's record of a user (users.info). NOT_FOUND: no user visible to this workspace."""

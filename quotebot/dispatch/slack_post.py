@@ -377,7 +377,11 @@ async def read(services: Services, effect: Effect) -> CopyState:
     state = await services.ledger.database.read(lambda tx: _state(services, tx, effect, now))
     if state is None:
         raise AdapterError(Failure.INTERNAL, "unknown_approval", f"There is no request {effect.payload['approval_id']}.")
-    return state
+    if not state.decides or state.quote.thread_ts is None or state.quote.card_channel is not None:
+        return state
+    return replace(
+        state, ask=replace(state.ask, thread=await services.directory.link_to(state.quote.channel, state.quote.thread_ts))
+    )
 
 
 def _state(services: Services, tx: Tx, effect: Effect, now: int) -> CopyState | None:

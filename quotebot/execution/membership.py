@@ -201,6 +201,15 @@ class Directory:
         kind = kind_of(member, identity, self._enterprise_id) if team_id == identity.team_id else "stranger"
         return Known(kind, self._ledger.clock.now_ms(), member.name, member.zone)
 
+    async def link_to(self, channel: str, ts: str) -> str | None:
+        """Return the address of a message in the workspace; None if Slack does not answer."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                base = (await self._own_identity()).url
+        except (AdapterError, TimeoutError):
+            return None
+        return f"{base.rstrip('/')}/archives/{channel}/p{ts.replace('.', '')}" if base else None
+
     async def _own_identity(self) -> Identity:
         if self._identity is None:
             self._identity = await self._slack.identify()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import slot_words
+from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import ApprovalState, SlotState, local_day, local_time, state_words, title
 from quotebot.views import messages
@@ -20,10 +21,12 @@ from quotebot.views.card import (
     REASONS_CHARACTERS_MAX,
     STATE_ICONS,
     Card,
-    approver_rows,
     avoidance_rows,
     deciding,
     figure_rows,
+    line_sections,
+    linked,
+    margin_effect,
     price_rows,
     summary_row,
 )
@@ -34,13 +37,14 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.quotes.quote import Approval, Listed, Quote
     from quotebot.views.blocks import Json
+    from quotebot.views.card import PriceRow
 
 REASONS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Facts of a request beside the quote. `earlier` are the customer's last quotes."""
+    """Facts of a request beside the quote. `earlier` are the customer's last quotes, `thread` is the address of its card."""
 
     policy: ApprovalPolicy
     advice: Advice | None
@@ -48,25 +52,28 @@ class Ask:
     waiting: tuple[str, ...]
     away: tuple[Delegation, ...]
     earlier: tuple[Listed, ...]
+    thread: str | None = None
 
 
 def asking(quote: Quote, ask: Ask) -> Card:
     """Ask for a decision. The quote's approval is the request."""
     approval = _request(quote)
     easier = () if ask.advice is None else avoidance_rows(ask.advice.changes, approver=True)
-    shown = (*price_rows(quote.pricing, ask.policy), *summary_row(ask.summary), *approver_rows(quote.pricing, ask.policy))
+    shown = (*price_rows(quote.pricing, ask.policy), *summary_row(ask.summary))
     text = f"{messages.mention(approval.requested_by)} asks you to approve {_subject(quote)}, {messages.net(quote)}"
     blocks: list[Json] = [
         _header(quote),
         section(f"{messages.mention(approval.requested_by)} asks you to approve this quote."),
         {"type": "section", "fields": [*_fields(quote), *_due(approval)]},
-        section(f"*Why you are asked*\n{_reasons(approval)}"),
+        *line_sections(quote.pricing),
         *figure_rows(shown),
+        section(f"*Why you are asked*\n{_reasons(approval)}"),
+        *figure_rows(_margin_rows(quote, ask.policy)),
         *figure_rows(easier, "💡 "),
         *_earlier(quote, ask.earlier),
         {"type": "actions", "block_id": "quote.actions", "elements": deciding(quote)},
         *_progress(approval),
-        _place(quote),
+        context([_place(quote, ask.thread)]),
     ]
     return Card(text, blocks)
 
@@ -102,7 +109,6 @@ def _fields(quote: Quote) -> list[Json]:
         "Total": f"*{messages.net(quote)}*",
         "Discount": discount if pricing.discount_total else "None",
         "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
-        "Requested by": messages.mention(quote.requester),
     }
     return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
 
@@ -137,6 +143,15 @@ def _progress(approval: Approval) -> list[Json]:
     return [context(given[:REASONS_MAX])] if given and approval.state is ApprovalState.PENDING else []
 
 
-def _place(quote: Quote) -> Json:
-    where = "" if quote.card_channel is not None else f" in <#{quote.channel}>"
-    return context([f"Its card is{where}: `/quote show {quote.quote_id}`" if where else f"`/quote show {quote.quote_id}`"])
+def _margin_rows(quote: Quote, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
+    """Return the margin, what it is without the discount, and those below their floors."""
+    effect = margin_effect(quote.pricing)
+    found = (*(() if effect is None else (effect.removeprefix("margin "),)), *margin_figures(quote.pricing, policy))
+    return (("Margin", "; ".join(found)),) if found else ()
+
+
+def _place(quote: Quote, thread: str | None) -> str:
+    command = f"`/quote show {quote.quote_id}`"
+    if thread is not None:
+        return f"{linked('Open the thread', thread)} · {command}"
+    return command if quote.card_channel is not None else f"<#{quote.channel}> · {command}"

@@ -330,8 +330,7 @@ def status_card(
         {"type": "header", "text": plain(_header(quote))},
         *([section(f"{decided}\n{_TO_EDIT_HINT}")] if decided is not None and on_top else []),
         section(_summary(quote)),
-        section(_table(pricing, owed)),
-        *([section("\n".join(messages.option_rows(pricing)))] if pricing.options else []),
+        *line_sections(pricing, owed),
         *figure_rows(figures),
         *(section(text) for text in _approval_texts(quote, approvers, away, decision, free_discount)),
         *figure_rows(easier, "💡 "),
@@ -375,6 +374,12 @@ def _summary(quote: Quote) -> str:
     return " · ".join(facts)
 
 
+def line_sections(pricing: Pricing, owed: tuple[PendingEffect, ...] = ()) -> list[Json]:
+    """Return the lines of a quote, and the optional ones below them."""
+    options = [section("\n".join(messages.option_rows(pricing)))] if pricing.options else []
+    return [section(_table(pricing, owed)), *options]
+
+
 def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
     rows: list[str] = []
     size = 0
@@ -389,7 +394,7 @@ def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
         net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
         what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
         pdf = next((effect for effect in owed if effect.label == "PDF" and effect.state == "delivered"), None)
-        where = "" if pdf is None else f". {_linked('See all in the PDF', pdf.link)}"
+        where = "" if pdf is None else f". {linked('See all in the PDF', pdf.link)}"
         rows.append(f"+ {what}, {money.format_amount(net, pricing.currency)}{where}")
     return "\n".join(rows)
 
@@ -513,11 +518,11 @@ def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[Json]:
 
 def _delivered(effect: PendingEffect) -> str:
     if effect.label == "PDF":
-        return _linked("PDF", effect.link) if effect.link is not None else "PDF in this thread"
-    return _linked("Open in Salesforce", effect.link) if effect.link is not None else "In Salesforce"
+        return linked("PDF", effect.link) if effect.link is not None else "PDF in this thread"
+    return linked("Open in Salesforce", effect.link) if effect.link is not None else "In Salesforce"
 
 
-def _linked(text: str, link: str | None) -> str:
+def linked(text: str, link: str | None) -> str:
     """Return the text as a Slack link, or unchanged if `link` is None or cannot be written as one."""
     return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
 

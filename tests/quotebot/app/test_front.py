@@ -116,7 +116,7 @@ async def front() -> AsyncIterator[tuple[Ingress, Front]]:
     await process.wait()
     it, other = Ingress(process.pid, ours, shared_board()), Front(await Wire.over(theirs))
     await it.open(WHO, reserved=other.note, observer=other.metrics)
-    who = {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT", "enterprise_id": None}
+    who = {"team_id": "T0HOME", "bot_user_id": "U0BOT", "bot_id": "B0BOT", "enterprise_id": None, "url": ""}
     assert await other.wire.receive() == (ingress.OPEN, who)
     try:
         yield it, other
