@@ -311,16 +311,20 @@ async def _simulated_quote(typed: str) -> Simulation | int:
         return no_such_quote(name)
     request, rules = request_of(found.pricing), await terminal.active_rules()
     if not colon:
-        return _priced_request(request, rules)
+        return _priced_request(request, rules, found.account)
     changes = grammar.read_changes(body, rules.catalogue)
     if isinstance(changes, tuple):
         return misread_parts(changes)
     edited = changed(request, changes)
-    return misread_parts(tuple(map(pricing_problem, edited))) if isinstance(edited, tuple) else _priced_request(edited, rules)
+    return (
+        misread_parts(tuple(map(pricing_problem, edited)))
+        if isinstance(edited, tuple)
+        else _priced_request(edited, rules, found.account)
+    )
 
 
-def _priced_request(request: PriceRequest, rules: Rules) -> Simulation | int:
-    found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms())
+def _priced_request(request: PriceRequest, rules: Rules, account: str | None = None) -> Simulation | int:
+    found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms(), account)
     return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
 
 

@@ -15,7 +15,7 @@ from quotebot.commands.payloads import CloneQuote, CreateByForm, CreateQuote, Re
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import advise
-from quotebot.domain.pricing.engine import Pricing, dated, price, renewed
+from quotebot.domain.pricing.engine import Pricing, dated, for_account, price, renewed
 from quotebot.execution import membership
 from quotebot.handlers.lifecycle import revised_price
 from quotebot.store.quotes import written
@@ -84,7 +84,7 @@ def precompute(operation: Operation, rules: Rules, quote: Quote | None = None) -
         payload = parse_stored(operation.action_kind, operation.payload)
         creation = payload.quote if isinstance(payload, CreateByForm) else payload
         if isinstance(creation, CreateQuote):
-            request = dated(creation.request, operation.received_at)
+            request = for_account(dated(creation.request, operation.received_at), creation.account)
             priced = price(request, rules.ruleset)
             snapshot = written(priced) if isinstance(priced, Pricing) else b""
             found = Precomputed(payload, creation, content_hash(creation), request, rules.ruleset, priced, snapshot)
@@ -105,7 +105,7 @@ def _price_of_another(payload: Payload, quote: Quote | None, rules: Rules, at: i
     if quote is not None and isinstance(payload, ReviseQuote):
         return revised_price(payload, quote, rules, at)
     if quote is not None and isinstance(payload, CloneQuote):
-        return price(renewed(quote.pricing, at), rules.ruleset)
+        return price(for_account(renewed(quote.pricing, at), payload.account or quote.account), rules.ruleset)
     return ()
 
 

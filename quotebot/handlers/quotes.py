@@ -9,7 +9,7 @@ from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.commercial_terms import ends_at
-from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, price
+from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, for_account, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.handlers.decision import Asked, Decision, Twin, facts, refused
 from quotebot.store.quotes import PROPOSED, RESUBMISSION
@@ -91,7 +91,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
 def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
     """Price the content of a message and ask its author to confirm it. This operation's key is the token that creates the quote."""
     wanted = command.quote
-    priced = price(dated(wanted.request, asked.received_at), rules.ruleset)
+    priced = price(for_account(dated(wanted.request, asked.received_at), wanted.account), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", wanted.channel, "not_priceable", messages.problem_list(problems))
@@ -107,7 +107,7 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
 
     `priced_by` prices as the domain's `price` does; its result may have been precomputed.
     """
-    request = dated(command.request, asked.received_at)
+    request = for_account(dated(command.request, asked.received_at), command.account)
     priced = unknown_terms(command.request.terms, rules.policy) or priced_by(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)

@@ -52,10 +52,12 @@ def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | No
 
 
 def _foot(view: Mapping[str, Any], carried: Carried, rules: Rules, now: int, quote: Quote | None) -> tuple[str, Pricing | None]:
-    request = wanted(Form(view, rules.ruleset, now, quote), carried)
+    form = Form(view, rules.ruleset, now, quote)
+    request = wanted(form, carried)
     if isinstance(request, str):
         return builder.foot_of_problem(request), None
-    found = simulate(request, rules.ruleset, rules.policy, now)
+    account = (form.typed(forms.ACCOUNT) or form.typed(forms.FOUND)) if quote is None else quote.account
+    found = simulate(request, rules.ruleset, rules.policy, now, account)
     if not isinstance(found, Simulation):
         return builder.foot_of_problem(f"{found[0].message}: {found[0].suggestion}"), None
     short = len(found.pricing.lines) <= ADVISED_LINES_MAX

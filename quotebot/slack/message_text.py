@@ -198,7 +198,7 @@ def _shown(
     if not may_be_changed(quote.state):
         return lifecycle_messages.wrong_state(quote, "revise"), None
     request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
-    found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now)
+    found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now, quote.account)
     if not isinstance(found, Simulation):
         return lifecycle_messages.not_revisable(quote, found), None
     if not difference(quote.pricing, found.pricing):

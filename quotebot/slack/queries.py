@@ -159,7 +159,8 @@ class Reads:
                 return lifecycle_messages.not_revisable(before, edited)
             request = edited
         assert request is not None  # noqa: S101 -- the grammar gives a quote or a request
-        found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms())
+        account = None if before is None else before.account
+        found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms(), account)
         if not isinstance(found, Simulation):
             return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))
         head = f"*What if* \u00b7 {_net(found)} \u00b7 {preview(found.decision)}"

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.cli.quote_work import TermOptions
-from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
+from quotebot.commands.payloads import CloneQuote, CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.policy_document import policy_document, read_policy
-from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset, ruleset_changes
 from quotebot.domain.pricing.commercial_terms import NAMES, CommercialTerms
-from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
+from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, canonical, for_account, from_canonical, price
 from quotebot.domain.pricing.price_requests import (
     BILLING_FREQUENCIES,
     Changes,
@@ -28,12 +28,15 @@ from quotebot.domain.pricing.price_requests import (
     parse_changes,
 )
 from quotebot.domain.pricing.term_clauses import FIELDS, line_text, terms_text
+from quotebot.handlers.decision import Asked
+from quotebot.handlers.lifecycle import clone
+from quotebot.handlers.quotes import create
 from quotebot.slack.drafts import draft_of_creation
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.grammar import creation, read_changes, read_request
 from quotebot.views.builder import create_form, revise_form
 from tests.quotebot.domain.ruleset_parts import book, document, product
-from tests.quotebot.parts import POLICY
+from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.quote_examples import MORNING, example_quote
 from tests.quotebot.views.quote_examples import RULESET as EXAMPLE_RULESET
 from tests.quotebot.views.test_forms import typed
@@ -60,6 +63,7 @@ RULESET: Final = parse_ruleset(
 )
 NOW: Final = 1_790_000_000_000
 NOT_TYPED: Final = {
+    "account": "the customer, whom the quote names",
     "priced_on": "the day of the request",
     "discount_limit_percent": "the authorised maximum, which the price computes",
 }
@@ -281,6 +285,20 @@ async def test_an_optional_line_is_shown_apart_until_the_customer_takes_it(deal:
     assert "Optional" not in await deal.card_text()
 
 
+async def test_a_quote_of_a_listed_customer_records_the_open_segment() -> None:
+    listed = parse_ruleset({**canonical_ruleset(RULESET), "accounts": [{"account": "Acme", "segment": "partner"}]})
+    request = PriceRequest((LineRequest("a", 10),), 12, Decimal(0), segment="partner")
+    asked = Asked("ab" * 32, "c-abababab", "U0REP", "T0HOME", NOW, None)
+    rules = replace(RULES, ruleset=listed)
+    made = create(asked, CreateQuote("Acme", request, "C0DEALS"), lambda: "Q-2026-0001", rules).quote
+    assert made is not None
+    assert made.pricing.segment_is_open
+    to_another = CloneQuote("Q-2026-0001", "C0DEALS", account="Globex")
+    cloned = clone(asked, to_another, made, lambda: "Q-2026-0002", rules).quote
+    assert cloned is not None
+    assert not cloned.pricing.segment_is_open
+
+
 async def test_a_card_shows_a_lines_own_discount_and_the_billing(deal: Deal) -> None:
     await deal.slash("new for Acme: 10 pro -5%, 10 sso; term 12m; billing quarterly")
     await deal.settled()
@@ -290,6 +308,22 @@ async def test_a_card_shows_a_lines_own_discount_and_the_billing(deal: Deal) -> 
     await deal.slash("revise Q-2026-0001: 10 pro -25%")
     await deal.settled()
     assert "VP Sales" in await deal.card_text()  # a line's own discount counts in the policy
+
+
+async def test_a_listed_customer_gets_the_prices_of_its_segment_without_an_approval() -> None:
+    listed = parse_ruleset({**canonical_ruleset(RULESET), "accounts": [{"account": "Acme", "segment": "Partner"}]})
+    assert ruleset_changes(RULESET, listed)[0].table == "accounts"
+    assert parse_ruleset(canonical_ruleset(listed)) == listed
+    request = PriceRequest((LineRequest("a", 10),), 12, Decimal(0), segment="partner")
+    blocking = read_policy({**policy_document(POLICY), "segment": {"partner": "blocked"}})
+    for account, is_open in (("ACME", True), ("Globex", False)):
+        priced = price(dated(for_account(request, account), NOW), listed)
+        assert isinstance(priced, Pricing)
+        assert from_canonical(canonical(priced)) == priced
+        assert (evaluate(priced, POLICY).hits == ()) is is_open
+        assert evaluate(priced, blocking).blocked is not is_open
+    assert for_account(replace(request, segment=None, account="Acme"), "Acme").account is None
+    assert not RULESET.is_open("partner", "Acme")
 
 
 async def test_a_segment_needs_an_approval_until_the_policy_says_otherwise() -> None:

@@ -98,7 +98,7 @@ class ApprovalPolicy:
     timing: Timing = field(default_factory=Timing)
     months_over: tuple[Threshold, ...] = ()  # ascending, by the term in months
     quantity_over: Mapping[str, Threshold] = field(default_factory=dict)  # by SKU, over the sum of its lines
-    segment_roles: Mapping[str, str] = field(default_factory=dict)  # by segment of the price books: a role, or NOBODY
+    segment_roles: Mapping[str, str] = field(default_factory=dict)  # by segment of the price books: a role, NOBODY or BLOCKED
     payment_over: tuple[Threshold, ...] = ()  # ascending, by the days until a payment is due
     under_price_floor: str = LADDER[-1]  # for a price under its floor in the price book: a role, or BLOCKED
 
@@ -338,10 +338,12 @@ def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
 
 def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     segment = None if pricing.request is None else pricing.request.segment
-    if segment is None:
+    if segment is None or pricing.segment_is_open:
         return
     role = policy.segment_roles.get(segment, UNNAMED_SEGMENT_ROLE)
-    if role != NOBODY:
+    if role == BLOCKED:
+        yield _Hit(_TOP, f"prices of the segment {segment} are not open to this customer, which nobody can approve", blocks=True)
+    elif role != NOBODY:
         yield _Hit(Threshold(Decimal(0), role), f"prices of the segment {segment} need {role_words(role)}")
 
 

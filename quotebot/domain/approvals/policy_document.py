@@ -166,7 +166,7 @@ def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> I
     rules = (*policy.discount_over, *policy.total_over, *policy.margin_under.values(), *policy.months_over, *policy.payment_over)
     named = {role for rule in (*rules, *policy.quantity_over.values()) for role in (rule.role, *rule.more)}
     named |= {"legal"} if policy.legal_terms else set()
-    named |= set(policy.segment_roles.values()) - {NOBODY}
+    named |= set(policy.segment_roles.values()) - {NOBODY, BLOCKED}
     named |= {policy.under_price_floor} - {BLOCKED, LADDER[-1]}  # the default names nobody in particular
     for role in ROLES:
         above = LADDER[LADDER.index(role) + 1 :] if role in LADDER else ()
@@ -185,8 +185,8 @@ def _floor(row: Any, place: str) -> Threshold:
 
 
 def _segment_role(role: Any, place: str) -> str:
-    if role not in (*ROLES, NOBODY):
-        raise PolicyError(f"{place}: {role!r} must be one of {', '.join((*ROLES, NOBODY))}")
+    if role not in (*ROLES, NOBODY, BLOCKED):
+        raise PolicyError(f"{place}: {role!r} must be one of {', '.join((*ROLES, NOBODY, BLOCKED))}")
     return str(role)
 
 

@@ -1,7 +1,7 @@
 """Import and export of a ruleset's tables as CSV files: edits a base ruleset's document, or writes one out. Pure.
 
-A file replaces its table: `products`, `books`, `constraints`, `taxes`, `rates` whole, `prices` those of the books it names, `costs`
-those of the products it names. All other tables keep the values of the base.
+A file replaces its table: `products`, `books`, `constraints`, `taxes`, `rates`, `accounts` whole, `prices` those of the books it
+names, `costs` those of the products it names. All other tables keep the values of the base.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "constraints": ("kind", "sku", "other", "quantity", "attribute", "choice", "then_attribute", "then_choices", "message"),
     "taxes": ("region", "category", "percent", "estimated", "valid_from", "valid_until"),
     "rates": ("base", "currency", "rate", "on"),
+    "accounts": ("account", "segment"),
 }
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "products": ("sku", "name", "family", "unit", "billing", "cost"),
@@ -42,6 +43,7 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "constraints": ("kind", "sku"),
     "taxes": ("region", "percent"),
     "rates": ("base", "currency", "rate", "on"),
+    "accounts": ("account", "segment"),
 }
 ONCE: Final[Mapping[str, tuple[str, ...]]] = {  # the columns that must be unique in a table
     "products": ("sku",),
@@ -51,8 +53,17 @@ ONCE: Final[Mapping[str, tuple[str, ...]]] = {  # the columns that must be uniqu
     "constraints": (),
     "taxes": ("region", "category", "valid_from", "valid_until"),
     "rates": ("base", "currency", "on"),
+    "accounts": ("account", "segment"),
 }
-EXPORTED: Final = ("products", "books", "prices", "constraints", "taxes", "rates")  # together they hold everything but the head
+EXPORTED: Final = (
+    "products",
+    "books",
+    "prices",
+    "constraints",
+    "taxes",
+    "rates",
+    "accounts",
+)  # together they hold everything but the head
 NUMBERS: Final = frozenset({"cost", "price", "percent", "rate", "quantity", "from", "priority", "bundle_discount_percent", "floor"})
 FLAGS: Final = frozenset({"active", "estimated"})
 LISTS: Final = frozenset({"aliases", "converts_to", "then_choices", "of"})
@@ -130,7 +141,7 @@ def to_sheets(ruleset: Ruleset) -> dict[str, str]:
         "products": document["products"],
         "books": [{name: value for name, value in book.items() if name != "prices"} for book in document["price_books"]],
         "prices": [row for book in document["price_books"] for entry in book["prices"] for row in _price_rows(book, entry)],
-        **{table: document[table] for table in ("constraints", "taxes", "rates")},
+        **{table: document.get(table, []) for table in ("constraints", "taxes", "rates", "accounts")},
     }
     cells = {table: [{name: _cell(name, value) for name, value in row.items()} for row in rows[table]] for table in EXPORTED}
     return {table: sheets.write_sheet(COLUMNS[table], cells[table]) for table in EXPORTED}
@@ -284,7 +295,7 @@ _APPLY: Final[Mapping[str, Callable[[Edited, list[SheetRow]], None]]] = {
     "costs": _put_costs,
     "books": _put_books,
     "prices": _put_prices,
-    **{table: _put_table(table) for table in ("constraints", "taxes", "rates")},
+    **{table: _put_table(table) for table in ("constraints", "taxes", "rates", "accounts")},
 }
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger import keys
 from quotebot.domain import money
 from quotebot.domain.approvals.policy_document import PolicyError, policy_document, read_policy
-from quotebot.domain.catalogue.catalogue import Catalogue, read_catalogue
+from quotebot.domain.catalogue.catalogue import Catalogue, fold, read_catalogue
 from quotebot.domain.catalogue.reader import DocumentError, RulesetProblem, Table, read_json, read_toml
 from quotebot.domain.pricing.constraints import Constraint, read_constraints
 from quotebot.domain.pricing.price_books import Flat, PriceBook, PriceEntry, Tiered, read_books
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import ApprovalPolicy
 
 DOCUMENT_SCHEMA = 1
+ACCOUNT_CHARACTERS_MAX = 100
 HEADER_RULES = (LARGEST_REMAINDER, PER_LINE)
 ROUNDING = ("half_up_per_line",)
 KEYS = (
     *("schema", "name", "version", "currency", "rounding", "header_discount"),
-    *("products", "price_books", "constraints", "taxes", "rates", "policy"),
+    *("products", "price_books", "constraints", "taxes", "rates", "accounts", "policy"),
 )
+ACCOUNTS_MAX = 20_000
 
 
 class RulesetError(ValueError):
@@ -60,8 +62,13 @@ class Ruleset:
     rounding: str  # "half_up_per_line": rounds each amount of a line once, half up, to the currency's exponent; totals are sums
     header_rule: str  # allocation of the header discount: "largest_remainder" | "per_line"
     hash: str  # SHA-256 of the canonical document
+    accounts: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # (account, segment), by their folded names
     policy: ApprovalPolicy | None = None  # None: the policy that ships with the build applies
     rate_days_max: int | None = None  # a setting of the installation, no part of the document: rates older than this price nothing
+
+    def is_open(self, segment: str | None, account: str | None) -> bool:
+        """Return whether the ruleset lists the customer for a segment, whose prices then need no approval."""
+        return segment is not None and account is not None and (fold(account), fold(segment)) in self.accounts
 
     @property
     def label(self) -> str:
@@ -87,6 +94,7 @@ def parse_ruleset(document: object) -> Ruleset:
         "constraints": read_constraints(table, catalogue.products),
         "taxes": read_taxes(table),
         "rates": read_rates(table),
+        "accounts": _accounts(table),
         "rounding": table.choice("rounding", ROUNDING, ROUNDING[0]),
         "header_rule": table.choice("header_discount", HEADER_RULES, LARGEST_REMAINDER),
         "policy": _policy(table),
@@ -112,6 +120,18 @@ def parse_ruleset_json(text: str) -> Ruleset:
     except DocumentError as error:
         raise RulesetError([RulesetProblem((), f"it is not valid JSON: {error}", "correct the text")]) from error
     return parse_ruleset(document)
+
+
+def _accounts(table: Table) -> dict[tuple[str, str], tuple[str, str]]:
+    """Read the optional `accounts`: which customers may have the prices of a segment."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for row in table.tables("accounts", most=ACCOUNTS_MAX):
+        row.only("account", "segment")
+        account, segment = row.text("account", most=ACCOUNT_CHARACTERS_MAX), row.text("segment")
+        if (fold(account), fold(segment)) in found:
+            row.report(f"{account!r} has the segment {segment!r} already", "keep one of the two", "account")
+        found[(fold(account), fold(segment))] = (account, segment)
+    return found
 
 
 def _policy(table: Table) -> ApprovalPolicy | None:
@@ -158,6 +178,8 @@ def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:
         "taxes": sorted((tax.document() for tax in ruleset.taxes), key=_order),
         "rates": sorted((rate.document() for rate in ruleset.rates), key=_order),
     }
+    if ruleset.accounts:
+        document["accounts"] = [{"account": name, "segment": segment} for name, segment in sorted(ruleset.accounts.values())]
     return document if ruleset.policy is None else {**document, "policy": policy_document(ruleset.policy)}
 
 
@@ -181,6 +203,7 @@ ROW_KEYS = {
     "constraints": ("kind", "sku", "other", "attribute", "choice", "then_attribute"),
     "taxes": ("region", "category", "valid_from", "valid_until"),
     "rates": ("base", "currency", "on"),
+    "accounts": ("account", "segment"),
 }
 HEAD_FIELDS = ("name", "version", "currency", "rounding", "header_discount")
 
@@ -190,7 +213,7 @@ class Change:
     """One difference. `key` names the row, `field` the changed field; `old` and `new` are display texts, None if absent."""
 
     kind: Literal["added", "removed", "changed"]
-    table: str  # "ruleset", "products", "price_books", "prices", "constraints", "taxes", "rates", "policy"
+    table: str  # "ruleset", "products", "price_books", "prices", "constraints", "taxes", "rates", "accounts", "policy"
     key: str
     field: str
     old: str | None
@@ -203,7 +226,7 @@ def ruleset_changes(before: Ruleset, after: Ruleset) -> tuple[Change, ...]:
     new: Any = canonical_ruleset(after)
     found = list(_fields("ruleset", "", {name: old[name] for name in HEAD_FIELDS}, {name: new[name] for name in HEAD_FIELDS}))
     for table, names in ROW_KEYS.items():
-        found += _rows(table, _keyed(old[table], names), _keyed(new[table], names))
+        found += _rows(table, _keyed(old.get(table, []), names), _keyed(new.get(table, []), names))
         if table == "price_books":
             found += _rows("prices", _prices(old[table]), _prices(new[table]))
     found += _rows("policy", _policy_rules(old.get("policy")), _policy_rules(new.get("policy")))
@@ -288,7 +311,16 @@ def _shown(value: Any) -> str | None:
 
 def lint(ruleset: Ruleset) -> tuple[str, ...]:
     """Return every finding as one sentence, in a fixed order; empty without findings."""
-    return (*_unpriced(ruleset), *_unsold_components(ruleset), *_below_cost(ruleset), *_unconvertible(ruleset))
+    return (
+        *(*_unpriced(ruleset), *_unsold_components(ruleset), *_below_cost(ruleset), *_unconvertible(ruleset)),
+        *_unsold_segments(ruleset),
+    )
+
+
+def _unsold_segments(ruleset: Ruleset) -> Iterator[str]:
+    sold = {fold(book.segment) for book in ruleset.books if book.segment is not None}
+    for segment in sorted({segment for _, segment in ruleset.accounts.values() if fold(segment) not in sold}):
+        yield f"there are customers of the segment {segment}, but no price book has it"
 
 
 def _unpriced(ruleset: Ruleset) -> Iterator[str]:

@@ -52,6 +52,7 @@ __all__ = [
     "dated",
     "explain",
     "find_problems",
+    "for_account",
     "from_canonical",
     "from_stored",
     "price",
@@ -250,6 +251,11 @@ def request_of(pricing: Pricing) -> PriceRequest:
     return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
 
 
+def for_account(request: PriceRequest, account: str) -> PriceRequest:
+    """Return the request of this customer. Only a segment depends on the customer, so without one no customer is recorded."""
+    return replace(request, account=None if request.segment is None else account)
+
+
 def renewed(pricing: Pricing, unix_ms: int) -> PriceRequest:
     """Return the request of a price, dated on the UTC day of `unix_ms`, for a revision or a clone."""
     return as_of(request_of(pricing), unix_ms)
@@ -375,6 +381,7 @@ def _pricing(lines: tuple[PricedLine, ...], options: tuple[PricedLine, ...], ter
         request=request,
         ruleset_hash=ruleset.hash,
         options=options,
+        segment_is_open=ruleset.is_open(request.segment, request.account),
     )
 
 

@@ -71,6 +71,7 @@ class PriceRequest:
     discount_limit_percent: Decimal | None = None
     with_tax: bool = False
     terms: tuple[str, ...] = ()  # names of the contract's special terms, in order
+    account: str | None = None  # the customer, whom a segment has to be open to; None without a segment
     commercial: CommercialTerms = USUAL
 
 
@@ -155,6 +156,7 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
     named: dict[str, object | None] = {
         "currency": request.currency,
         "segment": request.segment,
+        "segment_account": request.account,
         "region": request.region,
         "priced_on": None if request.priced_on is None else request.priced_on.isoformat(),
         "billing_frequency": None if request.billing_frequency == BILLING_FREQUENCIES[0] else request.billing_frequency,
@@ -180,6 +182,7 @@ def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
         discount_percent=Decimal(str(stored["requested_discount_percent"])),
         currency=stored.get("currency"),
         segment=stored.get("segment"),
+        account=stored.get("segment_account"),
         region=stored.get("region"),
         priced_on=None if day is None else date.fromisoformat(day),
         billing_frequency=str(stored.get("billing_frequency", BILLING_FREQUENCIES[0])),
@@ -269,10 +272,9 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
         elif line.discount_percent:
             yield PricingProblem("agreed_price", f"{sku} has both a price and a discount of its own", "keep one of them")
         if not line.price_reason or len(line.price_reason) > REASON_CHARACTERS_MAX:
-            message = f"the reason for the price of {sku} is longer than {REASON_CHARACTERS_MAX} characters"
-            message = message if line.price_reason else f"the price of {sku} needs a reason"
-            price = clipped(f"{line.agreed_price:f}")
-            yield PricingProblem("agreed_price", message, f"e.g. {line.quantity} {sku} @{price} because volume deal")
+            too_long = f"the reason for the price of {sku} is longer than {REASON_CHARACTERS_MAX} characters"
+            message = too_long if line.price_reason else f"the price of {sku} needs a reason"
+            yield PricingProblem("agreed_price", message, f"e.g. {line.quantity} {sku} @5.40 because volume deal")
 
 
 def _is_agreed_price(price: Decimal) -> bool:

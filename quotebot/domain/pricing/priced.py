@@ -135,7 +135,9 @@ class Pricing:
     request: PriceRequest | None = None  # the priced request, with its day; None in snapshots of schema 1
     ruleset_hash: str = ""
     schema: int = SNAPSHOT_SCHEMA  # of the snapshot; a stored snapshot keeps its schema
-    options: tuple[PricedLine, ...] = ()  # optional lines, in no total; not stored where there are none
+    # Not stored where they have these defaults, as in the snapshots of older builds.
+    options: tuple[PricedLine, ...] = ()  # optional lines, in no total
+    segment_is_open: bool = False  # the ruleset lists the customer for the segment
 
     @property
     def every_line(self) -> tuple[PricedLine, ...]:
@@ -190,6 +192,7 @@ class Pricing:
 
 
 REMEMBERED: Final = 32  # prices in use at a time; a large one takes a few hundred kilobytes
+_LATER_WHOLE: Final = ("options", "segment_is_open")  # the same of a pricing
 # Fields of a line that schema 2 got later, with their defaults: left out of the snapshot where equal to them.
 _LATER: Final[Mapping[str, object]] = {"bundle_name": "", "agreed_price": None, "price_reason": "", "floor_price": None}
 # Schema 1 has only these fields of a pricing and of a line.
@@ -211,7 +214,7 @@ def canonical(pricing: Pricing) -> dict[str, object]:
     if pricing.schema == 1:
         lines = [{name: _plain(getattr(line, name)) for name in _FIRST_LINE} for line in pricing.lines]
         return {"v": 1, **{name: _plain(getattr(pricing, name)) for name in _FIRST_PRICING}, "lines": lines}
-    names = (name for name in _PRICING_TYPES if name != "schema" and (name != "options" or pricing.options))
+    names = (name for name in _PRICING_TYPES if name != "schema" and (name not in _LATER_WHOLE or getattr(pricing, name)))
     return {"v": pricing.schema, **{name: _plain(getattr(pricing, name)) for name in names}}
 
 
@@ -225,7 +228,8 @@ def from_canonical(snapshot: Mapping[str, Any]) -> Pricing:
             return _first(snapshot)
         lines = tuple(_restored(PricedLine, line) for line in snapshot["lines"])
         options = tuple(_restored(PricedLine, line) for line in snapshot.get("options", ()))
-        values = {name: snapshot[name] for name in _PRICING_TYPES if name not in ("schema", "lines", "options")}
+        stored = (name for name in _PRICING_TYPES if name not in ("schema", "lines", *_LATER_WHOLE))
+        values = {**{name: snapshot[name] for name in stored}, "segment_is_open": bool(snapshot.get("segment_is_open", False))}
         pricing: Pricing = _restored(Pricing, {**values, "lines": lines, "options": options, "schema": schema})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"pricing snapshot is incomplete or malformed: {error}") from error

@@ -12,7 +12,7 @@ from quotebot.domain import money
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.commercial_terms import term_differences
-from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, price, request_of
+from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, for_account, price, request_of
 from quotebot.domain.pricing.price_requests import as_of
 
 if TYPE_CHECKING:
@@ -52,9 +52,13 @@ class Simulation:
 
 
 def simulate(
-    request: PriceRequest, ruleset: Ruleset, policy: ApprovalPolicy, at_ms: int
+    request: PriceRequest, ruleset: Ruleset, policy: ApprovalPolicy, at_ms: int, account: str | None = None
 ) -> Simulation | tuple[PricingProblem, ...]:
-    """Price a request as of `at_ms` (Unix ms) and evaluate the policy, or return the problems that prevent a price."""
+    """Price a request as of `at_ms` (Unix ms) and evaluate the policy, or return the problems that prevent a price.
+
+    `account` is the customer, if known.
+    """
+    request = request if account is None else for_account(request, account)
     priced = unknown_terms(request.terms, policy) or price(as_of(request, at_ms), ruleset)
     return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced
 
