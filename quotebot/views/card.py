@@ -414,7 +414,7 @@ def figure_rows(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str,
 def _row(line: PricedLine, pricing: Pricing) -> str:
     currency = pricing.currency
     part = "" if line.bundle is None else f" (of {messages.short(line.bundle_title, NAME_CHARACTERS_MAX)})"
-    name = f"*{messages.short(line.name, NAME_CHARACTERS_MAX)}* × {line.quantity:,}{messages.line_options(line)}{part}"  # noqa: RUF001 -- a product
+    name = f"*{messages.short(line.name, NAME_CHARACTERS_MAX)}* × {line.quantity:,}{messages.line_options(line, currency)}{part}"  # noqa: RUF001 -- a product
     net = f"*{money.format_amount(line.net_amount, currency)}*"
     before = f" ~{money.format_amount(line.list_amount, currency)}~" if line.discount_amount else ""
     return f"{name} · {_unit(line, pricing)} · {net}{before}"

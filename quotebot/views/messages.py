@@ -171,11 +171,11 @@ def resubmission(quote_id: str, recorded_at: int, now: int) -> str:
     return f"You created the same quote, {quote_id}, {local_time(recorded_at)}. Create another?"
 
 
-def line_options(line: PricedLine) -> str:
+def line_options(line: PricedLine, currency: str) -> str:
     """Return a line's chosen attributes and its own discount or price: " (gb 100, region eu, 10 % off)"; empty without them."""
     parts = [f"{name} {choice}" for name, choice in line.attributes]
     if line.agreed_price is not None:
-        parts.append(f"agreed price {money.trimmed(line.agreed_price)}")
+        parts.append(f"agreed price {money.format_unit_price(line.agreed_price, currency)}")
     elif line.requested_percent:
         parts.append(f"{money.format_percent(line.requested_percent)} off")
     return f" ({short(', '.join(parts), 200)})" if parts else ""
@@ -184,7 +184,7 @@ def line_options(line: PricedLine) -> str:
 def option_rows(pricing: Pricing) -> list[str]:
     """Return up to 10 optional lines, each with its price."""
     rows = [
-        f"• Optional: {line.quantity:,} {short(line.name, 60)}{line_options(line)}, "
+        f"• Optional: {line.quantity:,} {short(line.name, 60)}{line_options(line, pricing.currency)}, "
         f"{money.format_amount(line.net_amount, pricing.currency)} (not in the total)"
         for line in pricing.options[:PROPOSED_LINES_MAX]
     ]
@@ -195,7 +195,7 @@ def option_rows(pricing: Pricing) -> list[str]:
 def proposal(account: str, pricing: Pricing) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
     lines = [
-        f"• {line.quantity:,} \u00d7 {short(line.name, 60)}{line_options(line)} "
+        f"• {line.quantity:,} \u00d7 {short(line.name, 60)}{line_options(line, pricing.currency)} "
         + money.format_amount(line.net_amount, pricing.currency)
         for line in pricing.lines[:PROPOSED_LINES_MAX]
     ]

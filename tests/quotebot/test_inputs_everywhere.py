@@ -266,11 +266,11 @@ def test_an_input_that_cannot_be_read_is_named_with_its_remedy(text: str, said: 
 async def test_a_quote_is_sold_at_an_agreed_price(deal: Deal) -> None:
     await deal.slash("new for Acme: 100 pro @5.70 because volume deal, 10 sso; term 12m")
     await deal.settled()
-    assert "agreed price 5.7" in await deal.card_text()
+    assert "agreed price $5.70" in await deal.card_text()
     await deal.slash("revise Q-2026-0001: 100 pro @4.50 because they asked again")
     await deal.settled()
     card = await deal.card_text()
-    assert "agreed price 4.5" in card
+    assert "agreed price $4.50" in card
     assert "margin is under the floor" in card
 
 

@@ -94,7 +94,10 @@ _ASKED = ("region", "segment", "billing", "tax", "optional")
 def _asked(pricing: Pricing) -> tuple[str, ...]:
     request = request_of(pricing)
     tax = "on" if request.with_tax else "off"
-    options = ", ".join(f"{line.quantity:,} x {line.full_name} at {line.net_amount:,f}" for line in pricing.options)
+    options = ", ".join(
+        f"{line.quantity:,} \u00d7 {line.full_name} at {money.format_amount(line.net_amount, pricing.currency)}"
+        for line in pricing.options
+    )
     return (request.region or "none", request.segment or "none", request.billing_frequency, tax, options or "none")
 
 

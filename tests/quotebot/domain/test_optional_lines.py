@@ -80,8 +80,8 @@ def test_the_customers_choice_is_a_revision_that_takes_the_line() -> None:
     assert taken == ask(("a", 10), ("b", 5))
     assert isinstance(taken, PriceRequest)
     words = difference_words(priced(before, RULES), priced(taken, RULES))
-    assert "added 5 x B: $100.00" in words
-    assert "optional 5 x B at 100.00 \u2192 none" in words
+    assert "Added 5 \u00d7 B: $100.00" in words
+    assert "Optional 5 \u00d7 B at $100.00 \u2192 none" in words
     missing = changed(ask(("a", 10)), changes)
     assert isinstance(missing, tuple)
     assert missing[0].message == "there is no line b to take"
