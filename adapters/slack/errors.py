@@ -25,7 +25,7 @@ CODES: Mapping[Failure, str] = MappingProxyType(
         " ekm_access_denied enterprise_is_restricted team_access_not_granted two_factor_setup_required",
         Failure.NOT_FOUND: "message_not_found channel_not_found thread_not_found user_not_found users_not_found file_not_found"
         " file_deleted not_found view_not_found not_in_channel user_not_in_channel is_archived is_inactive cannot_reply_to_message"
-        " no_hook expired_url used_url",
+        " no_hook expired_url used_url user_disabled user_not_visible cannot_dm_bot messages_tab_disabled",
         Failure.CONFLICT: "hash_conflict duplicate_external_id",
         Failure.EXPIRED: "expired_trigger_id exchanged_trigger_id invalid_trigger_id trigger_expired trigger_exchanged",
         Failure.VALIDATION: "msg_too_long msg_blocks_too_long no_text invalid_blocks invalid_blocks_format block_mismatch"
@@ -58,6 +58,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "channel_not_found": "the channel is gone, or private without the bot in it: invite it",
         "is_archived": "unarchive the channel",
         "is_inactive": "unarchive the channel",
+        "user_disabled": "the person has left the workspace: name somebody else",
+        "messages_tab_disabled": "turn on the Messages tab under App Home, as manifest.yml has it",
         "missing_scope": "install the app again with the scopes of manifest.yml",
         "invalid_auth": "check SLACK_BOT_TOKEN",
         "token_revoked": "install the app again and set SLACK_BOT_TOKEN",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -180,7 +181,7 @@ async def test_groups_list_their_members(client: AsyncWebClient) -> None:
     assert (await refused(client.usergroups_users_list(usergroup="S0NONE")))["error"] == "no_such_subteam"
 
 
-async def test_a_direct_message_channel_opens_on_demand(client: AsyncWebClient) -> None:
+async def test_a_direct_message_channel_opens_on_demand(client: AsyncWebClient, world: World) -> None:
     channel = (await client.conversations_open(users="U0CFO"))["channel"]["id"]
     assert channel.startswith("D")
     assert (await client.chat_postMessage(channel="U0CFO", text="hello"))["channel"] == channel
@@ -188,6 +189,9 @@ async def test_a_direct_message_channel_opens_on_demand(client: AsyncWebClient) 
     listed = await client.conversations_list(types="public_channel")
     assert [each["name"] for each in listed["channels"]] == ["deals", "general", "quotebot-ops", "deals-partner"]
     assert (await refused(client.conversations_open(users="U0NOBODY")))["error"] == "user_not_found"
+    people = world.slack.directory.people
+    people["U0CFO"] = replace(people["U0CFO"], is_deactivated=True)
+    assert (await refused(client.conversations_open(users="U0CFO")))["error"] == "user_disabled"
 
 
 async def test_a_reaction_counts_once(client: AsyncWebClient) -> None:

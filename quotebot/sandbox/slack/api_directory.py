@@ -73,6 +73,9 @@ def open_conversation(workspace: Workspace, arguments: Arguments) -> Json:
         raise SlackError("method_not_supported_for_channel_type")
     if users[0] not in workspace.directory.people or users[0] == BOT_USER_ID:
         raise SlackError("user_not_found")
+    person = workspace.directory.people[users[0]]
+    if person.is_deactivated or person.is_bot:
+        raise SlackError("user_disabled" if person.is_deactivated else "cannot_dm_bot")
     return {"channel": {"id": workspace.directory.open_im(users[0]).id}}
 
 
