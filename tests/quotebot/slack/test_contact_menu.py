@@ -56,6 +56,6 @@ def test_a_contact_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chose
     }
     filled = read_form(Form({**view, "state": {"values": values}}, RULESET, MORNING))
     if recipient is None:
-        assert filled == {forms.RECIPIENT: "Say to whom it was sent: a name or an address."}
+        assert filled == {forms.RECIPIENT: "Enter a name or an address."}
     else:
         assert cast("Filled", filled).payload == MarkSent(recipient)
