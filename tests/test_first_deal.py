@@ -19,7 +19,7 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     assert "*$17,340.00*" in card
     assert "Approved by <@U0MANAGER> (Sales Manager)" in card
     assert '"approval.' not in card
-    assert [file["name"] for file in await deal.files()] == [f"{FIRST_QUOTE}-v1.pdf"]
+    assert [file["name"] for file in await deal.files()] == [f"Quote {FIRST_QUOTE} v1 - Acme.pdf"]
     (quote,) = await deal.crm()
     assert quote["Quotebot_Key__c"].endswith(f"_{FIRST_QUOTE}_v1")
     lines = await deal.crm("QuoteLineItem")

@@ -381,15 +381,17 @@ class SlackApi:
         shares: Json = found.get("shares") or {}
         return _shared(file_id, found) if any(channel in places for places in shares.values()) else None
 
-    async def find_shared(self, *, channel: str, thread_ts: str, filename: str, oldest_seconds: float) -> SharedFile | None:
-        """Return a file of this name in the thread, from `oldest_seconds` (Unix time) on. None: it provably does not exist.
+    async def find_shared(
+        self, *, channel: str, thread_ts: str, filenames: Sequence[str], oldest_seconds: float
+    ) -> SharedFile | None:
+        """Return a file of these names in the thread, from `oldest_seconds` (Unix time) on. None: it provably does not exist.
 
         Raises UNCERTAIN as `find` does.
         """
         async with contextlib.aclosing(self._messages(channel, thread_ts, oldest_seconds)) as messages:
             async for message in messages:
                 for file in message.get("files") or ():
-                    if file.get("name") == filename:
+                    if file.get("name") in filenames:
                         return _shared(_text(file, "conversations.replies", "id"), file)
         return None
 

@@ -11,18 +11,16 @@ import structlog
 
 from adapters.artefacts import Artefacts
 from adapters.http import closed_session
-from adapters.pdf.renderer import LOGO_BYTES_MAX, TEMPLATES, PdfRenderer, check_logo
-from quotebot.app.document_folder import read_folder
+from adapters.pdf.renderer import PdfRenderer
+from quotebot.app.document_folder import load_seller
 from quotebot.app.installation import load_rules, matrix
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
 from quotebot.execution.membership import Channels, Directory
-from quotebot.settings import ConfigurationError, slack_tokens
-from quotebot.views.document import Seller, language_of
+from quotebot.settings import slack_tokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from slack_sdk.web.async_client import AsyncWebClient
 
@@ -194,52 +192,3 @@ def salesforce_credentials(settings: Settings) -> Credentials | None:
     if username is None or key is None:
         return None
     return JwtBearer(client_id, username, key.get_secret_value(), settings.salesforce_audience)
-
-
-def load_seller(settings: Settings) -> Seller:
-    """Return what documents show of the seller. Raises ConfigurationError for an unusable logo, locale, template or folder."""
-    own = read_folder(settings.document_folder)
-    known = sorted({*TEMPLATES, *(name for name in own.templates if not name.startswith("_"))})
-    if settings.document_template not in known:
-        reason = f"there is no template {settings.document_template!r}; there are {', '.join(known)}"
-        raise ConfigurationError(f"The setting document_template cannot be used: {reason}. Nothing was started.")
-    try:
-        language_of(settings.document_locale)
-    except ValueError as error:
-        raise ConfigurationError(f"The setting document_locale cannot be used: {error}. Nothing was started.") from error
-    return Seller(
-        settings.seller_name,
-        settings.seller_lines,
-        accent=settings.seller_accent,
-        footer=settings.seller_footer,
-        terms=settings.seller_terms,
-        logo=b"" if settings.seller_logo is None else _logo(settings.seller_logo),
-        template=settings.document_template,
-        locale=settings.document_locale,
-        templates=own.templates,
-        style=own.style,
-        clauses=own.clauses,
-        regions=own.regions,
-        customers=own.customers,
-    )
-
-
-def _logo(path: Path) -> bytes:
-    try:
-        if not path.is_file():  # rejects a pipe too: a read from it would never end
-            raise ConfigurationError(_refused(path, "there is no such file"))
-        with path.open("rb") as file:
-            content = file.read(LOGO_BYTES_MAX + 1)
-        check_logo(content)
-    except OSError as error:
-        raise ConfigurationError(_refused(path, f"it cannot be read ({error.strerror})")) from error
-    except ValueError as error:
-        raise ConfigurationError(_refused(path, str(error))) from error
-    return content
-
-
-def _refused(path: Path, reason: str) -> str:
-    return (
-        f"The logo {path} (QUOTEBOT_SELLER_LOGO) cannot be used: {reason}. Nothing was started. Give a PNG file of at most "
-        f"{LOGO_BYTES_MAX >> 10} KiB, or unset it: documents then carry the seller's name alone."
-    )

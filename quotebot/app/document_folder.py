@@ -1,4 +1,4 @@
-"""Folder of an installation's own document templates, style sheet, clauses and choices by region or customer.
+"""Seller of an installation, and the folder of its own document templates, style sheet, clauses and choices.
 
 `NAME.html` is a template, or a part when NAME begins with "_"; `style.css` is read after the shipped style sheet; `documents.toml`
 holds the clauses of special terms by language, and the language and template of each region and customer.
@@ -6,19 +6,22 @@ holds the clauses of special terms by language, and the language and template of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from adapters.pdf.renderer import TEMPLATE_BYTES_MAX, TEMPLATE_NAME, TEMPLATES, TEMPLATES_MAX
+from adapters.pdf.renderer import LOGO_BYTES_MAX, TEMPLATE_BYTES_MAX, TEMPLATE_NAME, TEMPLATES, TEMPLATES_MAX, check_logo
 from quotebot.domain.catalogue.reader import DocumentError, read_toml
 from quotebot.domain.pricing.commercial_terms import LANGUAGES
 from quotebot.domain.pricing.price_requests import TERM_NAME
 from quotebot.settings import ConfigurationError
-from quotebot.views.document import DocumentChoice
+from quotebot.views.document import DocumentChoice, Seller, document_set, language_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from quotebot.domain.rules import Rules
+    from quotebot.settings import Settings
 
 RULES_FILE: Final = "documents.toml"
 STYLE_FILE: Final = "style.css"
@@ -37,6 +40,39 @@ class DocumentFolder:
     clauses: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)  # by special term and language
     regions: Mapping[str, DocumentChoice] = field(default_factory=dict)
     customers: Mapping[str, DocumentChoice] = field(default_factory=dict)
+
+
+def load_seller(settings: Settings) -> Seller:
+    """Return what documents show of the seller. Raises ConfigurationError for an unusable logo, locale, template or folder."""
+    own = read_folder(settings.document_folder)
+    known = sorted({*TEMPLATES, *(name for name in own.templates if not name.startswith("_"))})
+    if settings.document_template not in known:
+        reason = f"there is no template {settings.document_template!r}; there are {', '.join(known)}"
+        raise ConfigurationError(f"The setting document_template cannot be used: {reason}. Nothing was started.")
+    try:
+        language_of(settings.document_locale)
+    except ValueError as error:
+        raise ConfigurationError(f"The setting document_locale cannot be used: {error}. Nothing was started.") from error
+    return Seller(
+        settings.seller_name,
+        settings.seller_lines,
+        accent=settings.seller_accent,
+        footer=settings.seller_footer,
+        terms=settings.seller_terms,
+        logo=b"" if settings.seller_logo is None else _logo(settings.seller_logo),
+        template=settings.document_template,
+        locale=settings.document_locale,
+        templates=own.templates,
+        style=own.style,
+        clauses=own.clauses,
+        regions=own.regions,
+        customers=own.customers,
+    )
+
+
+def with_documents(rules: Rules, settings: Settings) -> Rules:
+    """Return the rules with the document set that approved versions keep. Raises ConfigurationError as `load_seller` does."""
+    return replace(rules, documents=document_set(load_seller(settings)))
 
 
 def read_folder(folder: Path | None) -> DocumentFolder:
@@ -154,4 +190,25 @@ def _refused(folder: Path, problems: list[str]) -> str:
     return (
         f"The document folder {folder} (QUOTEBOT_DOCUMENT_FOLDER) cannot be used: {'; '.join(problems)}. Nothing was started. "
         "`quotebot document lint` checks it."
+    )
+
+
+def _logo(path: Path) -> bytes:
+    try:
+        if not path.is_file():  # rejects a pipe too: a read from it would never end
+            raise ConfigurationError(_refused_logo(path, "there is no such file"))
+        with path.open("rb") as file:
+            content = file.read(LOGO_BYTES_MAX + 1)
+        check_logo(content)
+    except OSError as error:
+        raise ConfigurationError(_refused_logo(path, f"it cannot be read ({error.strerror})")) from error
+    except ValueError as error:
+        raise ConfigurationError(_refused_logo(path, str(error))) from error
+    return content
+
+
+def _refused_logo(path: Path, reason: str) -> str:
+    return (
+        f"The logo {path} (QUOTEBOT_SELLER_LOGO) cannot be used: {reason}. Nothing was started. Give a PNG file of at most "
+        f"{LOGO_BYTES_MAX >> 10} KiB, or unset it: documents then carry the seller's name alone."
     )

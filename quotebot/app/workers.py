@@ -23,6 +23,7 @@ from ledger.sqlite.connections import check_integrity
 from quotebot import __version__
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
+from quotebot.app.document_folder import with_documents
 from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.documents import Documents
@@ -134,7 +135,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
     outside = await ports.outside(stack, settings)
     await asyncio.to_thread(outside.adapters.artefacts.sweep)
-    rules = load_rules(settings)
+    rules = with_documents(load_rules(settings), settings)
     await RulesetChanges(ledger).begin(rules.ruleset)
     metrics = Metrics()
     performer = build_performer(settings, ledger, outside.adapters, metrics.observe_pdf)

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 
 from adapters.failures import AdapterError
 from adapters.pdf.renderer import TEMPLATES, PdfRenderer, packaged_template
-from quotebot.app.clients import load_seller
+from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint as find_problems
 from quotebot.app.document_lint import sample_quote
 from quotebot.cli import exits, tables, terminal

@@ -23,6 +23,7 @@ from ledger.records import Operation, Request
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
 from quotebot.app import installation
+from quotebot.app.document_folder import with_documents
 from quotebot.app.installation import LedgerInUseError
 from quotebot.cli import exits, tables, terminal
 from quotebot.cli.terminal import bot_runs
@@ -232,7 +233,7 @@ async def execute_alone(settings: Settings, operation_id: int, clock: Clock, eng
                 answer=lambda tx, poisoned: failure_answer(tx, poisoned, "the bot stopped while working on it", clock.now_ms()),
                 follow=terminal.follow(ledger),
             )
-            rules = installation.load_rules(settings)
+            rules = with_documents(installation.load_rules(settings), settings)
             await RulesetChanges(ledger).begin(rules.ruleset)
             suspended = await ledger.database.read(read_suspension)
             executor = Executor(

@@ -41,6 +41,7 @@ from quotebot.execution.crm_effects import (
     written_before,
 )
 from quotebot.store import crm, crm_mirror, quotes
+from quotebot.views.document import file_name
 
 if TYPE_CHECKING:
     from adapters.salesforce.api import ChangedQuote, Salesforce
@@ -228,7 +229,7 @@ class UpdateRecordHandler(EffectHandler):
         document = CrmDocument(
             key=f"{key}_pdf",
             title=_document_title(quote, effect.payload["sha256"]),
-            file_name=f"{quote.quote_id}-v{quote.version}.pdf",
+            file_name=file_name(quote),
             record_id=record_id,
             content=content,
         )

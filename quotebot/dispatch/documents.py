@@ -20,7 +20,7 @@ from quotebot.execution import crm_effects
 from quotebot.store import quotes
 from quotebot.store.quotes import Artefact
 from quotebot.views import messages, operator_messages
-from quotebot.views.document import file_title, quote_document
+from quotebot.views.document import file_name, file_title, quote_document, seller_of
 
 if TYPE_CHECKING:
     from adapters.pdf.renderer import QuoteDocument, RenderedPdf
@@ -43,7 +43,7 @@ class Documents:
 
     async def render(self, quote: Quote) -> Delivered:
         """Return the document of a quote version as a stored file. An existing file is not rendered again."""
-        document = self._document(quote)
+        document = await self._document(quote)
         key = render_key(document)
         known = await self.services.ledger.database.read(lambda tx: quotes.artefact_of_key(tx, key))
         if known is not None and await self._stored(known.sha256) is not None:
@@ -58,7 +58,7 @@ class Documents:
         content = await self._stored(asked)
         if content is not None:
             return effect, content
-        document = self._document(quote)
+        document = await self._document(quote)
         rendered = await self._rendered(document)
         sha256 = await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
         if sha256 != asked:
@@ -71,7 +71,7 @@ class Documents:
         quote = await self.services.ledger.database.read(lambda tx: quotes.load_version(tx, lost.quote_id, lost.version))
         if quote is None:
             return False
-        rendered = await self._rendered(self._document(quote))
+        rendered = await self._rendered(await self._document(quote))
         if rendered.sha256 != lost.sha256:
             return False
         await asyncio.to_thread(self.services.adapters.artefacts.put, rendered.content)
@@ -85,12 +85,15 @@ class Documents:
         self.services.observe_pdf(clock.monotonic() - began)
         return rendered
 
-    def _document(self, quote: Quote) -> QuoteDocument:
-        """Return the document of a quote. Raises AdapterError (RENDER) if its template is not there."""
+    async def _document(self, quote: Quote) -> QuoteDocument:
+        """Return the document of a quote by the set of its approval. Raises AdapterError (RENDER) if it has no such template."""
+        database = self.services.ledger.database
+        pinned = await database.read(lambda tx: quotes.document_set_of(tx, quote.quote_id, quote.version))
         try:
-            return quote_document(quote, self.services.seller, quote.requester_name)
+            seller = self.services.seller if pinned is None else seller_of(pinned)
+            return quote_document(quote, seller, quote.requester_name)
         except ValueError as error:
-            message = f"The document cannot be made: {error}. Nothing was stored. Add the template, then replay the render."
+            message = f"The document cannot be made: {error}. Nothing was stored. Revise the quote with a template that is there."
             raise AdapterError(Failure.RENDER, "template_error", message) from error
 
     async def _stored(self, sha256: str) -> bytes | None:
@@ -222,7 +225,7 @@ class FileHandler(EffectHandler):
         services = self.services
         effect, content = await Documents(services).content(effect, quote)
         try:
-            ticket = await services.adapters.slack.upload_url(filename=_filename(quote), length=len(content))
+            ticket = await services.adapters.slack.upload_url(filename=file_name(quote), length=len(content))
             effect = await services.ledger.record_step(effect, TICKET, {"file_id": ticket.file_id})
             await services.adapters.slack.upload_bytes(ticket.upload_url, content)
         except AdapterError as error:
@@ -242,7 +245,7 @@ class FileHandler(EffectHandler):
                 shared = await slack.find_shared(
                     channel=quote.place,
                     thread_ts=quote.thread_ts,
-                    filename=_filename(quote),
+                    filenames=(file_name(quote), f"{quote.quote_id}-v{quote.version}.pdf"),  # the second of earlier builds
                     oldest_seconds=earliest_attempt(effect),
                 )
         return None if shared is None else _shared(shared, already_there=True)
@@ -259,10 +262,6 @@ class FileHandler(EffectHandler):
         if effect.state == "delivered":
             remember(tx, effect, now_ms)
         return of_approved(tx, effect, now_ms)
-
-
-def _filename(quote: Quote) -> str:
-    return f"{quote.quote_id}-v{quote.version}.pdf"
 
 
 def _shared(file: SharedFile, *, already_there: bool) -> Delivered:

@@ -24,6 +24,14 @@ KEEP_REFUSED_MS: Final = 30 * DAY_MS  # retention of a refused command, and of o
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentSet:
+    """Stored form of all that documents are made from besides the quote, with the SHA-256 of that text."""
+
+    sha256: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """Active ruleset and policy with the settings for decisions: role holders, validity of quotes and limits."""
 
@@ -41,6 +49,7 @@ class Rules:
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
     time_zone: str = "UTC"  # IANA name, for people whose own zone Slack does not give
     zones: Mapping[str, str] = field(default_factory=dict)  # of approvers, by user id; read where a calendar needs them
+    documents: DocumentSet | None = None  # an approved version keeps it for its document
     keep_closed_ms: int = KEEP_CLOSED_MS
     keep_refused_ms: int = KEEP_REFUSED_MS
 

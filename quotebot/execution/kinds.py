@@ -157,6 +157,8 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     tx, quote = run.tx, head.quote
     if decision.quote is not None:
         store.save(tx, quote, decision.quote, run.asked.received_at)
+        if run.rules.documents is not None and any(each.effect_class == effects.RENDER for each in decision.effects):
+            store.pin_documents(tx, quote.quote_id, decision.quote.version, run.rules.documents, run.now)
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
         owed = (*decision.effects, *status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote))

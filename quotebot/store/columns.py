@@ -99,6 +99,12 @@ TABLES: Final[Mapping[str, TableColumns]] = {
     "artefacts": TableColumns(
         "render_key sha256", chain=_QUOTE, of_chain=_OF_QUOTE, chained="render_key sha256 quote_id version pages rendered_at"
     ),
+    "document_sets": TableColumns(
+        "sha256", chain="'system'", chained="sha256 stored_at", derived="content", hashes=(("sha256", "content"),), page=1
+    ),
+    "document_pins": TableColumns(
+        "quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version sha256 pinned_at"
+    ),
     "rulesets": TableColumns(
         "version",
         chain="'system'",

@@ -691,6 +691,20 @@ SELECT * FROM artefacts WHERE render_key = :render_key ORDER BY rendered_at DESC
 -- name: artefacts_after
 SELECT * FROM artefacts WHERE (render_key, sha256) > (:render_key, :sha256) ORDER BY render_key, sha256 LIMIT :limit;
 
+-- name: insert_document_set
+INSERT INTO document_sets (sha256, content, stored_at) VALUES (:sha256, :content, :now) ON CONFLICT DO NOTHING;
+
+-- name: pin_document_set
+INSERT INTO document_pins (quote_id, version, sha256, pinned_at) VALUES (:quote_id, :version, :sha256, :now)
+ON CONFLICT DO NOTHING;
+
+-- name: has_document_set
+SELECT 1 AS one FROM document_sets WHERE sha256 = :sha256;
+
+-- name: document_set_of
+SELECT s.content FROM document_pins AS p JOIN document_sets AS s USING (sha256)
+WHERE p.quote_id = :quote_id AND p.version = :version;
+
 -- name: renders_under_way
 SELECT 1 AS one FROM effects WHERE state = 'in_flight' AND class IN ('pdf.render', 'slack.file') LIMIT 1;
 -- name: crm_cursor

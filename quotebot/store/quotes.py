@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from quotebot.domain.approvals.advice import Advice
     from quotebot.domain.pricing.engine import Pricing
+    from quotebot.domain.rules import DocumentSet
 
 PAGE_ROWS: Final = 20
 ARTEFACT_ROWS: Final = 1000
@@ -512,6 +513,19 @@ def all_artefacts(tx: Tx) -> Iterator[Artefact]:
     while rows := tx.all("artefacts_after", render_key=render_key, sha256=sha256, limit=ARTEFACT_ROWS):
         yield from (Artefact(**dict(row)) for row in rows)
         render_key, sha256 = rows[-1]["render_key"], rows[-1]["sha256"]
+
+
+def pin_documents(tx: Tx, quote_id: str, version: int, documents: DocumentSet, now_ms: int) -> None:
+    """Store the set that the document of a version is made from; a version that has one keeps it."""
+    if tx.one("has_document_set", sha256=documents.sha256) is None:
+        tx.one("insert_document_set", sha256=documents.sha256, content=documents.content, now=now_ms)
+    tx.one("pin_document_set", quote_id=quote_id, version=version, sha256=documents.sha256, now=now_ms)
+
+
+def document_set_of(tx: Tx, quote_id: str, version: int) -> str | None:
+    """Return the content of the set that a version's document is made from; None for a version without one."""
+    row = tx.one("document_set_of", quote_id=quote_id, version=version)
+    return None if row is None else str(row["content"])
 
 
 def renders_under_way(tx: Tx) -> bool:

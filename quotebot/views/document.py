@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
+import json
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -22,6 +25,7 @@ from quotebot.domain.pricing.engine import MIXED, instalments, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.priced import ZERO
 from quotebot.domain.pricing.tax_lines import tax_lines
+from quotebot.domain.rules import DocumentSet
 from quotebot.views.document_texts import TEXTS
 
 if TYPE_CHECKING:
@@ -87,6 +91,34 @@ class Seller:
         found = [DocumentChoice(agreed.language, agreed.template), *filter(None, (customer, region)), usual]
         language, template = (next(filter(None, values), None) for values in zip(*map(astuple, found), strict=True))
         return DocumentChoice(language, template)
+
+
+SET_SCHEMA: Final = 1
+SETS_REMEMBERED: Final = 4
+
+
+def document_set(seller: Seller) -> DocumentSet:
+    """Return all that decides how documents look besides the quote, as it is stored with an approved version."""
+    values = {**asdict(seller), "logo": base64.b64encode(seller.logo).decode("ascii"), "v": SET_SCHEMA}
+    content = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return DocumentSet(hashlib.sha256(content.encode("ascii")).hexdigest(), content)
+
+
+@functools.lru_cache(maxsize=SETS_REMEMBERED)
+def seller_of(content: str) -> Seller:
+    """Rebuild the seller of `document_set`. Raises ValueError for the schema of a newer build."""
+    values = json.loads(content)
+    if (schema := values.pop("v")) != SET_SCHEMA:
+        raise ValueError(f"document set schema {schema!r} is unknown; this build reads {SET_SCHEMA}")
+    regions, customers = (
+        {name: DocumentChoice(**choice) for name, choice in values.pop(kind).items()} for kind in ("regions", "customers")
+    )
+    clauses = {
+        term: {language: (title, text) for language, (title, text) in languages.items()}
+        for term, languages in values.pop("clauses").items()
+    }
+    lines, terms, logo = tuple(values.pop("lines")), tuple(values.pop("terms")), base64.b64decode(values.pop("logo"))
+    return Seller(**values, lines=lines, terms=terms, logo=logo, clauses=clauses, regions=regions, customers=customers)
 
 
 @dataclass(frozen=True, slots=True)

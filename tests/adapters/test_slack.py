@@ -143,7 +143,7 @@ async def test_a_file_is_shared_in_three_steps_that_may_each_be_looked_at_again(
     assert ticket.file_id in shared.permalink
     assert not await api.find_file(file_id=ticket.file_id, channel="C0GENERAL")
     names = ("Q-2026-0001.pdf", "Q-2026-0002.pdf")
-    assert [await api.find_shared(channel=CHANNEL, thread_ts=root.ts, filename=name, oldest_seconds=0.0) for name in names] == [
+    assert [await api.find_shared(channel=CHANNEL, thread_ts=root.ts, filenames=[name], oldest_seconds=0.0) for name in names] == [
         shared,
         None,
     ]

@@ -24,6 +24,7 @@ from quotebot.jobs.rulesets import RulesetChanges, Who
 from quotebot.store import crm
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
+from quotebot.views.document import Seller, document_set
 from tests.quotebot.parts import MATRIX, RULES, Bench, bench_at, create_command, request_for
 from tests.quotebot.views.quote_examples import GOLDEN
 
@@ -97,6 +98,7 @@ async def everything(path: Path) -> None:
         def others(tx: Tx) -> None:
             now = bench.clock.now_ms()
             store.record_artefact(tx, store.Artefact("a" * 64, "b" * 64, QUOTE, 2, 1, now))
+            store.pin_documents(tx, QUOTE, 2, document_set(Seller("Seller", ())), now)
             store.use_token(tx, "t" * 64, QUOTE, now)
             store.replace_root(tx, QUOTE, "1.2", "c" * 64, now)
             crm.keep(tx, CrmDifference(QUOTE, 2, "0Q0", "Quote.Status", "Approved", "Denied"), now)

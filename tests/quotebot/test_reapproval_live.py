@@ -38,7 +38,7 @@ async def revised_and_submitted(deal: Deal, changes: str) -> str:
 async def test_less_for_the_approved_discount_is_asked_for_again(deal: Deal, changes: str) -> None:
     await approved_by_cfo(deal, "new for Acme: 1000 pro; term 36m; discount 39%")
     assert await revised_and_submitted(deal, changes) == "pending_approval"
-    assert [file["name"] for file in await deal.files()] == [f"{FIRST_QUOTE}-v1.pdf"]
+    assert [file["name"] for file in await deal.files()] == [f"Quote {FIRST_QUOTE} v1 - Acme.pdf"]
 
 
 async def test_a_revision_by_another_person_does_not_let_a_maker_approve(deal: Deal) -> None:

@@ -23,7 +23,7 @@ from adapters.failures import AdapterError
 from adapters.pdf.renderer import PdfRenderer, QuoteDocument
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.locks import instance_holder
-from quotebot.app.clients import load_seller
+from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint
 from quotebot.app.installation import load_rules
 from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles

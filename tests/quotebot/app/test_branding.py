@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from adapters.pdf.renderer import LOGO_BYTES_MAX
-from quotebot.app.clients import load_seller
+from quotebot.app.document_folder import load_seller
 from quotebot.settings import ConfigurationError, Settings, contrast_on_white, readable_colour
 from tests.adapters.test_pdf import LOGO
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app.clients import load_seller
-from quotebot.app.document_folder import read_folder
+from quotebot.app.document_folder import load_seller, read_folder
 from quotebot.app.document_lint import missing_clauses, sample_documents
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.quotes.quote import QuoteState

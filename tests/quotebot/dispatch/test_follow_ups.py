@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from quotebot import effects
 from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
+from quotebot.views.document import Seller, document_set
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
 
 SETTLE_MS = 30_000
+SELLER = Seller("Seller Before", ())
 OUTAGE = Trouble("transient", "Salesforce did not answer.", maybe_sent=True)
 
 
@@ -42,7 +45,8 @@ async def settle(bench: Bench, effect_class: str, settlement: Settlement) -> Non
 @pytest.fixture
 async def approved(bench: Bench) -> str:
     """Make an approved quote whose card is posted; return its id."""
-    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    rules = replace(RULES, documents=document_set(SELLER))
+    executor = Executor(bench.ledger, rules, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
     await settle(bench, effects.POST, Delivered("1700000000.000100", {}))

@@ -32,8 +32,8 @@ from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.jobs.maintenance import ArtefactSweep
-from quotebot.views.document import Seller, file_title
-from tests.quotebot.dispatch.test_follow_ups import approved
+from quotebot.views.document import file_name, file_title
+from tests.quotebot.dispatch.test_follow_ups import SELLER, approved
 from tests.quotebot.parts import MATRIX, RULES
 from tests.quotebot.views.quote_examples import quote_in
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["approved"]  # a fixture
 
-SELLER = Seller("Seller", ())
 Answer = dict[str, Any] | BaseException | None
 
 
@@ -211,6 +210,38 @@ async def test_the_same_document_asked_for_again_is_not_rendered_again(desk: Des
     assert (desk.child.renders, again.already_there, again.external_ref) == (1, True, desk.effect(effects.RENDER)["external_ref"])
 
 
+async def test_approved_version_keeps_the_documents_set_of_its_approval(desk: Desk) -> None:
+    pinned = desk.bench.row("SELECT p.version, p.sha256, s.content FROM document_pins AS p JOIN document_sets AS s USING (sha256)")
+    assert (pinned["version"], hashlib.sha256(pinned["content"].encode()).hexdigest()) == (1, pinned["sha256"])
+    later = replace(SELLER, name="Renamed Ltd", template="own", templates={"own": "<p/>"}, style="p { color: red }")
+    services = replace(desk.performer.services, seller=later)
+    made = await Documents(services).render(await desk.quote())
+    content = (desk.folder / f"{made.external_ref}.pdf").read_bytes()
+    assert (SELLER.name.encode() in content, b"Renamed" in content, b"color: red" in content) == (True, False, False)
+    await desk.tried(effects.RENDER)
+    assert desk.effect(effects.RENDER)["external_ref"] == made.external_ref
+
+
+async def test_version_without_a_set_is_made_with_the_present_one(desk: Desk) -> None:
+    unpinned = replace(await desk.quote(), version=2)
+    made = await Documents(replace(desk.performer.services, seller=replace(SELLER, name="Renamed Ltd"))).render(unpinned)
+    assert b"Renamed Ltd" in (desk.folder / f"{made.external_ref}.pdf").read_bytes()
+
+
+async def test_template_that_is_not_there_is_a_dead_letter_that_names_those_that_are(desk: Desk) -> None:
+    bad = replace(desk.performer.services, seller=replace(SELLER, template="gone"))
+    with pytest.raises(AdapterError, match="no template 'gone'; there are detailed and summary") as refused:
+        await Documents(bad).render(replace(await desk.quote(), version=2))
+    assert (refused.value.failure, refused.value.code) == (Failure.RENDER, "template_error")
+
+
+@pytest.mark.parametrize("table", ["document_sets", "document_pins"])
+@pytest.mark.parametrize("change", ["UPDATE {} SET sha256 = 'x'", "DELETE FROM {}"])
+async def test_no_document_set_is_changed_or_removed(desk: Desk, table: str, change: str) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match=r"stays as it is|keeps its document set|is kept"):
+        desk.bench.rows(change.format(table))
+
+
 @pytest.mark.parametrize("damage", ["removed", "cut short"])
 async def test_a_lost_or_damaged_file_is_rendered_again_to_the_same_bytes(desk: Desk, damage: str) -> None:
     await desk.tried(effects.RENDER)
@@ -248,6 +279,23 @@ def test_a_file_is_called_by_its_version_within_slacks_length() -> None:
     quote = quote_in(QuoteState.APPROVED)
     assert file_title(quote) == "Q-2026-0042 v1 - Acme"
     assert len(file_title(replace(quote, account="A" * 300))) == 200
+
+
+@pytest.mark.parametrize(
+    ("account", "name"),
+    [
+        ("Acme", "Quote Q-2026-0042 v1 - Acme.pdf"),
+        ("Müller & Söhne GmbH", "Quote Q-2026-0042 v1 - Müller & Söhne GmbH.pdf"),
+        ("../../etc/passwd", "Quote Q-2026-0042 v1 - etc passwd.pdf"),
+        ('a"<b>|c?*:\\d\n', "Quote Q-2026-0042 v1 - a b c d.pdf"),
+        ("...", "Quote Q-2026-0042 v1.pdf"),
+        ("株" * 300, f"Quote Q-2026-0042 v1 - {'株' * 60}.pdf"),
+    ],
+)
+def test_file_is_named_after_its_quote_and_customer(account: str, name: str) -> None:
+    found = file_name(replace(quote_in(QuoteState.APPROVED), account=account))
+    assert found == name
+    assert len(found.encode()) <= 255
 
 
 # ------------------------------------------------------------------------------------------------------------- the sweep

@@ -70,7 +70,7 @@ async def test_quote_of_an_unlisted_shared_channel_lives_in_a_direct_message(dea
     assert "asks you to approve" in await seen_in(deal, "D0MANAGER")
     await click(deal, "D0MANAGER", APPROVE, "U0MANAGER")
     assert "Approved" in (await card_in(deal, "D0REP"))["text"]
-    assert f"{FIRST_QUOTE}-v1.pdf" in await seen_in(deal, "D0REP")
+    assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in await seen_in(deal, "D0REP")
 
     assert await seen_in(deal, SHARED) == "[]"
     assert whispered(await deal.get("state"), SHARED, "U0PARTNER") == []
@@ -87,7 +87,7 @@ async def test_listed_shared_channel_holds_the_quote(world: World, tmp_path: Pat
         await click(deal, SHARED, APPROVE, "U0MANAGER")
         text = await seen_in(deal, SHARED)
         assert "Very Secret Corp" in text
-        assert f"{FIRST_QUOTE}-v1.pdf" in text
+        assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in text
         assert requests_of(world) == 0
 
 
@@ -135,10 +135,10 @@ async def test_card_leaves_a_channel_that_becomes_shared(deal: Deal, monkeypatch
     assert f"{FIRST_QUOTE}" in card["text"]
     assert "Approved" in card["text"]
     direct = await seen_in(deal, "D0REP")
-    assert f"{FIRST_QUOTE}-v1.pdf" in direct
+    assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in direct
     shared = await seen_in(deal, "C0DEALS")
     assert "This card is gone" in shared
-    assert f"{FIRST_QUOTE}-v1.pdf" not in shared
+    assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" not in shared
     assert [each["blocks"] for each in await deal.cards()] == []
     assert await deal.rows("SELECT channel FROM quote_places") == [{"channel": "D0REP"}]
     assert await deal.rows("SELECT count(*) AS n FROM replaced_roots") == [{"n": 1}]
@@ -166,7 +166,7 @@ async def test_without_the_scope_the_main_job_goes_on_by_direct_message(tmp_path
         assert "Very Secret Corp" in await seen_in(deal, "D0REP")
         await click(deal, "D0REP", SUBMIT, "U0REP")
         await decide_at_home(deal, "U0MANAGER")
-        assert f"{FIRST_QUOTE}-v1.pdf" in await seen_in(deal, "D0REP")
+        assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in await seen_in(deal, "D0REP")
         assert await dead(deal) == []
 
 

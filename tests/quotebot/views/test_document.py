@@ -12,7 +12,7 @@ from quotebot.domain import money
 from quotebot.domain.pricing.commercial_terms import LANGUAGES, CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
-from quotebot.views.document import Seller, named_texts, quote_document
+from quotebot.views.document import DocumentChoice, Seller, document_set, named_texts, quote_document, seller_of
 from quotebot.views.document_texts import ENGLISH, TEXTS
 from tests.quotebot.domain.ruleset_parts import ask, book, priced, product, ruleset
 from tests.quotebot.views.quote_examples import decided, example_pricing, quote_in
@@ -295,3 +295,23 @@ def test_quote_in_german_of_an_american_seller_keeps_their_paper() -> None:
     document = quote_document(replace(APPROVED, pricing=pricing), SELLER, "rep")
     assert (document.language, document.page, document.issued_on) == ("de", "Letter", "21. November 2026")
     assert document.payment == "Sofort bei Erhalt"
+
+
+def test_stored_set_gives_the_same_seller_again() -> None:
+    full = replace(
+        SELLER,
+        logo=b"\x89PNG",
+        terms=("One.",),
+        locale="de_DE",
+        templates={"own": "<p>\n</p>"},
+        style="p { color: red }",
+        clauses={"liability_cap": {"de": ("Haftung", "Text.")}},
+        regions={"de": DocumentChoice("de", None)},
+        customers={"acme": DocumentChoice(None, "own")},
+    )
+    for seller in (SELLER, full):
+        kept = document_set(seller)
+        assert seller_of(kept.content) == seller
+        assert document_set(seller_of(kept.content)) == kept
+    with pytest.raises(ValueError, match="schema 2 is unknown"):
+        seller_of(document_set(SELLER).content.replace('"v":1', '"v":2'))
