@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
 _KEPT: Final = frozenset({"accounts", "terms", "discounts", "currencies", "existing"})
 NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
+# Notes that the author sees whatever the model says: an amount of money that changes nothing.
+_NOTED: Final = frozenset({"money"})
 # Doubts that a model may override but that the author still sees.
 _SHOWN: Final = frozenset({"number", "sign", "word"})
 _MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
@@ -77,7 +79,7 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     """Return the part of a model's extraction from `text` that may be proposed; a value missing in the message is a doubt."""
     plain = extract(text, catalogue)
     remarks = [Remark("model", "")]
-    remarks += [remark for remark in plain.remarks if remark.code in _KEPT]
+    remarks += [remark for remark in plain.remarks if remark.code in _KEPT | _NOTED]
     remarks += [Remark("unsure", remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
     numbers = {token.value for token in tokens(text) if token.value is not None}
     account = _account(text, given.account, plain.account, remarks)

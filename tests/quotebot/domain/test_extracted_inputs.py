@@ -10,6 +10,7 @@ import pytest
 
 from quotebot.domain.extraction.extractor import extract
 from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
+from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.slack.grammar import creation
@@ -140,6 +141,13 @@ def test_a_model_adds_inputs_that_the_message_contains_and_each_is_remarked() ->
     assert {remark.meaning for remark in found.remarks if remark.code == "joined"} == {
         *("segment partner", "billing frequency quarterly", "start date 2027-02-01", "payment days 45")
     }
+
+
+def test_a_price_in_a_message_is_remarked_beside_a_model_too() -> None:
+    reading = ModelReading("Acme", (ModelLine("pro", "20", "20 pro"),), "12", None, None)
+    found = checked("20 pro at $5.40 for Acme, 12 months, soon", reading, CATALOGUE)
+    assert Remark("money", "$5.40") in found.remarks
+    assert found.lines == (LineRequest("pro", 20),)
 
 
 def test_what_the_rules_read_of_a_line_is_kept_beside_a_model() -> None:
