@@ -248,7 +248,7 @@ def test_stored_prices_are_verified_and_a_changed_one_is_named(command: Run, led
     ids = [row["quote_id"] for row in read_ledger(ledger, "SELECT quote_id FROM quotes ORDER BY quote_id")]
     explained = [json.loads(command("quote", "explain", each, "--json").stdout)["ruleset"] for each in ids]
     assert [(each["version"], each["name"]) for each in explained] == [(1, "sample 1"), (2, "sample 2")]
-    assert "priced it; a revision or a clone is priced by version 2 (sample 2)." in command("quote", "explain", ids[0]).stdout
+    assert "A new version would use price list 2 (sample 2)." in command("quote", "explain", ids[0]).stdout
 
     tampered(ledger, "UPDATE quote_versions SET pricing = json_set(pricing, '$.net_total', '1.00') WHERE quote_id = ?", ids[1])
     found = command("quote", "reprice", "--verify")

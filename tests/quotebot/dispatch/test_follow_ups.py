@@ -129,7 +129,7 @@ async def test_requester_is_notified_in_private_when_the_card_cannot_be_posted(b
     (told,) = bench.rows("SELECT target, payload FROM effects WHERE class = 'slack.reply'")
     assert told["target"] == "U0REP"
     assert "couldn't be posted here" in told["payload"]
-    assert "Invite the bot to this channel" in told["payload"]
+    assert "Type `/invite @Quotebot`" in told["payload"]
 
 
 async def test_poisoned_crm_write_posts_a_notice(bench: Bench, approved: str) -> None:
@@ -154,4 +154,4 @@ async def test_the_person_of_a_poisoned_command_is_answered(bench: Bench) -> Non
     assert bench.row("SELECT state, category FROM operations") == {"state": "failed_terminal", "category": "poison"}
     answer = bench.row("SELECT class, target, payload FROM effects")
     assert (answer["class"], answer["target"]) == ("slack.reply", "U0REP")
-    assert "That failed" in answer["payload"]
+    assert "Something went wrong" in answer["payload"]

@@ -235,7 +235,6 @@ async def test_a_delegation_is_refused_for(
 ) -> None:
     row = await done(bench, executor, away(bench, absent, delegate, MORNING + hours * HOUR, **changes))
     assert (row["outcome"], row["response"]["code"], owed(bench, row["id"])) == ("refused", code, ["slack.reply"])
-    assert "Nothing was changed" in row["response"]["text"]
     assert bench.rows("SELECT 1 FROM delegations") == []
 
 

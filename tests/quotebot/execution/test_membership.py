@@ -191,4 +191,4 @@ async def test_in_slack_everybody_without_the_authority_is_told_and_audited(deal
         ("U0VP", "foreign_team"),
     }
     assert [row["state"] for row in await deal.rows("SELECT state FROM quotes")] == ["pending_approval"]
-    assert "Guests" in " ".join(await deal.whispers("U0GUEST"))
+    assert "available to guests" in " ".join(await deal.whispers("U0GUEST"))

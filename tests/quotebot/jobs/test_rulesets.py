@@ -129,7 +129,7 @@ async def test_activated_ruleset_prices_the_next_command_and_existing_prices_sta
     assert await net(bench) == ("17340.00", "sample 1")
     assert await net(bench, version=2) == ("19980.00", "sample 2")
     words = await bench.ledger.database.read(lambda tx: store.pricing_words(tx, RULESET.hash, RULESET.label))
-    assert words.endswith("priced it; a revision or a clone is priced by version 2 (sample 2).")
+    assert words.endswith("A new version would use price list 2 (sample 2).")
     question = parse(f"compare {QUOTE}", "C0SALES", RULES.catalogue)
     assert isinstance(question, CompareRequest)
     assert "• Catalog sample 1 \u2192 sample 2\n" in await Reads(bench.ledger, RULES).answer(question, viewer())
