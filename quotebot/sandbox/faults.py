@@ -263,13 +263,13 @@ class Kind:
 
 
 _HTTP: tuple[tuple[Effect, str, str], ...] = (
-    ("5xx", "Out of order", "{0} answers 503 and does nothing."),
+    ("5xx", "Down", "{0} answers 503 and does nothing."),
     ("429", "Too many requests", "{0} answers 429 and says how long to wait; nothing is done."),
     ("slow", "Slow", "{0} holds each request for five seconds, then serves it."),
     ("reset_before", "Cut before", "The connection is cut before {0} has done anything."),
     ("reset_after", "Cut after", "{0} does what was asked, then the connection is cut: nobody hears that it worked."),
     ("malformed", "Unreadable answer", "{0} does what was asked and answers something that cannot be read."),
-    ("drip", "Dripping", "{0} does what was asked and answers one byte every five seconds."),
+    ("drip", "Very slow", "{0} does what was asked and answers one byte every five seconds."),
     ("refused", "Refused by an error code", "{0} refuses with an error code of its own, as for a trouble that passes."),
     ("refused_after", "Broken after", "{0} does what was asked and answers that something broke."),
     ("auth_expired", "Login expired", "{0} refuses the credentials. The bot holds this class of work until somebody resumes it."),

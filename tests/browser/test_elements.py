@@ -229,7 +229,7 @@ async def test_the_panel_is_reached_and_left_by_keyboard(world: World, bot: Hear
     await page.get_by_role("group", name="Where").get_by_role("button", name="Slack").focus()
     await page.keyboard.press("Enter")
     await page.get_by_test_id("method").fill("chat.update")
-    await page.get_by_role("button", name="Arm: Slack, Slow").press("Enter")
+    await page.get_by_role("button", name="Turn on: Slack, Slow").press("Enter")
     await expect(page.get_by_test_id("armed-fault")).to_contain_text("Slack Slow (chat.update)")
     await expect(page.get_by_test_id("armed-fault")).to_contain_text("struck 0 times, 3 left")
     assert await page.evaluate(NAMELESS) == []

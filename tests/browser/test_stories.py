@@ -203,7 +203,7 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     await page.get_by_test_id("guide-close").click()
     await page.get_by_test_id("backstage-open").click()
     await fault(page, "Salesforce", "5xx")
-    await expect(page.get_by_test_id("armed-fault")).to_contain_text("Salesforce Out of order")
+    await expect(page.get_by_test_id("armed-fault")).to_contain_text("Salesforce Down")
     await submitted(page, "Initech")
 
     await become(page, "U0MANAGER")

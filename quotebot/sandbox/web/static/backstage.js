@@ -8,8 +8,8 @@ import { Icon } from "./icons.js";
 import { Ledger } from "./ledger.js";
 
 const TABS = [
-  { name: "ledger", title: "Ledger" },
-  { name: "faults", title: "Faults" },
+  { name: "ledger", title: "Jobs" },
+  { name: "faults", title: "Break things" },
 ];
 
 /** What the world tells of its backstage while somebody looks: {ledger, weather, heard} or nulls before the first word. */
@@ -38,7 +38,7 @@ export function Backstage({ tab, onTab, onClose, process, person, users }) {
   const counts = { ledger: dead, faults: armed };
   return html`<aside class="backstage" data-testid="backstage" aria-label="Backstage">
     <header class="bar">
-      <div class="bar-title"><h1>Backstage</h1></div>
+      <div class="bar-title"><h1>What's happening inside</h1></div>
       <button type="button" class="icon-button" aria-label="Close backstage" data-testid="backstage-close" onClick=${onClose}><${Icon} name="close" /></button>
     </header>
     <${BotControl} process=${process} />

@@ -29,7 +29,7 @@ function leftOf(fault) {
 }
 
 function Armed({ faults, names }) {
-  if (!faults.length) return html`<p class="note" data-testid="armed">The weather is clear: nothing is armed.</p>`;
+  if (!faults.length) return html`<p class="note" data-testid="armed">Nothing is broken right now.</p>`;
   return html`<div data-testid="armed">
     <ul class="armed">
       ${faults.map(
@@ -45,11 +45,11 @@ function Armed({ faults, names }) {
 }
 
 function Kind({ kind, span, method, onSaid }) {
-  const at = { now: "Do it", lasting: "Arm", requests: "Arm" }[kind.strikes];
+  const at = { now: "Do it", lasting: "Turn on", requests: "Turn on" }[kind.strikes];
   async function arm() {
     const body = kind.strikes === "now" ? { times: 1 } : kind.strikes === "lasting" && !span.seconds ? { seconds: 30 } : span;
     const answer = await post("faults", { target: kind.target, effect: kind.effect, method: kind.strikes === "requests" && method ? method : null, retry_after: kind.effect === "429" ? 2 : null, ...body });
-    onSaid(answer.error ? `Nothing was armed. ${answer.error}` : null);
+    onSaid(answer.error ? `That could not be turned on. ${answer.error}` : null);
   }
   return html`<li class="kind" data-testid="kind" data-effect=${kind.effect}>
     <div><b>${kind.name}</b><span class="note">${kind.about}</span></div>
