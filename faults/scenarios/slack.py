@@ -58,7 +58,7 @@ async def approval_again(stage: Stage) -> str:
     await deal.submitted_deal()
     await deal.complete(deal.slash(f"submit {FIRST_QUOTE}"))
     told = await deal.whispers("U0REP")
-    stage.fact("a second request is told who asked, and since when", "is already under review since" in told[-1], told)
+    stage.fact("a second request is told who asked, and since when", "is already waiting for approval" in told[-1], told)
     click = await deal.click("approval.approve", user="U0MANAGER")
     acks = await stage.again(click["request_id"])
     await deal.settled()

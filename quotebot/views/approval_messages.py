@@ -22,17 +22,15 @@ def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> st
     given = "; ".join(slot_words(slot) for slot in approval.slots if slot.state is SlotState.APPROVED)
     missing = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open))
     if not approvers:
-        return (
-            f"{title(quote)}: {given}. It still needs {missing}, which nobody holds now. It stays unapproved until somebody does."
-        )
-    who = messages.mentions(approvers)
-    return f"{title(quote)}: {given}. It still needs {missing}: {who}, decide with the buttons on the card above."
+        return f"✅ {title(quote)}: {given}. It still needs {missing}, and no one holds that role now."
+    return f"✅ {title(quote)}: {given}. {messages.mentions(approvers)}, you're next: it still needs {missing}."
 
 
 def changes_requested(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, of the changes requested and of the approver who requests them."""
-    head = f"{messages.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}. It is a draft again."
-    return head if approval.decision_reason is None else f"{head}\n{messages.quoted(approval.decision_reason)}"
+    by = "an approver" if approval.decided_by is None else messages.mention(approval.decided_by)
+    head = f"{messages.mention(approval.requested_by)} ✏️ {by} requested changes to {title(quote)}"
+    return head if approval.decision_reason is None else f"{head}:\n{messages.quoted(approval.decision_reason)}"
 
 
 def not_reached(quote_id: str, user: str) -> str:
@@ -59,17 +57,17 @@ def misnamed(terminal_user: str | None, person: str) -> str:
 
 def reused(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, that an earlier approval still holds and no one was asked again."""
-    head = f"{messages.mention(approval.requested_by)}: {title(quote)} was {decided_words(approval)}"
-    return f"{head}: nothing that was approved got worse. The PDF follows in this thread."
+    head = f"{messages.mention(approval.requested_by)} ✅ {title(quote)} was {decided_words(approval)}"
+    return f"{head}. The PDF follows in this thread."
 
 
 def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
     """Remind, in the thread, the approvers that a slot asks. `now` is Unix ms."""
-    who = messages.mentions(approvers) if approvers else "No approver is known yet"
     waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
     until = "" if slot.expires_at is None else f" The request expires {local_time(slot.expires_at)}."
-    head = f"⏰ {who}: {title(quote)} has waited{waited} for {role_words(slot.role)}."
-    return f"{head} Decide with the buttons on the card above.{until}"
+    if not approvers:
+        return f"⏰ {_deal(quote)} has been waiting{waited}, and no one holds the {role_words(slot.role)} role yet.{until}"
+    return f"⏰ {messages.mentions(approvers)}, {_deal(quote)} has been waiting for you{waited}.{until}"
 
 
 def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
@@ -82,11 +80,11 @@ def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
 
 def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
     """Ask more approvers, in the thread, or state that there is no one else to ask. `now` is Unix ms."""
-    waited = "" if slot.opened_at is None else f" for {_hours(now - slot.opened_at)}"
-    head = f"⏫ {title(quote)} has waited{waited} for {role_words(slot.role)}."
+    waited = "" if slot.opened_at is None else f" after {_hours(now - slot.opened_at)}"
+    head = f"⏫ {title(quote)}: no answer from {role_words(slot.role)}{waited}"
     if not approvers:
-        return f"{head} Nobody holds this role now, and no other may stand in for it. It stays unapproved until somebody is named."
-    return f"{head} Asked now: {messages.mentions(approvers)}. Nothing was decided; decide with the buttons on the card above."
+        return f"{head}, and no one else can decide. It stays unapproved until someone holds this role."
+    return f"{head}. {messages.mentions(approvers)} can decide now."
 
 
 def reassignment(quote: Quote, slot: Slot, approvers: tuple[str, ...], gone: tuple[str, ...]) -> str:
@@ -99,10 +97,13 @@ def reassignment(quote: Quote, slot: Slot, approvers: tuple[str, ...], gone: tup
 def request_expired(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, that no one decided in time, and explain how to ask again."""
     open_roles = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED))
-    return (
-        f"⌛ {messages.mention(approval.requested_by)}: nobody decided about {title(quote)} in time ({open_roles}). "
-        "It is not approved. Ask again with Submit on the card above."
-    )
+    asked = f"{open_roles} didn't decide about {title(quote)} in time"
+    return f"⌛ {messages.mention(approval.requested_by)}, {asked}. It isn't approved. Submit it to ask again."
+
+
+def _deal(quote: Quote) -> str:
+    account = messages.short(quote.account, messages.ACCOUNT_CHARACTERS_MAX)
+    return f"{account}, {messages.net(quote)} ({title(quote)}),"
 
 
 def not_due(quote: Quote) -> str:
@@ -111,13 +112,11 @@ def not_due(quote: Quote) -> str:
 
 
 # Refuse a person who sends a command that only the scheduler may send.
-SCHEDULED_ONLY = "Reminders, escalations and expiries come by themselves. Nothing was changed."
+SCHEDULED_ONLY = "Reminders are automatic. Nothing was changed."
 
 
 # Refuse an approval under dual control that lacks a reason with an incident number.
-INCIDENT_NEEDED = (
-    f"This approval is under dual control: write why, with the incident's number (such as {INCIDENT_EXAMPLE}). It stays open."
-)
+INCIDENT_NEEDED = f"This approval needs a reason and an incident number, like {INCIDENT_EXAMPLE}."
 
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:

@@ -14,9 +14,8 @@ def found(conflict: Conflict) -> str:
     """Notice in the thread: a user changed a field in Salesforce, and an operator has to decide."""
     told = conflict.difference
     return (
-        f"In Salesforce somebody changed {told.field} of {told.quote_id} v{told.version} to {quoted(told.theirs)}; the bot would "
-        f"have {quoted(told.ours)}. It was left as it is, and the quote here is unchanged. An operator decides: "
-        f"`quotebot crm reconcile apply {conflict.id}`"
+        f"Someone changed *{told.field}* of {told.quote_id} v{told.version} in Salesforce to {quoted(told.theirs)} "
+        f"(Quotebot has {quoted(told.ours)}). An operator decides which one is right: `quotebot crm reconcile apply {conflict.id}`"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.quotes.quote import Quote, QuoteState, local_time, state_words, title
+from quotebot.domain.quotes.quote import Quote, QuoteState, local_day, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
 from quotebot.views.messages import net
@@ -39,43 +39,45 @@ def differences(before: Pricing, after: Pricing) -> str:
 
 def revised(before: Quote, after: Quote, actor: str) -> str:
     """Notice of a new version: its changes, and the end of the previous version."""
-    document = " So is its PDF, whose file stays as it is." if before.state in WITH_DOCUMENT else ""
-    lapsed = "" if before.approval is None else f" Its approval does not carry over by itself: submit v{after.version} again."
+    gone = (
+        f"v{before.version} and its PDF no longer apply"
+        if before.state in WITH_DOCUMENT
+        else f"v{before.version} no longer applies"
+    )
+    again = "" if before.approval is None else f"; submit v{after.version} for approval"
     return (
-        f"{messages.mention(actor)} made {version_name(after)}. v{before.version}, which was {state_words(before.state)}, "
-        f"is superseded.{document}{lapsed}\n{differences(before.pricing, after.pricing)}"
+        f"{messages.mention(actor)} revised this quote to *{version_name(after)}*. {gone}{again}."
+        f"\n{differences(before.pricing, after.pricing)}"
     )
 
 
 def cancelled(quote: Quote, actor: str) -> str:
     """Notice of a cancellation, with its reason."""
-    return _with_reason(f"{title(quote)} was cancelled by {messages.mention(actor)}. Nothing more will happen to it.", quote)
+    return _with_reason(f"{messages.mention(actor)} canceled {title(quote)}", quote)
 
 
 def finalized(quote: Quote, actor: str) -> str:
     """Notice that the version is frozen."""
-    return (
-        f"{title(quote)}, {net(quote)}, was finalized by {messages.mention(actor)}: it can be sent. "
-        "A change from here on is a new version."
-    )
+    return f"{messages.mention(actor)} locked {title(quote)} for sending"
 
 
 def sent(quote: Quote, actor: str) -> str:
     """Notice of the recipient that the user recorded; the bot itself sends no mail."""
     assert quote.sent is not None  # noqa: S101 -- it was just sent
     recipient = messages.escape(messages.one_line(quote.sent.recipient))
-    said = f"{title(quote)}, {net(quote)}, was sent to {recipient}, says {messages.mention(actor)}."
-    return f"{said} Valid until {local_time(quote.valid_until)}."
+    return f"{messages.mention(actor)} sent {title(quote)} to {recipient}. Valid until {local_day(quote.valid_until)}"
 
 
 def accepted(quote: Quote, actor: str) -> str:
     """Notice that the customer accepted."""
-    return f"{messages.mention(quote.requester)}: {title(quote)}, {net(quote)}, was accepted, says {messages.mention(actor)}."
+    account = messages.short(quote.account, messages.ACCOUNT_CHARACTERS_MAX)
+    marked = "" if actor == quote.requester else f" (marked by {messages.mention(actor)})"
+    return f"{messages.mention(quote.requester)} 🏆 Won! {account} accepted {title(quote)}, {net(quote)}{marked}"
 
 
 def lost(quote: Quote, actor: str) -> str:
     """Notice that the customer refused, with the reason."""
-    return _with_reason(f"{messages.mention(quote.requester)}: {title(quote)} was lost, says {messages.mention(actor)}.", quote)
+    return _with_reason(f"{messages.mention(quote.requester)}, {messages.mention(actor)} marked {title(quote)} as lost", quote)
 
 
 # replies to the author of the command
@@ -106,15 +108,13 @@ def superseded(seen_version: int, quote: Quote) -> str:
 def wrong_state(quote: Quote, verb: str) -> str:
     """Refuse a command that the quote's state does not allow; `verb` names it, e.g. "finalize"."""
     instead = _INSTEAD[quote.state].format(quote_id=quote.quote_id, revision=revision_example(quote.quote_id))
-    return f"You cannot {verb} {title(quote)}: it is {messages.standing(quote)}. Nothing was changed. {instead}"
-
-
-def lapsed(quote: Quote, verb: str) -> str:
-    """Refuse a command after the quote's last day, even if its state is not yet expired."""
-    return (
-        f"You cannot {verb} {title(quote)}: it was valid until {local_time(quote.valid_until)} and has expired. "
-        f"Nothing was changed. `/quote clone {quote.quote_id}` makes a new quote of it."
-    )
+    standing = messages.standing(quote)
+    if _REACHED.get(verb) is quote.state:
+        return f"{title(quote)} {standing.replace('was ', 'was already ', 1)}. {instead}"
+    if verb in ("accept", "lose") and quote.state in (QuoteState.APPROVED, QuoteState.FINALIZED):
+        standing = "hasn't been sent yet"
+        instead = f"{instead} To drop it, use Cancel quote." if verb == "lose" else instead
+    return f"{title(quote)} {standing}, so it can't be {messages.done(verb)}. {instead}"
 
 
 def nothing_to_change(quote: Quote) -> str:
@@ -191,19 +191,26 @@ def _with_reason(sentence: str, quote: Quote) -> str:
     return sentence if reason is None else f"{sentence}\n{messages.quoted(reason)}"
 
 
-_AGAIN: Final = "That is final; `/quote clone {quote_id}` makes a new quote of it."
-_REVISE: Final = "Revise it first: `{revision}`."
+_AGAIN: Final = "To continue, make a new quote of it: `/quote clone {quote_id}`"
+_REVISE: Final = "Edit the quote first: `{revision}`"
 _INSTEAD: Final[Mapping[QuoteState, str]] = {
     QuoteState.DRAFT: _REVISE,
     QuoteState.VALIDATED: _REVISE,
     QuoteState.PRICED: "Submit it for approval first.",
-    QuoteState.PENDING_APPROVAL: "It waits for its approvers.",
-    QuoteState.APPROVED: "Finalize it first: `/quote finalize {quote_id}`.",
+    QuoteState.PENDING_APPROVAL: "Its approvers decide first.",
+    QuoteState.APPROVED: "Lock it for sending first: `/quote finalize {quote_id}`.",
     QuoteState.REJECTED: _REVISE,
-    QuoteState.FINALIZED: "Record first that it was sent: `/quote sent {quote_id} to ...`.",
-    QuoteState.SENT: "It waits for the customer: `/quote accept {quote_id}` or `/quote lost {quote_id}: reason`.",
+    QuoteState.FINALIZED: "Mark it as sent first: `/quote sent {quote_id} to ...`.",
+    QuoteState.SENT: "Mark it as won or lost: `/quote accept {quote_id}` or `/quote lost {quote_id}: reason`.",
     QuoteState.ACCEPTED: _AGAIN,
     QuoteState.LOST: _AGAIN,
     QuoteState.CANCELLED: _AGAIN,
     QuoteState.EXPIRED: _AGAIN,
+}
+_REACHED: Final[Mapping[str, QuoteState]] = {
+    "finalize": QuoteState.FINALIZED,
+    "send": QuoteState.SENT,
+    "accept": QuoteState.ACCEPTED,
+    "lose": QuoteState.LOST,
+    "cancel": QuoteState.CANCELLED,
 }

@@ -18,7 +18,7 @@ from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.engine import PricedLine, Pricing, PricingProblem, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, local_time, state_words, title
+from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, local_day, local_time, state_words, title
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import PolicyDecision
@@ -325,46 +325,52 @@ def outline(quote: Quote) -> str:
 
 
 def standing(quote: Quote) -> str:
-    """Return the state of a quote; if a person set it, also that person and the time."""
+    """Return the state of a quote as the end of a sentence about it; if a person set it, also that person and the time."""
     if quote.closing is not None:
-        return f"{state_words(quote.state)} by {mention(quote.closing.closed_by)}, {local_time(quote.closing.closed_at)}"
+        return f"{_ENDED[quote.state]} by {mention(quote.closing.closed_by)}, {local_time(quote.closing.closed_at)}"
     if quote.sent is not None and quote.state is QuoteState.SENT:
-        return f"{state_words(quote.state)} by {mention(quote.sent.sent_by)}, {local_time(quote.sent.sent_at)}"
+        return f"was sent to the customer by {mention(quote.sent.sent_by)}, {local_time(quote.sent.sent_at)}"
     if quote.frozen is not None and quote.state is QuoteState.FINALIZED:
-        return f"{state_words(quote.state)} by {mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}"
+        return f"was locked for sending by {mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}"
     approval = quote.approval
     if approval is not None and approval.state in _DECIDED and quote.state in (QuoteState.APPROVED, QuoteState.REJECTED):
-        return decided_words(approval)
-    return state_words(quote.state)
+        return f"was {decided_words(approval)}"
+    return _STANDING.get(quote.state, f"is {state_words(quote.state)}")
 
 
 def wrong_state(quote: Quote, verb: str) -> str:
     """Reply to a button that the quote's state no longer offers; `verb` names its action, e.g. "submit"."""
-    return f"You cannot {verb} {title(quote)}: it is {standing(quote)}. Nothing was changed. Its card shows what is possible now."
+    approval = quote.approval
+    if quote.state is QuoteState.DRAFT and approval is not None and approval.decided_by is not None:
+        asked = f"{mention(approval.decided_by)} requested changes to {title(quote)}"
+        return f"{asked}. Edit the quote, then submit the new version."
+    return f"{title(quote)} {standing(quote)}, so it can't be {done(verb)}. Its card shows what's possible now."
+
+
+def done(verb: str) -> str:
+    """Return the participle of an action, as its button names it: "marked as won" for "accept"."""
+    return _DONE[verb]
 
 
 def already_submitted(quote: Quote, approval: Approval) -> str:
     """Reply to a second request for the approval of a version that waits for its decision."""
     return (
-        f"{title(quote)} is already under review since {local_time(approval.requested_at)}: "
-        f"<@{approval.requested_by}> asked for it. Nothing was changed. Its card shows who may decide."
+        f"{title(quote)} is already waiting for approval: {mention(approval.requested_by)} submitted it, "
+        f"{local_time(approval.requested_at)}. Its card shows who can decide."
     )
 
 
 def expired(quote: Quote, verb: str) -> str:
     """Refuse a button after the quote's last day; `verb` names its action."""
     return (
-        f"You cannot {verb} {title(quote)}: it was valid until {local_time(quote.valid_until)}. Nothing was changed. "
-        "If it is still wanted, create a new quote."
+        f"{title(quote)} was valid until {local_time(quote.valid_until)}, so it can't be {done(verb)}. "
+        f"Clone it to continue: `/quote clone {quote.quote_id}`"
     )
 
 
 def blocked(quote: Quote, decision: PolicyDecision) -> str:
     """Refuse to submit a quote that the policy blocks: no one may approve it."""
-    return (
-        f"{title(quote)} cannot be submitted: {escape('; '.join(decision.hits))}. It stays {state_words(quote.state)}. "
-        "Create a quote that keeps to the limit."
-    )
+    return f"{title(quote)} can't be submitted: {escape('; '.join(decision.hits))}. Edit the quote and try again."
 
 
 def unknown_quote(quote_id: str) -> str:
@@ -393,7 +399,7 @@ FORM_NOT_OPENED = "Slack couldn't open the form. Try again."
 
 
 # Error under the reason field of the reject form.
-REASON_NEEDED = "Say in one sentence why, so that the requester knows what to change (at most 500 characters)."
+REASON_NEEDED = "Add a reason (500 characters max)."
 
 
 def terminal(reason: str, ref: str, quote_id: str | None) -> str:
@@ -408,39 +414,34 @@ def terminal(reason: str, ref: str, quote_id: str | None) -> str:
 def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
     """Ask the approvers, in the thread, except the requesters of the approval and of the quote."""
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
-    who = mentions(asked) if asked else "No approver is known yet"
-    return (
-        f"{who}: {title(quote)} for {_account(quote)}, {net(quote)}, needs approval by "
-        f"{approver_words(approval.required_roles)} ({escape(clipped('; '.join(approval.reasons), 1_000))}). "
-        f"Asked for by {mention(approval.requested_by)}. Decide with the buttons on the card above."
-    )
+    deal = f"*{_account(quote)} · {net(quote)}* ({title(quote)}) from {mention(approval.requested_by)}"
+    why = escape(clipped("; ".join(approval.reasons), 1_000))
+    why = f". {why[:1].upper()}{why[1:]}" if why else ""
+    roles = approver_words(approval.required_roles)
+    if not asked:
+        return f"No one holds the {roles} role yet, so nobody can approve {deal}{why}"
+    return f"{mentions(asked)}, please review: {deal}{why}. It needs {roles}"
 
 
 def decided_notice(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, of the decision, its author and its time."""
-    words = f"{mention(approval.requested_by)}: {title(quote)}, {net(quote)}, was {decided_words(approval)}."
     if approval.state is ApprovalState.APPROVED:
-        return f"{words} The PDF follows in this thread."
-    if approval.decision_reason is None:
-        return words
-    return f"{words}\n{quoted(approval.decision_reason)}"
+        return f"{mention(approval.requested_by)} ✅ {title(quote)} was {decided_words(approval)}. The PDF follows in this thread."
+    words = f"{mention(approval.requested_by)} ⛔ {title(quote)} was {decided_words(approval)}"
+    return words if approval.decision_reason is None else f"{words}\n{quoted(approval.decision_reason)}"
 
 
 def expired_notice(quote: Quote) -> str:
     """Notify the requester, in the thread, that the quote expired."""
-    return (
-        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, expired: it was valid until "
-        f"{local_time(quote.valid_until)}. It can no longer be submitted, approved or accepted. "
-        "If it is still wanted, create a new quote."
-    )
+    valid = f"it was valid until {local_time(quote.valid_until)}"
+    return f"{mention(quote.requester)}, {title(quote)} expired: {valid}. Clone it to continue: `/quote clone {quote.quote_id}`"
 
 
 def stale_notice(quote: Quote, touched_at: int) -> str:
     """Remind the requester, in the thread, of a quote that was last changed at `touched_at` (Unix ms)."""
     return (
-        f"{mention(quote.requester)}: {title(quote)} for {_account(quote)}, {net(quote)}, is {state_words(quote.state)} and was "
-        f"not touched since {local_time(touched_at)}. It expires {local_time(quote.valid_until)}. Submit it on the card above, or "
-        "let it expire."
+        f"{mention(quote.requester)}, {title(quote)} ({state_words(quote.state)}) hasn't changed since {local_time(touched_at)} "
+        f"and expires {local_time(quote.valid_until)}. Submit, edit or cancel it on the card above."
     )
 
 
@@ -456,14 +457,14 @@ def not_reminded(quote: Quote, reason: str) -> str:
 
 def pdf_comment(quote: Quote) -> str:
     """Comment of the uploaded PDF. It names the version, because a newer one may exist by the time of the upload."""
-    return f"{quote.quote_id} v{quote.version} for {_account(quote)}: {net(quote)}, valid until {local_time(quote.valid_until)}."
+    return f"{quote.quote_id} v{quote.version} · {_account(quote)} · {net(quote)} · valid until {local_day(quote.valid_until)}"
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
     """Notice that an effect of a quote became a dead letter; the quote itself is unchanged."""
     return (
-        f"⚠️ {label} for {title(quote)} failed for good, ref {ref}: {_detail(reason)}. "
-        f"The quote is still {state_words(quote.state)} and nothing is needed from you; an operator can repeat it under this ref."
+        f"⚠️ {label} for {title(quote)} failed: {_detail(reason)}. The quote is still {state_words(quote.state)}. "
+        f"Our ops team has been notified; no action needed from you. Ref {ref}"
     )
 
 
@@ -526,3 +527,37 @@ def _detail(reason: str) -> str:
 
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # invisible letters and signs
 _DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
+_ENDED = {
+    QuoteState.ACCEPTED: "was marked as won",
+    QuoteState.LOST: "was marked as lost",
+    QuoteState.CANCELLED: "was canceled",
+    QuoteState.EXPIRED: "was ended as expired",
+}
+_STANDING = {
+    QuoteState.DRAFT: "needs changes first",
+    QuoteState.VALIDATED: "isn't approved yet",
+    QuoteState.PRICED: "isn't approved yet",
+    QuoteState.APPROVED: "was approved",
+    QuoteState.FINALIZED: "was locked for sending",
+    QuoteState.SENT: "was sent to the customer",
+    QuoteState.ACCEPTED: "was won",
+    QuoteState.LOST: "was lost",
+    QuoteState.REJECTED: "was rejected",
+    QuoteState.CANCELLED: "was canceled",
+    QuoteState.EXPIRED: "has expired",
+}
+_DONE = {
+    "submit": "submitted",
+    "approve": "approved",
+    "reject": "rejected",
+    "request changes": "sent back",
+    "decide about": "decided",
+    "revise": "revised",
+    "edit": "edited",
+    "change the discount of": "changed",
+    "finalize": "locked for sending",
+    "send": "marked as sent",
+    "accept": "marked as won",
+    "lose": "marked as lost",
+    "cancel": "canceled",
+}

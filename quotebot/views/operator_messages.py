@@ -119,7 +119,7 @@ def announced(reference: str) -> str:
 
 def recovered(label: str, quote: Quote, ref: str) -> str:
     """Notice in the quote's thread: an effect that had failed permanently succeeded after a retry."""
-    return f"✅ {label} for {title(quote)}, ref {ref}, came true after all: it was repeated. Nothing is missing now."
+    return f"✅ {label} for {title(quote)} is done now. Ref {ref}"
 
 
 SENTENCE_CHARACTERS_MAX: Final = 500
@@ -140,12 +140,8 @@ def tried(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
 
 def cancelled(label: str, quote: Quote, effect: Effect, by: str) -> str:
     """Notice in the thread: the effect is cancelled, and a revision of the quote enqueues it again."""
-    unsure = " An earlier try may have reached the other side all the same." if effect.maybe_sent else ""
-    after_all = "Who wants it after all revises the quote: what is approved next owes it anew"
-    return (
-        f"🚫 {_named(label, quote, effect)}, was cancelled by {messages.mention(by)}: it will not be done.{unsure} "
-        f"The quote is as it was. {after_all}."
-    )
+    unsure = " An earlier try may have reached Salesforce or Slack." if effect.maybe_sent else ""
+    return f"🚫 {messages.mention(by)} skipped {_named(label, quote, effect)}.{unsure} The next approved version will have it."
 
 
 def effect_too_late(label: str, quote: Quote, effect: Effect, sentence: str) -> str:
@@ -156,7 +152,7 @@ def effect_too_late(label: str, quote: Quote, effect: Effect, sentence: str) -> 
 def not_yours(label: str, quote: Quote) -> str:
     """Refuse a user who may not cancel a pending effect of the quote."""
     makers = messages.mentions(quote.authors)
-    return f"{_DEEDS[label]} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
+    return f"{_DEEDS[label]} of {title(quote)} can be canceled by {makers} or an operator."
 
 
 def command_tried(name: str, ref: str, sentence: str) -> str:
@@ -166,12 +162,12 @@ def command_tried(name: str, ref: str, sentence: str) -> str:
 
 def command_cancelled(name: str, ref: str) -> str:
     """Reply to a Cancel of a command that took effect."""
-    return f"{_command(name, ref)}, is cancelled: it will not be executed. The quote is as it was."
+    return f"{_command(name, ref)}, is canceled. The quote itself doesn't change."
 
 
 def command_cancelled_by(by: str) -> str:
     """Reason of a cancelled command, for its author."""
-    return f"{messages.mention(by)} cancelled it on the quote's card."
+    return f"{messages.mention(by)} canceled it on the quote's card."
 
 
 def command_too_late(name: str, ref: str, sentence: str) -> str:
@@ -182,7 +178,7 @@ def command_too_late(name: str, ref: str, sentence: str) -> str:
 def command_not_yours(name: str, author: str, quote: Quote) -> str:
     """Refuse a user who may not cancel a command about the quote."""
     makers = messages.mentions(tuple(dict.fromkeys((author, *quote.authors))))
-    return f"The command {name} of {title(quote)} can be cancelled by {makers} or an operator. Nothing was changed."
+    return f"The command {name} of {title(quote)} can be canceled by {makers} or an operator."
 
 
 def unknown_command(quote_id: str) -> str:

@@ -139,7 +139,7 @@ async def test_a_rejection_needs_a_reason_and_the_card_repeats_it(world: World, 
 
     await form.get_by_label("Why?").fill("  ")  # the page accepts it, the bot does not
     await form.get_by_test_id("view-submit").click()
-    await expect(form.get_by_role("alert")).to_contain_text("Say in one sentence why")
+    await expect(form.get_by_role("alert")).to_contain_text("Add a reason")
     await expect(button(page, "Reject")).to_have_count(1)
 
     await form.get_by_label("Why?").fill("The discount is too high for one year.")

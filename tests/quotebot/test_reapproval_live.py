@@ -53,7 +53,7 @@ async def test_a_revision_by_another_person_does_not_let_a_maker_approve(deal: D
     await deal.click("approval.approve", user="U0CFO")
     await deal.settled()
     assert await deal.rows(STATE) == [{"state": "pending_approval", "version": 3}]
-    assert "You had a part in" in " ".join(await deal.whispers("U0CFO"))
+    assert "You worked on " in " ".join(await deal.whispers("U0CFO"))
 
 
 async def test_150_to_149_seats_asks_nobody_anew(deal: Deal) -> None:

@@ -11,7 +11,7 @@ from quotebot.domain.approvals.people import Person, sufficient_role
 from quotebot.domain.approvals.policy import LADDER, role_words
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, local_time, state_words
 
-NOT_KNOWN = "Slack has not answered who you are in this workspace, and only its full members approve. Nothing was changed."
+NOT_KNOWN = "We couldn't verify your Slack account."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at:
     """
     refusal = (
         _foreign(quote, person)
-        or _not_a_member(quote, person)
+        or _not_a_member(person)
         or _stale(approval, quote)
         or _decided(approval, quote)
         or _expired(quote, received_at)
@@ -90,6 +90,13 @@ def slot_words(slot: Slot) -> str:
     return f"{role_words(slot.role)}: {slot.state.value} by {decider}, {local_time(slot.decided_at)}"
 
 
+def _already(quote: Quote, approval: Approval) -> str:
+    words = decided_words(approval)
+    if approval.state is ApprovalState.CHANGES_REQUESTED:
+        return f"Changes to {quote.quote_id} were already requested{words.removeprefix('changes requested')}"
+    return f"{quote.quote_id} was already {words}"
+
+
 def _version_of(approval_id: str) -> str:
     """Return "v1" from the id of a request, "A-2026-0042-v1-1"."""
     return next((part for part in approval_id.split("-") if part.startswith("v")), approval_id)
@@ -113,19 +120,17 @@ def _named(user: str | None, role: str | None, absent: str | None) -> str:
 def _foreign(quote: Quote, person: Person) -> DecisionRefusal | None:
     if person.team and person.team == quote.team_id and person.kind != "stranger":
         return None
-    return DecisionRefusal(
-        "foreign_team", f"Only members of the workspace that owns {quote.quote_id} can decide about it. Nothing was changed."
-    )
+    return DecisionRefusal("foreign_team", f"{quote.quote_id} belongs to another workspace, so you can't decide about it.")
 
 
-def _not_a_member(quote: Quote, person: Person) -> DecisionRefusal | None:
+def _not_a_member(person: Person) -> DecisionRefusal | None:
     if person.kind == "member":
         return None
     if person.kind == "unknown":
-        return DecisionRefusal("not_known", f"{NOT_KNOWN} {quote.quote_id} stays as it is. Try again in a minute.")
+        return DecisionRefusal("not_known", f"{NOT_KNOWN} Try again in a minute.")
     return DecisionRefusal(
         "not_a_member",
-        f"Guests and bots cannot decide about {quote.quote_id}. Nothing was changed. Ask a full member who holds the role.",
+        "Guests and bots can't approve quotes.",
     )
 
 
@@ -134,8 +139,8 @@ def _stale(approval: Approval, quote: Quote) -> DecisionRefusal | None:
         return None
     return DecisionRefusal(
         "stale",
-        f"This request was for {approval.quote_id} v{approval.quote_version}; the quote is now {quote.quote_id} v{quote.version}. "
-        "Nothing was changed. Decide on the card of the current version.",
+        f"This request was for {approval.quote_id} v{approval.quote_version}; the quote is now v{quote.version}. "
+        f"Review v{quote.version} on its card.",
     )
 
 
@@ -143,12 +148,10 @@ def _decided(approval: Approval, quote: Quote) -> DecisionRefusal | None:
     if approval.state is ApprovalState.EXPIRED:
         return _lapsed(approval, quote, approval.decided_at)
     if approval.state not in (ApprovalState.PENDING, ApprovalState.INVALIDATED):
-        return DecisionRefusal(
-            "already_decided", f"{quote.quote_id} was already {decided_words(approval)}. Your click changed nothing."
-        )
+        return DecisionRefusal("already_decided", f"{_already(quote, approval)}. Your click changed nothing.")
     if quote.state is not QuoteState.PENDING_APPROVAL:
         return DecisionRefusal(
-            "not_pending", f"{quote.quote_id} is {state_words(quote.state)} and awaits no approval. Nothing was changed."
+            "not_pending", f"{quote.quote_id} isn't waiting for approval any more (now: {state_words(quote.state)})."
         )
     return None
 
@@ -158,7 +161,7 @@ def _expired(quote: Quote, received_at: int | None) -> DecisionRefusal | None:
         return None
     return DecisionRefusal(
         "expired",
-        f"{quote.quote_id} expired {local_time(quote.valid_until)}. Nothing was changed. Ask the requester for a new quote.",
+        f"{quote.quote_id} expired {local_time(quote.valid_until)}.",
     )
 
 
@@ -173,8 +176,7 @@ def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal
     when = "" if at is None else f" {local_time(at)}"
     return DecisionRefusal(
         "request_expired",
-        f"The request to approve {quote.quote_id} expired{when}. Nothing was changed. "
-        f"<@{approval.requested_by}> can ask again with Submit on its card.",
+        f"The request to approve {quote.quote_id} expired{when}. <@{approval.requested_by}> can submit it again.",
     )
 
 
@@ -183,8 +185,8 @@ def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusa
         return None
     roles = " and ".join(_role_or_higher(role) for role in approval.required_roles)
     asked = actor in (approval.requested_by, quote.requester)
-    part = f"You asked for {quote.quote_id}" if asked else f"You had a part in {quote.quote_id} that nobody has approved yet"
-    return DecisionRefusal("own_request", f"{part}, so someone else has to decide: {roles}. The request stays open.")
+    part = "You can't approve your own quote" if asked else f"You worked on {quote.quote_id}, so you can't approve it"
+    return DecisionRefusal("own_request", f"{part}. It needs {roles}.")
 
 
 def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
@@ -193,7 +195,7 @@ def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
 
 
 def _role_or_higher(required: str) -> str:
-    return f"{role_words(required)} or a higher role" if required in LADDER[:-1] else role_words(required)
+    return f"{role_words(required)} or above" if required in LADDER[:-1] else role_words(required)
 
 
 def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, ...]:
@@ -255,9 +257,9 @@ def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Deci
         if name is not None:
             return DecisionRefusal(
                 "delegate_scope",
-                f"You stand in for <@{name}>, but {quote.quote_id} needs your own authority: {missing}. It stays open.",
+                f"Covering for <@{name}> isn't enough here: {quote.quote_id} needs {missing}.",
             )
-    return DecisionRefusal("missing_role", f"You do not hold the role {quote.quote_id} needs: {missing}. The request stays open.")
+    return DecisionRefusal("missing_role", f"Only {missing} can decide about {quote.quote_id}.")
 
 
 def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> DecisionRefusal:
@@ -266,16 +268,14 @@ def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Sl
     if any(_has_decided(approval, user, _circle(slot)) for slot in still_open):
         return DecisionRefusal(
             "second_person",
-            f"You already decided about {quote.quote_id}; a second person has to decide too: {missing}. It stays open.",
+            f"You've already approved {quote.quote_id}. Someone else has to approve too: {missing}.",
         )
     if still_open:
         who = ", ".join(f"<@{slot.assignee}>" for slot in still_open)
-        return DecisionRefusal(
-            "not_asked", f"{quote.quote_id} was put to {who} personally. The request stays open until it is answered or escalated."
-        )
+        return DecisionRefusal("not_asked", f"{quote.quote_id} is assigned to {who}.")
     done = "; ".join(slot_words(slot) for slot in theirs if slot.decided_by is not None)
     if done:
         return DecisionRefusal(
             "already_decided", f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."
         )
-    return DecisionRefusal("not_your_turn", f"{quote.quote_id} first waits for {missing}. Nothing was changed. You are asked next.")
+    return DecisionRefusal("not_your_turn", f"{missing} goes first. You'll be asked next about {quote.quote_id}.")

@@ -216,7 +216,7 @@ async def test_beside_a_running_bot_the_bot_executes_and_delivers(quotebot: Run,
         assert (await beside("finalize", quote, *AS_REP))["status"] == 3
         await deal.settled()
         assert "Ready to send" in await deal.card_text()
-        assert any("was finalized by <@U0REP>" in reply["text"] for reply in await deal.replies())
+        assert any("<@U0REP> locked " in reply["text"] for reply in await deal.replies())
         assert {row["role"] for row in await deal.rows("SELECT role FROM epochs")} == {"bot"}
 
 
@@ -226,7 +226,7 @@ async def test_beside_a_running_bot_the_bot_executes_and_delivers(quotebot: Run,
 def test_a_refusal_says_why_on_stderr_and_leaves_stdout_empty(command: Run, quote: str) -> None:
     run = command("quote", "finalize", quote, *AS_REP)
     assert (run.returncode, run.stdout) == (3, "")
-    assert f"You cannot finalize {quote}: it is draft. Nothing was changed. Submit it for approval first." in run.stderr
+    assert f"{quote} isn't approved yet, so it can't be locked for sending. Submit it for approval first." in run.stderr
 
 
 def test_a_superseded_version_cannot_be_finalized(command: Run, quote: str) -> None:

@@ -102,7 +102,7 @@ async def test_dead_letter_enqueues_a_card_and_one_notice_in_the_thread(bench: B
     await settle(bench, effects.CRM, Fail(OUTAGE))
     notices = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
     assert len(notices) == before + 1
-    assert "failed for good" in notices[-1]["payload"]
+    assert " failed: " in notices[-1]["payload"]
     assert approved in notices[-1]["payload"]
 
 
@@ -140,7 +140,7 @@ async def test_poisoned_crm_write_posts_a_notice(bench: Bench, approved: str) ->
         await recovery.take_back(ledger, follow=lambda tx, effect: follow_ups(tx, effect, bench.clock.now_ms()))
     assert bench.row("SELECT state, category FROM effects WHERE class = 'crm.create'") == {"state": "failed", "category": "poison"}
     notices = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
-    assert "failed for good" in notices[-1]["payload"]
+    assert " failed: " in notices[-1]["payload"]
     assert approved
 
 

@@ -148,7 +148,7 @@ class Desk:
         """Return the thread's messages about effects that failed for good."""
         rows = self.bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%notice%' ORDER BY id")
         texts = [json.loads(row["payload"])["text"] for row in rows]
-        return [text for text in texts if "failed for good" in text]
+        return [text for text in texts if " failed: " in text]
 
     async def quote(self) -> Quote:
         effect: Any = About(self.quote_id, {"quote_id": self.quote_id, "version": 1})
@@ -477,4 +477,4 @@ async def test_an_upload_that_fails(
     assert [letter["category"] for letter in letters] == ([] if category is None else [category])
     if category is not None:
         (notice,) = desk.given_up()
-        assert "The PDF for Q-2026-0001 failed for good" in notice
+        assert "The PDF for Q-2026-0001 failed: " in notice

@@ -117,7 +117,7 @@ def test_someone_without_any_role_is_refused() -> None:  # EC-07, EC-13
     answer = decide()
     assert code(answer) == "missing_role"
     assert isinstance(answer, DecisionRefusal)
-    assert "Deal Desk or a higher role" in answer.sentence
+    assert "Deal Desk or above" in answer.sentence
 
 
 @pytest.mark.parametrize("team", ["T0OTHER", ""])

@@ -168,7 +168,7 @@ async def test_a_quote_past_its_end_is_neither_submitted_nor_escalated(bench: Be
     await done(bench, executor, request_for(create_command(discount="16"), "n", received_at=bench.clock.now_ms()))
     bench.clock.advance(30 * 24 * HOUR)
     row = await done(bench, executor, by(bench, SubmitQuote(), "late", "U0REP", aggregate_id="Q-2026-0002"))
-    assert (row["response"]["code"], "it was valid until" in row["response"]["text"]) == ("expired", True)
+    assert (row["response"]["code"], "was valid until" in row["response"]["text"]) == ("expired", True)
 
 
 async def test_the_scheduler_is_never_answered_even_about_an_unknown_quote(bench: Bench, executor: Executor) -> None:
@@ -183,14 +183,13 @@ async def test_who_asks_for_changes_sends_the_quote_back_to_a_draft(bench: Bench
     asked = DecideApproval(APPROVAL, "request_changes", "Drop <!here> SSO.")
     row = await done(bench, executor, by(bench, asked, "4", "U0MANAGER"))
     assert plain_times(row["response"]["text"]) == (
-        "<@U0REP>: Q-2026-0001 was changes requested by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC. "
-        "It is a draft again.\n> Drop &lt;!here&gt; SSO."
+        "<@U0REP> ✏️ <@U0MANAGER> requested changes to Q-2026-0001:\n> Drop &lt;!here&gt; SSO."
     )
     assert bench.row("SELECT state FROM quotes")["state"] == "draft"
     assert bench.row("SELECT state, decided_by FROM approvals") == {"state": "changes_requested", "decided_by": "U0MANAGER"}
     late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "5", "U0CFO"))
     assert late["response"]["code"] == "already_decided"
-    assert "changes requested by <@U0MANAGER>" in late["response"]["text"]
+    assert "Changes to Q-2026-0001 were already requested by <@U0MANAGER>" in late["response"]["text"]
 
 
 def away(bench: Bench, absent: str, delegate: str | None, until: int, request_id: str = "d", **changes: Any) -> Request:
@@ -204,7 +203,7 @@ async def test_a_delegate_decides_and_every_record_names_both(bench: Bench, exec
     assert (row["outcome"], row["retain_until"]) == ("applied", until + KEEP_REFUSED_MS)
     assert owed(bench, row["id"]) == ["slack.reply"]
     await submitted(bench, executor)
-    asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%needs approval%'")["payload"]
+    asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%please review%'")["payload"]
     assert ("<@U0DEALDESK>" in asked, "<@U0MANAGER>" in asked) == (True, False)
     await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0DEALDESK"))
     slot = bench.row("SELECT decided_by, decided_role, on_behalf_of FROM approval_slots")
@@ -375,7 +374,7 @@ async def test_who_revised_a_quote_neither_approves_it_nor_is_asked(bench: Bench
     await done(bench, executor, request_for(create_command(), "1"))
     await done(bench, executor, by(bench, ReviseQuote(Changes((MORE,))), "2", "U0MANAGER"))
     await done(bench, executor, by(bench, SubmitQuote(), "3", "U0REP", aggregate_version=2))
-    asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%needs approval%'")["payload"]
+    asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%please review%'")["payload"]
     assert ("<@U0DEALDESK>" in asked, "<@U0MANAGER>" in asked) == (True, False)
     own = by(bench, DecideApproval("A-2026-0001-v2-1", "approve"), "4", "U0MANAGER", aggregate_version=2)
     assert (await done(bench, executor, own))["response"]["code"] == "own_request"

@@ -207,9 +207,9 @@ async def test_cancel_ends_a_waiting_command_and_is_left_to_its_people(bench: Be
     assert (await act(bench, approved, "cancel", operation_id, "11", cycle=2))[0] == "too_late"
     assert (await act(bench, approved, "cancel", operation_id, "12", actor="U0OPERATOR"))[0] == "cancelled"
     row = bench.row("SELECT state, last_error FROM operations WHERE id = ?", operation_id)
-    assert (row["state"], "<@U0OPERATOR> cancelled it" in row["last_error"]) == ("discarded", True)
+    assert (row["state"], "<@U0OPERATOR> canceled it" in row["last_error"]) == ("discarded", True)
     answers = bench.rows("SELECT payload FROM effects WHERE class = 'slack.reply' AND target = 'U0REP'")
-    assert "cancelled it on the quote's card" in answers[-1]["payload"]
+    assert "canceled it on the quote's card" in answers[-1]["payload"]
     assert bench.row("SELECT state FROM quotes")["state"] == "approved"
     assert "Retrying" not in await shown(bench, approved)
     assert (await act(bench, approved, "retry", operation_id, "13"))[0] == "too_late"

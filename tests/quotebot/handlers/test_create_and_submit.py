@@ -140,7 +140,11 @@ def test_fifteen_percent_waits_for_the_manager_and_enqueues_card_and_notice() ->
     }
     assert owed(decision) == [("slack.card", "Q-2026-0042"), ("slack.post", "Q-2026-0042")]
     assert [effect.after for effect in decision.effects] == [ROOT, ROOT]
-    assert decision.effects[1].payload["text"].startswith("<@U0MANAGER>: Q-2026-0042 for Acme, $17,340.00, needs approval")
+    assert (
+        decision.effects[1]
+        .payload["text"]
+        .startswith("<@U0MANAGER>, please review: *Acme · $17,340.00* (Q-2026-0042) from <@U0REP>. Discount 15% (limit 10%)")
+    )
     assert [event.event_type for event in decision.events] == ["quote.submitted", "approval.requested"]
 
 
@@ -174,7 +178,7 @@ def test_the_limits_of_the_policy_are_strict(discount: str, code: str) -> None:
 def test_over_forty_percent_is_refused_and_stays_as_it_was() -> None:
     decision = submit(asked(), example_quote(pricing=example_pricing("45")), ROOT, 0, RULES)
     check_refused(decision, "blocked")
-    assert "It stays draft." in decision.response["text"]
+    assert "Edit the quote and try again." in decision.response["text"]
     assert decision.events == ()
 
 

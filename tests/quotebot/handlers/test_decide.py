@@ -35,7 +35,7 @@ def test_approval_enqueues_card_notice_pdf_and_crm_in_this_order() -> None:
         "code": "approved",
         "quote_id": "Q-2026-0042",
         "ref": "c-abababab",
-        "text": "<@U0REP>: Q-2026-0042, $17,340.00, was approved by <@U0MANAGER> (Sales Manager), "
+        "text": "<@U0REP> ✅ Q-2026-0042 was approved by <@U0MANAGER> (Sales Manager), "
         f"{local_time(MORNING)}. The PDF follows in this thread.",
     }
     assert owed(decision) == [(kind, "Q-2026-0042") for kind in ("slack.card", "slack.post", "pdf.render", "crm.create")]

@@ -100,8 +100,8 @@ CASES: Final[dict[str, Case]] = {
         roles=("vp_sales", "legal"),
         asked=("U0VP", "U0LEGAL"),
         steps=(
-            Step(1, "U0LEGAL", "approve", "approved_in_part", says="It still needs VP Sales: <@U0VP>"),
-            Step(2, "U0LEGAL", "approve", "already_decided", says="still waits for VP Sales or a higher role"),
+            Step(1, "U0LEGAL", "approve", "approved_in_part", says="<@U0VP>, you're next: it still needs VP Sales"),
+            Step(2, "U0LEGAL", "approve", "already_decided", says="still waits for VP Sales or above"),
             Step(3, "U0VP", "approve", "approved", says="by <@U0VP> (VP Sales) and <@U0LEGAL> (Legal)"),
         ),
         ends=APPROVED,
@@ -128,8 +128,8 @@ CASES: Final[dict[str, Case]] = {
         policy=IN_TURN,
         asked=("U0VP",),
         steps=(
-            Step(1, "U0LEGAL", "approve", "not_your_turn", says="first waits for VP Sales"),
-            Step(2, "U0VP", "approve", "approved_in_part", says="It still needs Legal: <@U0LEGAL>"),
+            Step(1, "U0LEGAL", "approve", "not_your_turn", says="VP Sales or above goes first"),
+            Step(2, "U0VP", "approve", "approved_in_part", says="<@U0LEGAL>, you're next: it still needs Legal"),
             Step(3, "U0LEGAL", "approve", "approved"),
         ),
         ends=APPROVED,
@@ -233,7 +233,7 @@ CASES: Final[dict[str, Case]] = {
         net="600000",
         away=(Delegation("U0VP", "U0MANAGER", MORNING, NEVER),),
         asked=("U0VP",),
-        steps=(Step(1, "U0MANAGER", "approve", "delegate_scope", says="You stand in for <@U0VP>"),),
+        steps=(Step(1, "U0MANAGER", "approve", "delegate_scope", says="Covering for <@U0VP> isn't enough here"),),
         audited=({"code": "delegate_scope", "actor": "U0MANAGER"},),
         ends=PENDING,
     ),
@@ -243,7 +243,7 @@ CASES: Final[dict[str, Case]] = {
         approvers=TWO_VPS,
         away=(Delegation("U0VP", "U0CFO", MORNING, MORNING + 60_000),),
         steps=(
-            Step(1, "U0CFO", "approve", "not_asked", says="put to <@U0VP>, <@U0VP2> personally"),
+            Step(1, "U0CFO", "approve", "not_asked", says="is assigned to <@U0VP>, <@U0VP2>"),
             Step(2, "U0VP", "approve", "approved_in_part"),
         ),
         ends=PENDING,
@@ -251,12 +251,12 @@ CASES: Final[dict[str, Case]] = {
     "EC-10 no answer: a reminder after 2 h, a higher authority after 4 h, never an approval": Case(
         steps=(
             Step(2 * HOUR - 1, "", "remind", "slot_not_due"),
-            Step(2 * HOUR, "", "remind", "reminded", says="⏰ <@U0DEALDESK>: Q-2026-0042 has waited for 2 hours for Deal Desk"),
+            Step(2 * HOUR, "", "remind", "reminded", says="(Q-2026-0042), has been waiting for you for 2 hours"),
             Step(3 * HOUR, "", "remind", "slot_not_due"),
             Step(4 * HOUR - 1, "", "escalate", "slot_not_due"),
-            Step(4 * HOUR, "", "escalate", "escalated", says="Asked now: <@U0DEALDESK>, <@U0VP>."),
+            Step(4 * HOUR, "", "escalate", "escalated", says="<@U0DEALDESK>, <@U0VP> can decide now"),
             Step(5 * HOUR, "", "escalate", "slot_not_due"),
-            Step(8 * HOUR, "", "escalate", "escalated", says="<@U0DEALDESK>, <@U0VP>, <@U0CFO>."),
+            Step(8 * HOUR, "", "escalate", "escalated", says="<@U0DEALDESK>, <@U0VP>, <@U0CFO> can decide now"),
             Step(12 * HOUR, "", "escalate", "slot_not_due"),
             Step(13 * HOUR, "U0MANAGER", "approve", "missing_role"),
         ),
@@ -288,8 +288,8 @@ CASES: Final[dict[str, Case]] = {
     "EC-12 the request expired, then somebody clicks: refused, and it can be asked for again": Case(
         steps=(
             Step(LATE - 1, "", "expire", "slot_not_due"),
-            Step(LATE, "", "expire", "expired", says="nobody decided about Q-2026-0042 in time (Deal Desk). It is not approved."),
-            Step(LATE + 1, "U0DEALDESK", "approve", "request_expired", says="<@U0REP> can ask again with Submit"),
+            Step(LATE, "", "expire", "expired", says="Deal Desk didn't decide about Q-2026-0042 in time. It isn't approved."),
+            Step(LATE + 1, "U0DEALDESK", "approve", "request_expired", says="<@U0REP> can submit it again"),
             Step(LATE + 2, "", "remind", "slot_not_due"),
             Step(LATE + 3, "U0REP", "submit", "submitted"),
             Step(LATE + 4, "U0DEALDESK", "approve", "approved"),
@@ -394,8 +394,8 @@ CASES: Final[dict[str, Case]] = {
         approvers=NO_LEGAL,
         asked=("U0VP",),
         steps=(
-            Step(1, "U0CFO", "approve", "approved_in_part", says="It still needs Legal, which nobody holds now."),
-            Step(4 * HOUR, "", "escalate", "escalated", slot=2, says="Nobody holds this role now"),
+            Step(1, "U0CFO", "approve", "approved_in_part", says="It still needs Legal, and no one holds that role now."),
+            Step(4 * HOUR, "", "escalate", "escalated", slot=2, says="no one else can decide"),
             Step(5 * HOUR, "U0CFO", "approve", "already_decided"),
             Step(6 * HOUR, "U0LEGAL", "approve", "approved", approvers=dict(RULES.approvers)),
         ),

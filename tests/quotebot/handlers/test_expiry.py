@@ -78,8 +78,8 @@ def test_untouched_draft_enqueues_one_notice_and_stays_unchanged(state: QuoteSta
     assert (decision.kind, decision.quote) == ("applied", None)
     assert owed(decision) == [("slack.post", "Q-2026-0042")]
     assert decision.effects[0].payload["text"] == decision.response["text"]
-    assert "<@U0REP>: Q-2026-0042 for Acme" in decision.response["text"]
-    assert "was not touched since 21 Nov 2026, 10:30 UTC" in plain_times(decision.response["text"])
+    assert "<@U0REP>, Q-2026-0042 " in decision.response["text"]
+    assert "hasn't changed since 21 Nov 2026, 10:30 UTC" in plain_times(decision.response["text"])
     assert [event.event_type for event in decision.events] == ["quote.stale_noted"]
 
 
@@ -99,4 +99,4 @@ def test_expired_quote_cannot_be_submitted_even_before_its_expiry_is_recorded(re
     assert (decision.kind == "refused") == refused
     if refused:
         check_refused(decision, "expired")
-        assert "it was valid until 21 Nov 2026, 10:31 UTC. Nothing was changed." in plain_times(decision.response["text"])
+        assert "was valid until 21 Nov 2026, 10:31 UTC, so it can't be submitted." in plain_times(decision.response["text"])

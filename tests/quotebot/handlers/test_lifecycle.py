@@ -26,12 +26,13 @@ from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
-from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending, plain_times, state_words
+from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending, plain_times
 from quotebot.domain.quotes.versions import difference
 from quotebot.execution.kinds import KINDS, QuoteHead
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.handlers.lifecycle import clone
 from quotebot.handlers.quotes import DAY_MS
+from quotebot.views import messages
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in
 
@@ -117,8 +118,9 @@ def test_a_move_is_refused_from_every_state_that_has_no_such_arrow(verb: str, st
         assert after_of(decision).state is target
         return
     text = check_refused(decision, "wrong_state")
-    assert text.startswith(f"You cannot {verb} Q-2026-0042: it is {state_words(state)}")
-    assert ". Nothing was changed. " in text
+    assert text.startswith("Q-2026-0042 ")
+    assert ("was already " in text) == (state is target)
+    assert (f"so it can't be {messages.done(verb)}. " in text) == (state is not target)
 
 
 def test_only_an_approved_quote_can_be_finalized() -> None:
@@ -130,11 +132,11 @@ def test_late_finalize_is_refused_and_names_the_first_person_and_time() -> None:
     frozen = after_of(change(asked(), FinalizeQuote(), quote_in(QuoteState.APPROVED), ROOT, RULES))
     assert frozen.frozen == Freezing("U0OTHER", MORNING)
     late = change(asked(), FinalizeQuote(), frozen, ROOT, RULES)
-    assert "it is ready to send by <@U0OTHER>, 21 Nov 2026, 10:31 UTC" in plain_times(check_refused(late, "wrong_state"))
+    assert "was already locked for sending by <@U0OTHER>, 21 Nov 2026, 10:31 UTC" in plain_times(check_refused(late, "wrong_state"))
     revised = after_of(change(asked(), ReviseQuote(changes=Changes(term_months=24)), frozen, ROOT, RULES))
     assert revised.frozen is None
     over = replace(frozen, state=QuoteState.EXPIRED)
-    assert "it is expired. " in check_refused(change(asked(), FinalizeQuote(), over, ROOT, RULES), "wrong_state")
+    assert "has expired, so" in check_refused(change(asked(), FinalizeQuote(), over, ROOT, RULES), "wrong_state")
 
 
 def test_who_ended_it_when_and_why_is_kept() -> None:
@@ -178,7 +180,7 @@ def test_nothing_happens_after_the_last_day_even_if_no_job_has_said_so(verb: str
     in_time = change(asked(received_at=quote.valid_until - 1), payload, quote, ROOT, RULES)
     late = change(asked(received_at=quote.valid_until), payload, quote, ROOT, RULES)
     assert in_time.kind == "applied"
-    assert "`/quote clone Q-2026-0042` makes a new quote of it" in check_refused(late, "expired")
+    assert "Clone it to continue: `/quote clone Q-2026-0042`" in check_refused(late, "expired")
 
 
 @pytest.mark.parametrize("verb", ALL)
@@ -219,7 +221,7 @@ def test_revision_of_any_non_final_quote_is_a_new_version_without_an_approval(st
     before = replace(quote_in(state), sent=Sending("buyer", "U0REP", MORNING) if state is QuoteState.SENT else None)
     decision = change(asked(), DISCOUNT_8, before, ROOT, RULES)
     if not may_be_changed(state):
-        assert "That is final" in check_refused(decision, "wrong_state")
+        assert "make a new quote of it" in check_refused(decision, "wrong_state")
         return
     after = after_of(decision)
     assert (after.version, after.state, after.approval, after.sent) == (2, QuoteState.PRICED, None, None)
@@ -228,9 +230,9 @@ def test_revision_of_any_non_final_quote_is_a_new_version_without_an_approval(st
     assert (after.requester, after.created_at, after.account) == (before.requester, before.created_at, before.account)
     assert [effect.effect_class for effect in decision.effects] == ["slack.card", "slack.post"]
     notice = decision.effects[1].payload["text"]
-    assert f"v1, which was {state_words(state)}, is superseded." in notice
-    assert ("So is its PDF" in notice) == (state in {QuoteState.APPROVED, QuoteState.FINALIZED, QuoteState.SENT})
-    assert ("submit v2 again" in notice) == (before.approval is not None)
+    assert "revised this quote to *Q-2026-0042 v2*. v1 " in notice
+    assert ("v1 and its PDF no longer apply" in notice) == (state in {QuoteState.APPROVED, QuoteState.FINALIZED, QuoteState.SENT})
+    assert ("submit v2 for approval" in notice) == (before.approval is not None)
     assert "• Discount 15% → 8%" in notice
     *withdrawals, event = decision.events
     assert [each.event_type for each in withdrawals] == ["approval.invalidated"] * (state is QuoteState.PENDING_APPROVAL)

@@ -209,8 +209,8 @@ async def test_an_expired_quote_cannot_be_submitted_or_approved(expiring: Runnin
     approved = await expiring.done(approve, "approve", quote_id=QUOTE, version=1, actor="U0MANAGER")
     submitted = await expiring.done(SubmitQuote(), "late", quote_id="Q-2026-0002", version=1)
     assert [row["outcome"] for row in (approved, submitted)] == ["refused", "refused"]
-    assert "Q-2026-0001 is expired and awaits no approval. Nothing was changed." in json.loads(approved["response"])["text"]
-    assert "You cannot submit Q-2026-0002: it is expired. Nothing was changed." in json.loads(submitted["response"])["text"]
+    assert "Q-2026-0001 isn't waiting for approval any more (now: expired)." in json.loads(approved["response"])["text"]
+    assert "so it can't be submitted. Its card shows what's possible now." in json.loads(submitted["response"])["text"]
     assert [row["state"] for row in expiring.bench.rows("SELECT state FROM approvals")] == ["invalidated"]
 
 

@@ -183,7 +183,7 @@ async def test_two_operators_at_once_have_one_effect_and_the_second_is_told_who_
     done = await posted(outage)
     assert "Done" in done["text"]
     assert f"Retried by <@{first}>" in str(done["blocks"])
-    assert "came true after all" in (await outage.replies())[-1]["text"]  # the thread's last message is no longer "failed for good"
+    assert "is done now" in (await outage.replies())[-1]["text"]  # the thread's last message is no longer the failure
     assert "failed" not in await outage.card_text()
 
 

@@ -78,7 +78,7 @@ def test_the_card_names_for_whom_a_stand_in_is_asked() -> None:
     pending = example_quote(QuoteState.PENDING_APPROVAL, approval=example_approval())
     away = (Delegation("U0MANAGER", "U0VP", 0, MORNING),)
     blocks = str(status_card(pending, (), approvers=("U0VP", "U0CFO"), away=away).blocks)
-    assert "Waiting for <@U0VP> (for <@U0MANAGER>), <@U0CFO>" in blocks
+    assert "Waiting for <@U0VP> (covering for <@U0MANAGER>), <@U0CFO>" in blocks
 
 
 async def test_in_slack_an_absence_is_set_shown_used_and_ended(deal: Deal) -> None:

@@ -114,7 +114,7 @@ async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     await deal.click(ACCEPT, user="U0REP", stale=True)
     await deal.settled()
     late = (await deal.whispers("U0REP"))[-2:]
-    assert all(f"{FIRST_QUOTE} v3: it is won by <@U0MANAGER>, " in text for text in late)
+    assert all(f"{FIRST_QUOTE} v3 was " in text and "marked as won by <@U0MANAGER>, " in text for text in late)
 
 
 async def test_a_click_on_an_older_version_is_told_the_newer_one_and_refreshes_the_card(deal: Deal) -> None:

@@ -114,7 +114,7 @@ async def test_a_click_on_a_card_that_moved_on_is_answered_in_private_and_change
     await deal.submitted_deal()
     await stale_click(deal, SUBMIT, "U0REP")
     await deal.settled()
-    assert any("Q-2026-0001 is already under review since " in text for text in await deal.whispers("U0REP"))
+    assert any("Q-2026-0001 is already waiting for approval: " in text for text in await deal.whispers("U0REP"))
     assert len(await deal.rows("SELECT 1 FROM approvals")) == 1
 
 
@@ -124,7 +124,7 @@ async def test_second_submit_is_told_who_asked_and_when_and_audited(deal: Deal) 
     await deal.complete(deal.slash(f"submit {FIRST_QUOTE}"))
     told = (await deal.whispers("U0REP"))[-1]
     since = local_time(approval["requested_at"])
-    assert f"Q-2026-0001 is already under review since {since}: <@U0REP> asked for it." in told
+    assert f"Q-2026-0001 is already waiting for approval: <@U0REP> submitted it, {since}." in told
     (event,) = await deal.rows("SELECT actor, after FROM audit_events WHERE event_type = 'approval.duplicate_suppressed'")
     assert event["actor"] == "U0REP"
     known = {"approval_id": approval["approval_id"], "since": approval["requested_at"], "requested_by": "U0REP"}
@@ -264,7 +264,7 @@ async def test_a_wish_for_changes_sends_the_quote_back_with_its_reason(deal: Dea
     card = await deal.card_text()
     assert "Changes requested by <@U0MANAGER> (Sales Manager)" in card
     assert "Changes requested" in card
-    assert (await deal.replies())[-1]["text"].endswith("It is a draft again.\n> Leave SSO out.")
+    assert (await deal.replies())[-1]["text"].endswith("requested changes to Q-2026-0001:\n> Leave SSO out.")
     assert (await deal.crm(), await deal.files()) == ([], [])
 
 
@@ -283,7 +283,7 @@ async def test_the_requester_gets_a_refusal_and_no_form(deal: Deal) -> None:
     before = await deal.rows(EMPTY)
     await deal.click(REJECT, user="U0REP")
     assert (await deal.get("state"))["views"] == []
-    assert "someone else has to decide" in (await deal.whispers("U0REP"))[-1]
+    assert "You can't approve your own quote" in (await deal.whispers("U0REP"))[-1]
     assert await deal.rows(EMPTY) == before
 
 
@@ -291,7 +291,7 @@ async def test_who_holds_no_role_gets_a_refusal_and_no_form(deal: Deal) -> None:
     await deal.submitted_deal()
     await deal.click(REJECT, user="U0LEGAL")
     assert (await deal.get("state"))["views"] == []
-    assert "You do not hold the role" in (await deal.whispers("U0LEGAL"))[-1]
+    assert " can decide about " in (await deal.whispers("U0LEGAL"))[-1]
 
 
 async def test_a_decided_quote_opens_no_form(deal: Deal) -> None:

@@ -120,7 +120,7 @@ def test_a_question_about_a_quote_shows_it(text: str, quote: Quote | None, shown
 def test_a_quote_that_is_final_is_not_changed() -> None:
     answer = proposed("200 pro", quote_in(QuoteState.ACCEPTED), RULES, MORNING)
     assert answer is not None
-    assert answer[0].startswith("You cannot revise Q-2026-0042: it is won")
+    assert answer[0].startswith("Q-2026-0042 was won, so it can't be revised")
     assert answer[1] is None
 
 

@@ -66,7 +66,7 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         ),
         "rejected": messages.decided_notice(pending, decided(ApprovalState.REJECTED, decision_reason=typed)),
         "pdf": messages.pdf_comment(pending),
-        "dead letter": messages.dead_letter("CRM", "c-7f91", typed, pending),
+        "dead letter": messages.dead_letter("The PDF", "c-7f91", typed, pending),
         "expired": messages.expired(pending, "submit"),
         "expired notice": messages.expired_notice(pending),
         "stale notice": messages.stale_notice(pending, MORNING),
@@ -89,9 +89,9 @@ def test_a_sentence_stays_short_and_lets_no_typed_text_mention_anyone(name: str)
 
 def test_the_requester_is_not_asked_to_approve_their_own_quote() -> None:
     assert every_sentence()["approval notice"].startswith(
-        "<@U0MANAGER>, <@U0VP>: Q-2026-0042 for Acme, $17,340.00, needs approval by Sales Manager"
+        "<@U0MANAGER>, <@U0VP>, please review: *Acme · $17,340.00* (Q-2026-0042) from <@U0REP>"
     )
-    assert every_sentence()["approval notice without approvers"].startswith("No approver is known yet: Q-2026-0042")
+    assert every_sentence()["approval notice without approvers"].startswith("No one holds the Sales Manager role yet")
 
 
 def test_a_quotation_marks_each_of_its_lines() -> None:
