@@ -227,7 +227,7 @@ class Workers:
                 Job("approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS),
                 *_jobs(ledger, settings, ports, metrics),
             ],
-            [Job("holders", HOLDERS_SECONDS, lambda: check_holders(directory, rules), HOLDERS_FIRST_SECONDS)],
+            [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
         )
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
@@ -296,10 +296,11 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
 
 def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) -> list[Job]:
     """Return the short housekeeping jobs with their intervals."""
+    holders = {user for users in settings.approvers.values() for user in users}
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel
-    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel))]
+    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel, holders))]
     return [
         *letters,
         Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger)),

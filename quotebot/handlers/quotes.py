@@ -40,6 +40,7 @@ DOMAIN_EVENTS = frozenset(
         "quote.card_replaced",  # its message was deleted
         "quote.card_moved",  # into a direct message: another organization shares the channel
         "access.refused",
+        "roles.changed",  # the settings name other holders of a role
         "approval.requested",
         "approval.automatic",
         "approval.reused",

@@ -18,10 +18,11 @@ from quotebot import effects
 from quotebot.commands.payloads import AnnounceDeadLetter, ReplayCause, ShowOpsCard
 from quotebot.execution.operator_actions import failed_again
 from quotebot.store import dead_letters
-from quotebot.store.dead_letters import CAUSE, PAUSE, PAUSES_SHOWN, Backlog
+from quotebot.store.approvals import gone_holders
+from quotebot.store.dead_letters import CAUSE, HOLDER, PAUSE, PAUSES_SHOWN, Backlog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ledger.database import Tx
     from ledger.ledger import Ledger
@@ -45,11 +46,16 @@ class Announcement:
     payload: Payload
 
 
-async def announce(ledger: Ledger, channel: str) -> int:
-    """Reserve every announcement that is due; returns how many."""
+async def announce(ledger: Ledger, channel: str, holders: Iterable[str] = ()) -> int:
+    """Reserve every announcement that is due; returns how many. `holders` are the people with a role of approvers."""
     now = ledger.clock.now_ms()
     found = await ledger.database.read(
-        lambda tx: [*_dead_letters(tx, channel, now), *_cards(tx, channel, now), *_pauses(tx, channel)]
+        lambda tx: [
+            *_dead_letters(tx, channel, now),
+            *_cards(tx, channel, now),
+            *_pauses(tx, channel),
+            *_gone(tx, channel, holders),
+        ]
     )
     for each in found:
         await ledger.reserve(
@@ -119,6 +125,15 @@ def _pauses(tx: Tx, channel: str) -> Iterator[Announcement]:
         refused = state.gate is not None and state.gate.state == "held" and state.gate.cause == "auth"
         if refused and (card is None or card.closed_at is not None):
             yield _shown(tx, subject, dead_letters.team_of_family(tx, name), channel)
+
+
+def _gone(tx: Tx, channel: str, holders: Iterable[str]) -> Iterator[Announcement]:
+    """Yield a card for each role holder who is no full member any more and has none."""
+    for user in sorted(gone_holders(tx, holders)):
+        card = dead_letters.ops_card(tx, f"{HOLDER}{user}")
+        person = tx.one("gone_person", user_id=user)
+        if person is not None and (card is None or card.closed_at is not None):
+            yield _shown(tx, f"{HOLDER}{user}", person["team_id"], channel)
 
 
 def _shown(tx: Tx, subject: str, team_id: str, channel: str) -> Announcement:

@@ -8,6 +8,7 @@ of them consistent, and reports lost documents.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,7 +31,7 @@ from quotebot.views import messages
 from quotebot.worker_loop import POLL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from adapters.artefacts import Artefacts
     from ledger.clock import Clock
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 RESTORED_MAX: Final = 100  # per sweep: other work waits for the renderer too
 log = structlog.get_logger(__name__)
+ROLES: Final = "roles"  # aggregate of the audit events about the holders of roles
 FORGOTTEN_AT_ONCE: Final = 100  # per transaction
 LEASES_PER_LIFE: Final = 3  # a claim is renewed this often before it would lapse
 BATCH: Final = 100  # rows of each kind in one transaction
@@ -228,8 +230,38 @@ def _before(keeping: RetentionPeriods, now: int) -> dict[str, int]:
     return {"model_before": now - keeping.model_days * DAY_MS, "reconcile_before": now - keeping.reconcile_days * DAY_MS}
 
 
-async def check_holders(directory: Directory, rules: Rules) -> list[str]:
-    """Ask Slack whether the holders of roles are still full members, and in which time zone; log those who are not."""
+def _last_holders(tx: Tx) -> dict[str, list[str]]:
+    return next((json.loads(row["after"]) for row in tx.all("audit_chain", aggregate_id=ROLES, limit=1)), {})
+
+
+async def audit_holders(ledger: Ledger, approvers: Mapping[str, tuple[str, ...]]) -> bool:
+    """Audit the holders of each role, if they differ from the last such event; returns whether it did."""
+    held = {role: sorted(users) for role, users in sorted(approvers.items()) if users}
+
+    def work(tx: Tx) -> bool:
+        last = _last_holders(tx)
+        if last != held:
+            ledger.audit.append(
+                tx,
+                ledger.clock.now_ms(),
+                "roles.changed",
+                actor=QUOTEBOT,
+                actor_type="system",
+                aggregate_id=ROLES,
+                before=last,
+                after=held,
+            )
+        return last != held
+
+    return await ledger.database.read(lambda tx: _last_holders(tx) != held) and await ledger.database.write("roles", work)
+
+
+async def check_holders(ledger: Ledger, directory: Directory, rules: Rules) -> list[str]:
+    """Audit the holders of each role, and ask Slack whether they are still full members, and in which time zone.
+
+    Returns those who are not, and logs them.
+    """
+    await audit_holders(ledger, rules.approvers)
     gone = await directory.check(user for users in rules.approvers.values() for user in users)
     for user in gone:
         held = sorted(role for role, users in rules.approvers.items() if user in users)

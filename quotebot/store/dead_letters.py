@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Decision = Literal["retried", "discarded"]
-CAUSE, PAUSE = "cause:", "pause:"  # how the subject of a card begins
+CAUSE, PAUSE, HOLDER = "cause:", "pause:", "holder:"  # how the subject of a card begins
 PAUSES_SHOWN: Final = ("crm", "llm")  # a refused login of Slack cannot be reported in Slack
 
 
@@ -170,9 +170,12 @@ def decide_ops_card(tx: Tx, subject: str, decided_by: str, upto: int) -> None:
 
 
 def waiting_of(tx: Tx, subject: str) -> Backlog:
-    """Return the state of a subject: the open dead letters of a cause, or a class whose login was refused."""
+    """Return the state of a subject: the open dead letters of a cause, a refused login, or a role holder who is gone."""
     if subject.startswith(PAUSE):
         return pause_of(tx, subject.removeprefix(PAUSE))
+    if subject.startswith(HOLDER):
+        gone = tx.one("gone_person", user_id=subject.removeprefix(HOLDER))
+        return Backlog(0 if gone is None else 1, 0, None, None)
     row = tx.required("waiting_of_cause", since=0, cause=subject.removeprefix(CAUSE))
     return Backlog(row["letters"], row["aggregates"], row["oldest_at"], row["replayed_at"])
 

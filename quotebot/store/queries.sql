@@ -962,6 +962,9 @@ SELECT team_id, user_id, due_at FROM digests WHERE due_at <= :now ORDER BY due_a
 SELECT p.user_id FROM people AS p INDEXED BY people_gone
 WHERE p.kind <> 'member' AND p.user_id IN (SELECT value FROM json_each(:users));
 
+-- name: gone_person
+SELECT team_id, kind FROM people INDEXED BY people_gone WHERE kind <> 'member' AND user_id = :user_id;
+
 -- name: open_slots
 SELECT s.approval_id, s.slot, s.roles, s.asked, s.assignee, s.opened_at, a.quote_id, q.team_id
 FROM approvals AS a INDEXED BY approvals_one_pending

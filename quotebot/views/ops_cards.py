@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_time, parse_quote_id
-from quotebot.store.dead_letters import CAUSE
+from quotebot.store.dead_letters import CAUSE, HOLDER
 from quotebot.views import messages, operator_messages
 from quotebot.views.blocks import Json, button, confirm, context, mrkdwn, plain, read, section, written
 from quotebot.views.card import Card
@@ -60,6 +60,8 @@ def ops_card(card: OpsCard, state: Backlog, newest_error: str | None) -> Card:
     """Render the card of a subject from its current state."""
     if state.gate is not None:
         return _pause_card(state, state.gate)
+    if card.subject.startswith(HOLDER):
+        return _holder_card(card.subject.removeprefix(HOLDER), is_gone=bool(state.letters))
     return _cause_card(card, card.subject.removeprefix(CAUSE), state, newest_error)
 
 
@@ -110,6 +112,21 @@ def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | N
         ),
     ]
     return Card(f"{head}: {_words(cause)}", blocks)
+
+
+def _holder_card(user: str, *, is_gone: bool) -> Card:
+    """Return the card of a role holder who is no full member of the workspace any more."""
+    if not is_gone:
+        head = "An approver is a full member again"
+        return Card(
+            head, [{"type": "header", "text": plain(head)}, section(f"✅ {messages.mention(user)} is asked to approve again.")]
+        )
+    head = "An approver can't approve any more"
+    text = (
+        f"⚠️ {messages.mention(user)} holds a role and is no full member of this workspace. Others are asked instead.\n"
+        "Name somebody else in `QUOTEBOT_APPROVERS` and restart the bot."
+    )
+    return Card(head, [{"type": "header", "text": plain(head)}, section(text)])
 
 
 def _pause_card(state: Backlog, gate: Gate) -> Card:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,13 @@ from quotebot.domain.approvals.requests import open_request, reassigned
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
 from quotebot.execution.membership import Directory, Known, keep_person
-from quotebot.jobs.maintenance import check_holders
+from quotebot.jobs.announcements import announce
+from quotebot.jobs.maintenance import audit_holders, check_holders
 from quotebot.jobs.scheduler import Scheduler, approval_reassignment
+from quotebot.store import dead_letters
 from quotebot.store import quotes as store
+from quotebot.store.dead_letters import Backlog
+from quotebot.views.ops_cards import ops_card
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING, example_quote
 
@@ -100,8 +105,42 @@ class SlackOf:
 async def test_holders_are_checked_with_slack_and_those_gone_are_named(bench: Bench) -> None:
     slack: Any = SlackOf(("U0VP",))
     directory = Directory(bench.ledger, slack)
-    assert await check_holders(directory, replace(RULES)) == ["U0VP"]
+    assert await check_holders(bench.ledger, directory, RULES) == ["U0VP"]
     kinds = {row["user_id"]: (row["kind"], row["zone"]) for row in bench.rows("SELECT user_id, kind, zone FROM people")}
     assert kinds["U0VP"][0] == "deactivated"
     assert kinds["U0CFO"] == ("member", "Europe/Berlin")
     assert len(kinds) == 5
+
+
+async def test_change_of_who_holds_a_role_is_audited_once(bench: Bench) -> None:
+    assert [await audit_holders(bench.ledger, RULES.approvers) for _ in range(2)] == [True, False]
+    assert await audit_holders(bench.ledger, {**RULES.approvers, "cfo": ("U0CFO", "U0NEW")})
+    first, second = bench.rows("SELECT before, after FROM audit_events WHERE event_type = 'roles.changed' ORDER BY id")
+    assert json.loads(first["before"]) == {}
+    assert json.loads(second["before"]) == json.loads(first["after"])
+    assert json.loads(second["after"])["cfo"] == ["U0CFO", "U0NEW"]
+
+
+async def test_operators_get_one_card_about_each_holder_who_is_gone_until_they_are_back(bench: Bench) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    held = {user for users in RULES.approvers.values() for user in users}
+
+    async def cards(kind: str) -> list[dict[str, Any]]:
+        bench.clock.advance(60_000)
+        known = Known(kind, bench.clock.now_ms())
+        await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0VP", known))
+        for _ in range(2):
+            await announce(bench.ledger, "C0OPS", held)
+            await executor.step()
+        return bench.rows("SELECT subject, shown, closed_at IS NULL AS open FROM ops_cards")
+
+    assert await cards("member") == []
+    assert await cards("deactivated") == [{"subject": "holder:U0VP", "shown": "1", "open": 1}]
+    (posted,) = bench.rows("SELECT id FROM effects WHERE class = 'slack.post'")
+    assert posted
+    assert await cards("member") == [{"subject": "holder:U0VP", "shown": "0", "open": 0}]
+    card = await bench.ledger.database.read(lambda tx: dead_letters.ops_card(tx, "holder:U0VP"))
+    assert card is not None
+    texts = [ops_card(card, Backlog(letters, 0, None, None), None) for letters in (1, 0)]
+    assert "<@U0VP> holds a role" in str(texts[0].blocks)
+    assert "full member again" in texts[1].text
