@@ -17,7 +17,7 @@ from quotebot.domain.quotes.lifecycle import may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.views import builder_fields as fields
 from quotebot.views import messages
-from quotebot.views.blocks import BUTTON_CHARACTERS_MAX, SEAL_CHARACTERS, Json, modal, read, section, text_input, written
+from quotebot.views.blocks import Json, modal, read, section, text_input, written
 from quotebot.views.builder_details import Details
 from quotebot.views.forms import (
     ACCOUNT,
@@ -49,7 +49,7 @@ PREVIEW: Final = "preview"  # block_id of the live total
 UNCHANGED: Final = Changes()
 NOTHING: Final = PriceRequest((), 12, Decimal(0))  # of a new quote, before anything is filled in
 LINE_BLOCKS_MAX: Final = 64  # of all lines together; the other fields need the rest of Slack's 100
-CARRIED_CHARACTERS_MAX: Final = BUTTON_CHARACTERS_MAX - SEAL_CHARACTERS - 60
+CARRIED_CHARACTERS_MAX: Final = 1_200  # of the lines; the name of an account and a token are carried too
 QUOTED_CHARACTERS_MAX: Final = 2_000
 
 

@@ -209,6 +209,11 @@ def test_no_request_is_lost_between_quote_text_and_form(
     )
     assert read_request(as_text(request), RULESET.catalogue) == request
     assert by_form(request) == request
+    priced = price(dated(request, NOW), RULESET)
+    assert isinstance(priced, Pricing)
+    quote = replace(example_quote(), pricing=priced)
+    edited = Form(typed(revise_form(quote, RULESET)), RULESET, NOW, quote)
+    assert read_form(edited) == {"terms": "No changes yet."}
 
 
 @pytest.mark.parametrize(

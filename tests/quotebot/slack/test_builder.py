@@ -20,6 +20,7 @@ from quotebot.slack.builder import QuoteBuilder, _notice, previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
 from quotebot.views.builder_details import PARTIES, TERMS
+from quotebot.views.forms import with_opportunities
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import view_problems
@@ -329,3 +330,13 @@ def test_the_discount_alone_shows_what_it_comes_to() -> None:
     assert "+2,040.00" in foot(shown).replace("$", "")
     assert "No approval needed" in foot(shown)
     assert read_form(Form(typed(view), RULESET, MORNING, quote)) == {"discount": "No changes yet."}
+
+
+def test_the_longest_names_leave_the_metadata_readable() -> None:
+    skus = [f"{number:02}{'x' * 38}" for number in range(20)]
+    rules = parse_ruleset(document(products=[product(sku) for sku in skus], price_books=[book(dict.fromkeys(skus, 10))]))
+    draft = builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus), token="f" * 64)
+    view = builder.create_form("C0SALES", rules, draft, lookup=True, opportunities=True)
+    offered = with_opportunities(view, "\u00c4" * 100)
+    assert offered is not None
+    assert len(carried(offered).rows) == len(skus)
