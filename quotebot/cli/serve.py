@@ -157,7 +157,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         **world.environment(),
         **world.model_environment(),
         "QUOTEBOT_DATA_DIR": str((folder / "bot").absolute()),
-        "QUOTEBOT_SELLER_NAME": "Sandbox Software Ltd",
+        **world.seller_environment(),
         "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
         "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }

@@ -10,6 +10,7 @@ import json
 import time
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -35,7 +36,6 @@ from quotebot.sandbox.slack.workspace import Workspace, describe, shown_files, s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
 
     from quotebot.sandbox.wire import Answer, Received, StandIn
 
@@ -338,6 +338,17 @@ class World:
             "QUOTEBOT_APPROVERS": json.dumps(APPROVERS),
             "QUOTEBOT_OPERATORS": json.dumps(OPERATORS),
             **self.salesforce.environment(),
+        }
+
+    def seller_environment(self) -> dict[str, str]:
+        """Return the environment variables of a sample seller, so that documents look like those of a real one."""
+        folder = Path(__file__).resolve().parent / "seller"
+        return {
+            "QUOTEBOT_SELLER_NAME": "Sandbox Software Inc.",
+            "QUOTEBOT_SELLER_LINES": json.dumps(["100 Harbor Street", "Boston, MA 02110", "United States"]),
+            "QUOTEBOT_SELLER_LOGO": str(folder / "logo.png"),
+            "QUOTEBOT_SELLER_FOOTER": "Sandbox Software Inc. \u00b7 Delaware file number 1234567 \u00b7 EIN 12-3456789",
+            "QUOTEBOT_DOCUMENT_FOLDER": str(folder),
         }
 
     def model_environment(self) -> dict[str, str]:

@@ -268,7 +268,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         discount_total=f"\u2212{page.amount(pricing.discount_total)}" if discounted else "",
         net_total=page.amount(pricing.net_total),
         sections=tuple((heading, "") for heading in _headings(page).values()),
-        split_rows=_split(page, term),
+        split_rows=_split(page),
         tax_rows=tuple(_taxes(page)),
         year_rows=tuple(_years(page)),
         invoice_rows=tuple(_invoices(page)),
@@ -314,17 +314,17 @@ def _headings(page: _Page) -> dict[str, str]:
     texts, pricing = page.writer.texts, page.pricing
     if not page.is_mixed:
         return {}
-    recurring = texts.recurring_section.format(term=page.writer.months(pricing.term_months))
-    return dict(zip(_BILLINGS, (recurring, texts.one_time_section), strict=True))
+    recurring = texts.recurring.format(term=page.writer.months(pricing.term_months))
+    return dict(zip(_BILLINGS, (recurring, texts.one_time), strict=True))
 
 
-def _split(page: _Page, term: str) -> tuple[tuple[str, str], ...]:
+def _split(page: _Page) -> tuple[tuple[str, str], ...]:
     """Return the recurring and the one-time part of a total that has both."""
-    texts, pricing = page.writer.texts, page.pricing
+    pricing = page.pricing
     if not page.is_mixed:
         return ()
-    recurring = (texts.recurring.format(term=term), page.amount(pricing.recurring_total))
-    return (recurring, (texts.one_time, page.amount(pricing.one_time_total)))
+    totals = (pricing.recurring_total, pricing.one_time_total)
+    return tuple((heading, page.amount(total)) for heading, total in zip(_headings(page).values(), totals, strict=True))
 
 
 def _key_figures(page: _Page) -> Iterator[tuple[str, str]]:

@@ -43,9 +43,8 @@ class DocumentTexts:
     amount_of_term: str
     no_items: str
     recurring: str
-    recurring_section: str
+    prices_per_month: str
     one_time: str
-    one_time_section: str
     per_month: str
     per_year: str
     one_month: str
@@ -119,9 +118,8 @@ ENGLISH: Final = DocumentTexts(
     amount_of_term="{term}, {currency}",
     no_items="No items.",
     recurring="Subscription, {term}",
-    recurring_section="Subscription, {term} (unit prices per month)",
+    prices_per_month="unit prices per month",
     one_time="One-time charges",
-    one_time_section="One-time charges",
     per_month="Per month",
     per_year="Per year",
     one_month="1 month",
@@ -200,9 +198,8 @@ GERMAN: Final = DocumentTexts(
     amount_of_term="{term}, {currency}",
     no_items="Keine Positionen.",
     recurring="Abonnement, {term}",
-    recurring_section="Abonnement, {term} (Einzelpreise je Monat)",
+    prices_per_month="Einzelpreise je Monat",
     one_time="Einmalige Leistungen",
-    one_time_section="Einmalige Leistungen",
     per_month="Pro Monat",
     per_year="Pro Jahr",
     one_month="1 Monat",

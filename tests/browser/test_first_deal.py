@@ -10,7 +10,7 @@ import io
 import os
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pypdf
 import pytest
@@ -43,7 +43,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def deal(world: World, tmp_path: Path) -> AsyncIterator[Deal]:
-    async with bot_in(world, tmp_path / "bot", seller_name="Sandbox Software Ltd") as running:
+    seller: dict[str, Any] = {name.removeprefix("QUOTEBOT_").lower(): value for name, value in world.seller_environment().items()}
+    async with bot_in(world, tmp_path / "bot", **seller) as running:
         yield running
 
 

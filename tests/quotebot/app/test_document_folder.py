@@ -9,8 +9,10 @@ import pytest
 
 from quotebot.app.document_folder import load_seller, read_folder
 from quotebot.app.document_lint import missing_clauses, sample_documents
+from quotebot.app.installation import load_rules
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.quotes.quote import QuoteState
+from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
 from quotebot.views.document import DocumentChoice, Seller, quote_document
 from tests.quotebot.domain.ruleset_parts import ask, priced
@@ -145,3 +147,12 @@ def test_samples_show_everything_that_a_document_may_hold() -> None:
     optional = {"logo", "templates", "style", "footer", "tax_rows", "seller_lines", "payment"}
     assert not [name for name in type(full).__slots__ if name not in optional and not getattr(full, name)]
     assert {line.kind for line in full.lines} == {"", "bundle", "part"}
+
+
+def test_sandbox_shows_a_seller_with_address_logo_and_every_clause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in World(tmp_path).seller_environment().items():
+        monkeypatch.setenv(name, value)
+    settings = Settings(_env_file=None)
+    seller, policy = load_seller(settings), load_rules(settings).policy
+    assert (len(seller.lines), seller.footer != "", seller.logo[:4]) == (3, True, b"\x89PNG")
+    assert list(missing_clauses(seller, policy.legal_terms | policy.other_terms)) == []

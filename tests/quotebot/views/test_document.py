@@ -169,7 +169,7 @@ def test_the_same_quote_gives_the_same_document() -> None:
 def test_recurring_and_one_time_charges_are_apart_with_subtotals_that_add_up() -> None:
     lines = (LineRequest("onboarding", 1), LineRequest("pro", 150), LineRequest("sso", 150))
     document = quote_document(replace(APPROVED, pricing=example_pricing(lines=lines)), SELLER, "rep")
-    assert document.sections == (("Subscription, 12 months (unit prices per month)", ""), ("One-time charges", ""))
+    assert document.sections == (("Subscription, 12 months", ""), ("One-time charges", ""))
     assert [line.section[:3] for line in document.lines] == ["One", "Sub", "Sub"]
     assert document.split_rows == (("Subscription, 12 months", "$12,240.00"), ("One-time charges", "$4,250.00"))
     assert document.net_total == "$16,490.00"
