@@ -35,7 +35,7 @@ from quotebot.views.card import avoidance_rows, price_rows
 from quotebot.views.messages import pricing_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ledger.ledger import Ledger
     from quotebot.domain.approvals.policy import ApprovalPolicy
@@ -398,6 +398,17 @@ def _line(line: PricedLine) -> dict[str, Any]:
     }
 
 
+def _own(line: PricedLine, pricing: Pricing) -> Iterator[str]:
+    """Yield what sets a line apart: its attributes, its own price or discount, and whether it is optional."""
+    yield from (f"{name} {choice}" for name, choice in line.attributes)
+    if line.agreed_price is not None:
+        yield f"agreed price {money.format_unit_price(line.agreed_price, pricing.currency)}"
+    elif line.requested_percent:
+        yield f"{money.format_percent(line.requested_percent)} off"
+    if line in pricing.options:
+        yield "optional"
+
+
 def print_lines(pricing: Pricing, policy: ApprovalPolicy) -> None:
     """Print the lines and totals of a price as a table, and below it tax, the total in the policy's currency and special terms."""
     currency = pricing.currency
@@ -415,7 +426,7 @@ def print_lines(pricing: Pricing, policy: ApprovalPolicy) -> None:
                     money.format_unit_price(line.unit_price, currency),
                     "once" if line.billing == "one_time" else str(line.months),
                     money.format_number(line.net_amount, currency),
-                    f"{line.name} ({line.sku}){', optional' if line in pricing.options else ''}",
+                    ", ".join((f"{line.name} ({line.sku})", *_own(line, pricing))),
                 )
                 for line in pricing.every_line
             ),

@@ -338,6 +338,12 @@ def test_a_price_and_a_preview_record_nothing(command: Run, quote: str, dead: Pa
     assert done(command, "preview", f"{quote}: discount 41%")["blocked"] is True
     assert command("quote", "preview", f"{quote}: discount 5%").stdout == "Needs no approval.\n"
     assert "9,180.00" in command("quote", "price", "150 pro; discount 15%").stdout
+    asked = "150 pro @5.40 because volume deal, 10 sso (optional)"
+    (line,), (option,) = (done(command, "price", asked)[name] for name in ("lines", "optional_lines"))
+    assert (line["agreed_price"], line["price_reason"], option["sku"]) == ("5.4", "volume deal", "sso")
+    shown = command("quote", "price", asked).stdout
+    assert "Pro (pro), agreed price $5.40" in shown
+    assert "SSO (sso), optional" in shown
     assert read_ledger(dead, OPERATIONS) == before
 
 
