@@ -437,7 +437,8 @@ def _option(page: _Page, line: PricedLine) -> DocumentLine:
     """Return a line that the customer may take beside the quote, with what its unit price is for."""
     offered = _line(page, line, "", discounted=False)
     per_month = page.writer.texts.per_month if line.billing == RECURRING else ""
-    return replace(offered, detail=" \u00b7 ".join(filter(None, (offered.detail, per_month, offered.term))))
+    detail = " \u00b7 ".join(filter(None, (offered.detail, per_month, offered.term)))
+    return replace(offered, detail=detail, amount=page.amount(line.net_amount))
 
 
 def _mixed_price(page: _Page, line: PricedLine) -> str:

@@ -63,7 +63,7 @@ def test_optional_lines_and_agreed_prices_are_on_the_document() -> None:
     assert "Agreed price 5.70" in line.detail
     assert "volume deal" not in json.dumps(asdict(document), default=str)
     (option,) = document.options
-    assert (option.quantity, option.name, option.detail, option.amount) == ("10", "SSO", "Per month \u00b7 12 months", "240.00")
+    assert (option.quantity, option.name, option.detail, option.amount) == ("10", "SSO", "Per month \u00b7 12 months", "$240.00")
     assert pricing.net_total == line_total(line.amount)
 
 
