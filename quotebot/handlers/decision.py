@@ -72,7 +72,12 @@ def seen_another_version(asked: Asked, quote: Quote) -> Decision | None:
     """Refuse a request about another version than the head; None if it was about the head."""
     if asked.seen_version is None or asked.seen_version == quote.version:
         return None
-    return refused(asked, quote.quote_id, quote.channel, "stale", messages.stale(asked.seen_version, quote))
+    return stale(asked, quote, messages.stale(asked.seen_version, quote))
+
+
+def stale(asked: Asked, quote: Quote, text: str) -> Decision:
+    """Refuse a request about another version than the head, with a button that shows the head."""
+    return refused(asked, quote.quote_id, quote.channel, "stale", text, show=quote.version)
 
 
 def foreign(asked: Asked, quote: Quote) -> Decision | None:
@@ -84,13 +89,22 @@ def foreign(asked: Asked, quote: Quote) -> Decision | None:
 
 
 def refused(
-    asked: Asked, aggregate_id: str, channel: str | None, code: str, text: str, events: tuple[AuditEvent, ...] = ()
+    asked: Asked,
+    aggregate_id: str,
+    channel: str | None,
+    code: str,
+    text: str,
+    events: tuple[AuditEvent, ...] = (),
+    *,
+    show: int | None = None,
 ) -> Decision:
-    """Refuse without a change, and reply to the author with `text`."""
-    response = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
+    """Refuse without a change, and reply to the author with `text`; `show` is the version of the quote that a button shows."""
+    response: dict[str, Any] = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
     if asked.actor_type == "system":
         return Decision("refused", response, events=events)
-    answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at)
+    offer = None if show is None else {"quote_id": aggregate_id, "version": show}
+    response |= {} if offer is None else {"offer": offer}
+    answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at, offer=offer)
     return Decision("refused", response, None, (answer,), events)
 
 

@@ -29,7 +29,7 @@ from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, Quote, QuoteState, Sending, local_time, state_words
 from quotebot.domain.quotes.versions import difference
 from quotebot.handlers.approvals import withdrawal_events, withdrawn
-from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused
+from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, stale
 from quotebot.views import lifecycle_messages, messages
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _not_about_head(asked: Asked, quote: Quote) -> Decision | None:
         return refusal
     if asked.seen_version is None or asked.seen_version == quote.version:
         return None
-    return _refused(asked, quote, "stale", lifecycle_messages.superseded(asked.seen_version, quote))
+    return stale(asked, quote, lifecycle_messages.superseded(asked.seen_version, quote))
 
 
 def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:

@@ -498,7 +498,7 @@ def _ends(quote: Quote) -> list[str]:
     if quote.closing is not None:
         closing = quote.closing
         reason = "" if closing.reason is None else f"\n{messages.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
-        lines.append(f"{_state(quote.state)}, by {messages.mention(closing.closed_by)}, {local_time(closing.closed_at)}{reason}")
+        lines.append(f"{_state(quote.state)} · {messages.mention(closing.closed_by)}, {local_time(closing.closed_at)}{reason}")
     return lines
 
 

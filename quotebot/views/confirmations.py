@@ -24,8 +24,10 @@ _TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key
 def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the question as Block Kit. `offer` is {"token": operation key, "quote_id", "version"}, with the existing quote.
 
-    An offer without a quote asks for confirmation of the proposed quote.
+    An offer without a quote asks for confirmation of the proposed quote; one without a token shows the quote.
     """
+    if "token" not in offer:
+        return show_blocks(text, offer["quote_id"], offer["version"], f"Show v{offer['version']}")
     token = written({"t": offer["token"]})
     if "quote_id" not in offer:
         elements = [button(CREATE_ANOTHER, "Create quote", token, style="primary"), button(EDIT_FIRST, "Edit first", token)]

@@ -235,14 +235,12 @@ APPROVE_CALLBACK = "approval.approve"
 
 def reject_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks for the reason of a rejection."""
-    return _reason_modal(REJECT_CALLBACK, "Reject quote", "Reject", "Why? The requester reads this.", quote, approval)
+    return _reason_modal(REJECT_CALLBACK, "Reject quote", "Reject", "Reason", quote, approval)
 
 
 def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks for the changes required for approval."""
-    return _reason_modal(
-        CHANGES_CALLBACK, "Request changes", "Send back", "What should change? The requester reads this.", quote, approval
-    )
+    return _reason_modal(CHANGES_CALLBACK, "Request changes", "Request changes", "What needs to change?", quote, approval)
 
 
 def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
@@ -251,7 +249,7 @@ def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
         APPROVE_CALLBACK,
         "Approve quote",
         "Approve",
-        f"Why, and under which incident (such as {INCIDENT_EXAMPLE})?",
+        f"Reason and incident number, like {INCIDENT_EXAMPLE}",
         quote,
         approval,
     )
@@ -259,8 +257,9 @@ def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
 
 def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
-    summary = f"*{title(quote)}* for {account}, {messages.net(quote)}, asked for by {messages.mention(approval.requested_by)}"
-    field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, multiline=True)
+    summary = f"*{title(quote)}* for {account}, {messages.net(quote)}, submitted by {messages.mention(approval.requested_by)}"
+    hint = "The requester will see this."
+    field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, hint=hint, multiline=True)
     return modal(callback_id, head, submit, button_value(quote, approval), [section(summary), field])
 
 

@@ -417,10 +417,9 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
     deal = f"*{_account(quote)} · {net(quote)}* ({title(quote)}) from {mention(approval.requested_by)}"
     why = escape(clipped("; ".join(approval.reasons), 1_000))
     why = f". {why[:1].upper()}{why[1:]}" if why else ""
-    roles = approver_words(approval.required_roles)
     if not asked:
-        return f"No one holds the {roles} role yet, so nobody can approve {deal}{why}"
-    return f"{mentions(asked)}, please review: {deal}{why}. It needs {roles}"
+        return f"No one holds the {approver_words(approval.required_roles)} role yet, so nobody can approve {deal}{why}"
+    return f"{mentions(asked)}, please review: {deal}{why}"
 
 
 def decided_notice(quote: Quote, approval: Approval) -> str:

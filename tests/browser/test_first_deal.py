@@ -59,7 +59,7 @@ def button(page: Page, name: str) -> Locator:
 async def submit_as_rep(page: Page, world: World) -> None:
     await enter(page, world)
     await say(page, COMMAND)
-    await button(page, "Submit").click()
+    await button(page, "Submit for approval").click()
     await expect(card(page)).to_contain_text("Waiting for @manager")
 
 
@@ -133,17 +133,17 @@ async def test_a_rejection_needs_a_reason_and_the_card_repeats_it(world: World, 
     await become(page, "U0MANAGER")
     await button(page, "Reject").click()
     form = page.get_by_role("dialog", name="Reject quote")
-    await expect(form).to_contain_text("$17,340.00, asked for by @rep")
+    await expect(form).to_contain_text("$17,340.00, submitted by @rep")
 
     await form.get_by_test_id("view-submit").click()
     await expect(form.get_by_role("alert")).to_have_text("Please complete this required field.")
 
-    await form.get_by_label("Why?").fill("  ")  # the page accepts it, the bot does not
+    await form.get_by_label("Reason").fill("  ")  # the page accepts it, the bot does not
     await form.get_by_test_id("view-submit").click()
     await expect(form.get_by_role("alert")).to_contain_text("Add a reason")
     await expect(button(page, "Reject")).to_have_count(1)
 
-    await form.get_by_label("Why?").fill("The discount is too high for one year.")
+    await form.get_by_label("Reason").fill("The discount is too high for one year.")
     await form.get_by_test_id("view-submit").click()
     await expect(form).to_have_count(0)
 

@@ -94,7 +94,7 @@ async def submitted(page: Page, account: str) -> None:
     """Type a quote as Rep and submit it."""
     await become(page, "U0REP")
     await say(page, f"/quote new for {account}: 150 pro, 150 sso, 1 support; term 12m; discount 15%")
-    await button(page, account, "Submit").click()
+    await button(page, account, "Submit for approval").click()
     await expect(card(page, account)).to_contain_text("Waiting for @manager", timeout=WORK_MS)
 
 
@@ -165,7 +165,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         assert quote is not None
         await say(page, f"/quote revise {quote[0]}: discount 12%")
         await expect(card(page, "Globex")).to_contain_text(f"{quote[0]} v2")
-        await button(page, "Globex", "Submit").click()
+        await button(page, "Globex", "Submit for approval").click()
         await expect(card(page, "Globex")).to_contain_text("Waiting for @manager", timeout=WORK_MS)
 
         await become(page, "U0VP")

@@ -439,7 +439,7 @@ async def test_the_card_says_to_whom_it_was_sent_and_how_it_ended(bench: Bench, 
     assert card is not None
     said = json.dumps(card.blocks)
     assert "Sent to buyer@acme.example by <@U0REP>" in said
-    assert "Lost, by <@U0REP>" in said
+    assert r"Lost \u00b7 <@U0REP>" in said
     assert "&lt;!here&gt; too expensive" in said
     assert "<!here>" not in said
 

@@ -9,7 +9,7 @@ import pytest
 
 from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
 from quotebot.domain.approvals.people import Person
-from quotebot.domain.approvals.policy import LADDER, sufficient_roles
+from quotebot.domain.approvals.policy import LADDER, ROLES, role_words, sufficient_roles
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes.quote import (
@@ -19,6 +19,8 @@ from quotebot.domain.quotes.quote import (
     QuoteState,
     Slot,
     approval_id_for,
+    local_day,
+    local_time,
     parse_quote_id,
     plain_times,
     quote_id_for,
@@ -172,3 +174,14 @@ def test_numbers_and_times_read_the_same_everywhere() -> None:
 )
 def test_a_quote_number_is_read_whatever_its_case_and_nothing_else_is(text: str, quote_id: str | None) -> None:
     assert parse_quote_id(text) == quote_id
+
+
+def test_roles_read_as_people_say_them() -> None:
+    assert [role_words(role) for role in ROLES] == ["Sales Manager", "Deal Desk", "VP Sales", "CFO", "Legal"]
+    assert role_words("deal_desk or legal") == "Deal Desk or Legal"
+
+
+def test_a_time_is_a_token_of_slack_with_a_plain_fallback() -> None:
+    said = f"expires {local_time(NOON)}, asked {local_day(NOON)}"
+    assert said.count("<!date^1795170660^{date_short_pretty}") == 2
+    assert plain_times(said) == "expires 20 Nov 2026, 10:31 UTC, asked 20 Nov 2026"

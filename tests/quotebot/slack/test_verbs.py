@@ -134,6 +134,8 @@ MEANINGS: dict[str, Any] = {
         mine=False, states=frozenset({QuoteState.SENT, QuoteState.LOST}), account="Acme Corp", page=2
     ),
     "list Allied Openers": ListRequest(account="Allied Openers"),  # the names begin like keywords
+    "list all won": ListRequest(mine=False, states=frozenset({QuoteState.ACCEPTED})),
+    "list all waiting for approval": ListRequest(mine=False, states=frozenset({QuoteState.PENDING_APPROVAL})),
     "list &lt;@U0OTHER|ann&gt; draft": ListRequest(
         mine=False, owner="U0OTHER", states=frozenset({QuoteState.DRAFT, QuoteState.PRICED})
     ),

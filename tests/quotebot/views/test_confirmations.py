@@ -30,3 +30,8 @@ def test_neither_button_can_be_taken_for_the_other() -> None:
     assert parse_token(show["value"]) is None
     assert parse_button_value(create["value"]) is None
     assert json.loads(create["value"])["v"] == json.loads(show["value"])["v"] == 1
+
+
+def test_a_stale_click_is_answered_with_a_button_that_shows_the_head() -> None:
+    _, row = offer_blocks("v1 was replaced by v2.", {"quote_id": "Q-2026-0042", "version": 2})
+    assert [(each["action_id"], each["text"]["text"]) for each in row["elements"]] == [("quote.show", "Show v2")]

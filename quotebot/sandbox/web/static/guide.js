@@ -27,7 +27,7 @@ function progress(messages, channel, from) {
   const since = messages.filter((each) => each.bot_id && Number(each.ts) > Number(from));
   const card = newest(since, channel);
   if (!card) return { card: null, at: 0 };
-  if (named(card, "Submit")) return { card, at: 1 };
+  if (named(card, "Submit") || named(card, "Approve &")) return { card, at: 1 };
   const asked = since.filter((each) => named(each, "Approve")).at(-1);
   return { card: asked ?? card, at: asked ? 2 : 3 };
 }
@@ -60,7 +60,7 @@ export function Guide({ messages, channel, people, onPerson, onBackstage, onDism
     const person = at === 2 ? manager : rep;
     onPerson(person.id);
     const [command, ...words] = EXAMPLE.split(" ");
-    const button = at > 0 && named(card, at === 1 ? "Submit" : "Approve");
+    const button = at > 0 && ((at === 1 && named(card, "Submit")) || named(card, "Approve"));
     const answer =
       at === 0
         ? await post("slash", { user: person.id, channel, command, text: words.join(" ") })
