@@ -59,7 +59,8 @@ async def after_part_of_an_effect(stage: Stage) -> str:
     await _killed_while_creating(stage, KillPlan("write:settle", "before"))
     stage.equal("Slack took the card", len(await deal.cards()), 1)
     stage.equal("the ledger does not know it", await stage.count("effects WHERE class = 'slack.post' AND external_ref IS NULL"), 1)
-    await stage.start(KillPlan("write:record_step", "after", 2))
+    # The first step is that of the direct message to the approver.
+    await stage.start(KillPlan("write:record_step", "after", 3))
     await deal.settled()
     (root,) = await deal.rows("SELECT json_extract(result, '$.already_there') AS found FROM effects WHERE class = 'slack.post'")
     stage.equal("the card was found by its key, not posted again", (root["found"], len(await deal.cards())), (1, 1))

@@ -42,7 +42,8 @@ async def test_creation_killed_before_its_acknowledgement_is_finished_once_after
 
 async def test_an_approval_killed_amid_the_upload_is_finished_once_by_the_restart(rig: tuple[BotProcess, Deal]) -> None:
     bot, deal = rig
-    await bot.start(KillPlan("write:record_step", "after", 1))
+    # The first step is that of the direct message to the approver.
+    await bot.start(KillPlan("write:record_step", "after", 2))
     await deal.submitted_deal()
     await asyncio.gather(deal.click("approval.approve", user="U0MANAGER"), bot.died())
     await finish_after_restart(bot, deal, "approved")
