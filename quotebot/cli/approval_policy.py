@@ -16,6 +16,7 @@ from cyclopts.validators import Number
 from ledger import keys
 from quotebot.cli import catalog, catalog_files, catalog_reads, exits, tables, terminal
 from quotebot.domain.approvals.policy_document import PolicyError, lint_policy, policy_document, read_policy
+from quotebot.domain.approvals.policy_sheet import read_policy_sheet, write_policy_sheet
 from quotebot.domain.catalogue import ruleset_sheets
 from quotebot.domain.catalogue.reader import DocumentError, read_json, read_toml
 from quotebot.domain.catalogue.rulesets import ruleset_changes, with_policy
@@ -34,6 +35,7 @@ app = App(name="approval-policy", help="Import, check and preview the approval p
 
 DAYS_MAX: Final = 3650
 SHOWN_MAX: Final = 50
+SHEET: Final = ".csv"
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 Switch = Annotated[bool, Parameter(negative="")]
 As = Annotated[str | None, Parameter(name="--as")]
@@ -41,13 +43,17 @@ Days = Annotated[int, Parameter(validator=Number(gte=1, lte=DAYS_MAX))]
 
 
 @app.command
-async def show(version: str = "active", *, json_output: Json = False) -> int:
+async def show(
+    version: str = "active", *, csv_output: Annotated[bool, Parameter(name="--csv", negative="")] = False, json_output: Json = False
+) -> int:
     """Show the approval policy of a version, as the YAML that `import` reads.
 
     Parameters
     ----------
     version
         The ruleset version's number, or active.
+    csv_output
+        Print the CSV that `import` reads, for a spreadsheet.
     json_output
         Print JSON.
     """
@@ -58,6 +64,9 @@ async def show(version: str = "active", *, json_output: Json = False) -> int:
     document = policy_document(policy)
     if json_output:
         tables.print_json({"policy": document, "origin": "ruleset" if own else "built in"})
+        return exits.OK
+    if csv_output:
+        print(write_policy_sheet(document).replace("\r\n", "\n"), end="")
         return exits.OK
     print(f"# {policy.label}" + ("" if own else ", the policy that ships with Quotebot: the ruleset has none of its own"))
     print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
@@ -76,7 +85,7 @@ async def import_file(
     request_id: str | None = None,
     json_output: Json = False,
 ) -> int:
-    """Read an approval policy from a TOML, JSON or YAML file as a draft, with the prices of the active ruleset version.
+    """Read an approval policy from a TOML, JSON, YAML or CSV file as a draft, with the prices of the active ruleset version.
 
     The difference to the active policy is shown before anything is written. Exit status as of `quotebot catalog import`.
 
@@ -227,12 +236,13 @@ def _rows(quotes: Sequence[PreviewedQuote]) -> list[tuple[str, ...]]:
 
 def _read(file: str) -> tuple[CatalogSource, ApprovalPolicy] | int:
     """Read a policy file; an exit status, with the reason printed, if it cannot be read."""
+    sheet = file.casefold().endswith(SHEET)
     try:
-        (source,) = catalog_files.sources([file])
+        (source,) = catalog_files.sources([f"products={file}" if sheet else file])
     except catalog_files.FilesError as error:
         return exits.complain(f"{error}. Nothing was imported.", exits.USAGE)
-    if source.table is not None:
-        return exits.complain(f"{file}: a policy is a TOML, JSON or YAML file. Nothing was imported.", exits.USAGE)
+    if source.table is not None and not sheet:
+        return exits.complain(f"{file}: a policy is a TOML, JSON, YAML or CSV file. Nothing was imported.", exits.USAGE)
     try:
         return source, read_policy(_plain(source))
     except (PolicyError, DocumentError, catalog_files.YamlError, UnicodeDecodeError) as error:
@@ -240,6 +250,11 @@ def _read(file: str) -> tuple[CatalogSource, ApprovalPolicy] | int:
 
 
 def _plain(source: CatalogSource) -> Mapping[str, Any]:
+    if source.path.suffix.casefold() == SHEET:
+        found = read_policy_sheet(source.name, source.data)
+        if isinstance(found, list):
+            raise PolicyError("; ".join(str(problem).removeprefix(f"{source.name}, ") for problem in found))
+        return found
     text, suffix = source.data.decode("utf-8-sig"), source.path.suffix.casefold()
     document: object
     if suffix in catalog_files.YAML:

@@ -147,3 +147,41 @@ def test_under_review_a_person_cannot_pass_for_two(command: Run, ledger: Path, m
     own = command("catalog", "activate", "2")
     assert (own.returncode, "another person activates it" in own.stderr) == (3, True)
     assert told(command, "show")["policy"]["version"] == "1"
+
+
+RICH = PACKAGED.replace(
+    '{ percent = 20, role = "vp_sales" }', '{ percent = 20, roles = ["vp_sales", "legal"], dual_control = true }'
+)
+RICH += """
+[term]
+over = [{ months = 36, role = "cfo", people = "all" }]
+[quantity]
+pro = { over = 1000, role = "deal_desk" }
+[segment]
+partner = "nobody"
+[calendar]
+from = "09:00"
+until = "17:00"
+holidays = ["2026-12-25", "2027-01-01"]
+"""
+
+
+def test_a_policy_shown_as_csv_is_imported_again_unchanged(command: Run, ledger: Path, tmp_path: Path) -> None:
+    (tmp_path / "rich.toml").write_text(RICH)
+    told(command, "import", "rich.toml")
+    (tmp_path / "policy.csv").write_text(command("approval-policy", "show", "2", "--csv").stdout)
+    assert command("catalog", "activate", "2").returncode == 0
+    again = told(command, "import", "policy.csv", "--dry-run")
+    assert again["changes"] == []
+    assert told(command, "lint", "policy.csv")["name"] == "sample 1"
+
+
+def test_a_csv_with_an_unusable_row_names_its_line(command: Run, ledger: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.csv").write_text("rule,name,value,role\nrouting,,2,\n")
+    done = command("approval-policy", "lint", "policy.csv")
+    assert done.returncode == 3
+    assert "policy.csv: line 2, column name: the row says neither a limit of a rule nor a name" in done.stderr
+    (tmp_path / "policy.csv").write_text(
+        "rule,name,value,role\npolicy,currency,USD,\ndiscount,,ten,cfo\ndiscount,blocked_over,40,\n"
+    )
+    assert "discount.over[1].percent: 'ten' must be a number" in command("approval-policy", "lint", "policy.csv").stderr
