@@ -23,6 +23,7 @@ from quotebot.commands.registry import REGISTRY
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.settings import ConfigurationError, load_settings
+from quotebot.store import approvals
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
@@ -181,13 +182,17 @@ def existing_ledger() -> AbstractAsyncContextManager[Ledger]:
 
 
 async def active_rules() -> Rules:
-    """Return the rules with the active ruleset: the ledger's active version, or the built-in one without a ledger."""
+    """Return the rules with the active ruleset: the ledger's active version, or the built-in one without a ledger.
+
+    Role holders whom Slack last reported as no full members are left out.
+    """
     settings = load_settings()
     rules = load_rules(settings)
     if not settings.ledger_path.exists():
         return rules
     async with open_ledger(settings) as ledger:
-        return replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
+        active = replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
+        return await ledger.database.read(lambda tx: approvals.present(tx, active))
 
 
 async def bot_runs(ledger: Ledger) -> bool:

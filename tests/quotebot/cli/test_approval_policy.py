@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -185,3 +187,13 @@ def test_a_csv_with_an_unusable_row_names_its_line(command: Run, ledger: Path, t
         "rule,name,value,role\npolicy,currency,USD,\ndiscount,,ten,cfo\ndiscount,blocked_over,40,\n"
     )
     assert "discount.over[1].percent: 'ten' must be a number" in command("approval-policy", "lint", "policy.csv").stderr
+
+
+def test_lint_counts_a_holder_who_left_as_none(command: Run, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = ("sales_manager", "deal_desk", "vp_sales", "cfo", "legal")
+    monkeypatch.setenv("QUOTEBOT_APPROVERS", json.dumps({role: [f"U0{role.upper()}"] for role in roles}))
+    assert told(command, "lint")["warnings"] == []
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
+        person = ("T0HOME", "U0VP_SALES", "deactivated", 1, "", "")
+        connection.execute("INSERT INTO people (team_id, user_id, kind, fetched_at, name, zone) VALUES (?, ?, ?, ?, ?, ?)", person)
+    assert told(command, "lint")["warnings"] == ["vp_sales has no holder; cfo is asked instead"]
