@@ -262,7 +262,7 @@ NOT_YOUR_OFFER = "Only the person who asked can use this button."
 
 def submitted(quote: Quote, approval: Approval) -> str:
     """Reply to a submission that now waits for approval."""
-    return f"{title(quote)} now waits for approval by {approver_words(approval.required_roles)}; they were asked in its thread."
+    return f"Submitted {title(quote)}. Waiting for {approver_words(approval.required_roles)}."
 
 
 # refusals
@@ -294,10 +294,8 @@ def _sentence(text: str) -> str:
 
 def stale(seen_version: int, quote: Quote) -> str:
     """Reply to a click on a card that shows an older version."""
-    return (
-        f"This card shows {quote.quote_id} v{seen_version}; it is now v{quote.version} ({state_words(quote.state)}). "
-        "Nothing was changed. Use the buttons of the refreshed card."
-    )
+    changed = f"{quote.quote_id} changed since you opened v{seen_version}: it's now v{quote.version} ({state_words(quote.state)})"
+    return f"{changed}. Your click changed nothing."
 
 
 def foreign_team(quote: Quote) -> str:

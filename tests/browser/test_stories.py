@@ -174,7 +174,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
         await approve(late, "Globex")  # of version 1, while version 2 is pending
         await expect(notes).to_have_count(before + 1)
         await expect(notes.last).to_contain_text(
-            f"This card shows {quote[0]} v1; it is now v2 (waiting for approval). Nothing was changed."
+            f"{quote[0]} changed since you opened v1: it's now v2 (waiting for approval). Your click changed nothing."
         )
     await expect(card(page, "Globex")).to_contain_text("Waiting for approval")
     await become(page, "U0MANAGER")

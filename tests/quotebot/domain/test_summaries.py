@@ -65,3 +65,7 @@ def test_anything_else_is_not_shown(said: str) -> None:
 def test_marks_and_lines_are_taken_out_and_long_words_are_cut() -> None:
     assert shown("*Fine*,\n_really_ `fine`", FACTS) == "Fine, really fine"
     assert len(shown("fine " * 1_000, FACTS) or "") == SUMMARY_CHARACTERS_MAX
+
+
+def test_a_summary_that_repeats_a_fact_is_not_shown() -> None:
+    assert shown(FACTS.splitlines()[0], FACTS) is None

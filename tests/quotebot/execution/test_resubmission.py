@@ -275,7 +275,7 @@ async def test_a_typed_change_of_a_quote_that_moved_on_meanwhile_is_stale(bench:
     row = bench.row("SELECT outcome, response FROM operations WHERE id = ?", reserved.operation.id)
     response = json.loads(row["response"])
     assert (row["outcome"], response["code"]) == ("refused", "stale")
-    assert "v1; it is now v2" in response["text"]
+    assert "v1: it's now v2" in response["text"]
     assert bench.row("SELECT state FROM quotes")["state"] == "priced"
 
 

@@ -136,7 +136,7 @@ def test_fifteen_percent_waits_for_the_manager_and_enqueues_card_and_notice() ->
     assert decision.response == {
         "code": "submitted",
         "quote_id": "Q-2026-0042",
-        "text": "Q-2026-0042 now waits for approval by Sales Manager; they were asked in its thread.",
+        "text": "Submitted Q-2026-0042. Waiting for Sales Manager.",
     }
     assert owed(decision) == [("slack.card", "Q-2026-0042"), ("slack.post", "Q-2026-0042")]
     assert [effect.after for effect in decision.effects] == [ROOT, ROOT]
@@ -193,7 +193,7 @@ def test_only_a_priced_quote_can_be_submitted(state: QuoteState) -> None:
 def test_a_submit_on_another_version_than_the_head_is_stale(seen: int) -> None:
     decision = submit(asked(seen_version=seen), example_quote(version=2), ROOT, 0, RULES)
     check_refused(decision, "stale")
-    assert f"v{seen}; it is now v2" in decision.response["text"]
+    assert f"v{seen}: it's now v2" in decision.response["text"]
 
 
 def check_turned_away(decision: Decision) -> None:

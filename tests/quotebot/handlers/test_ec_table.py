@@ -172,7 +172,7 @@ CASES: Final[dict[str, Case]] = {
     "EC-05 the quote changed after the request was posted": Case(
         steps=(
             Step(1, "", "revise", ""),
-            Step(2, "U0DEALDESK", "approve", "stale", says="This card shows Q-2026-0042 v1; it is now v2"),
+            Step(2, "U0DEALDESK", "approve", "stale", says="Q-2026-0042 changed since you opened v1: it's now v2"),
             Step(3, "U0REP", "submit", "submitted"),
             Step(4, "U0DEALDESK", "approve", "approved", changes={"seen_version": 2}),
         ),

@@ -129,7 +129,7 @@ async def test_a_click_on_an_older_version_is_told_the_newer_one_and_refreshes_t
     await deal.settled()
     said = await deal.whispers("U0REP")
     assert any(f"v1 of {FIRST_QUOTE} was replaced by v2" in text for text in said)
-    assert any(f"This card shows {FIRST_QUOTE} v1; it is now v2" in text for text in said)
+    assert any(f"{FIRST_QUOTE} changed since you opened v1: it's now v2" in text for text in said)
     assert len(await deal.witness("chat.update")) > before
     assert (await deal.get("state"))["views"] == []
 
