@@ -154,7 +154,7 @@ async def channel_gone(stage: Stage) -> str:
     letter = await stage.dead_letter()
     stage.equal("the post alone is given up, at the first refusal", (letter["class"], letter["attempts"]), ("slack.post", 1))
     told = " ".join(await deal.whispers("U0REP"))
-    stage.fact("the requester is told what to do", "Invite the bot to this channel" in told and FIRST_QUOTE in told, told)
+    stage.fact("the requester is told what to do", "Type `/invite @Quotebot`" in told and FIRST_QUOTE in told, told)
     stage.equal("the quote stands", await deal.rows("SELECT state FROM quotes"), [{"state": "priced"}])
     channels["C0DEALS"] = deals
     status = (await stage.quotebot("replay", letter["id"], "--wait")).status

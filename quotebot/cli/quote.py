@@ -190,7 +190,7 @@ async def revise(
 async def submit(
     quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
-    """Ask for whatever approval the policy wants. Options as of `quotebot quote revise`."""
+    """Submit a quote for approval."""
     return await _change(quote, SubmitQuote(), version, ("submit",), user, request_id, json_output=json_output)
 
 
@@ -218,7 +218,7 @@ async def reject(
     request_id: str | None = None,
     json_output: Json = False,
 ) -> int:
-    """Reject a quote's pending approval, with a reason for the requester. Options as of `quotebot quote revise`."""
+    """Reject a quote, with a reason for the requester."""
     return await _decide(quote, "reject", reason, version, user, request_id, json_output=json_output)
 
 
@@ -226,7 +226,7 @@ async def reject(
 async def finalize(
     quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
-    """Freeze an approved quote, so that it can be sent. Options as of `quotebot quote revise`."""
+    """Lock an approved quote for sending."""
     return await _change(quote, FinalizeQuote(), version, ("finalize",), user, request_id, json_output=json_output)
 
 
@@ -234,7 +234,7 @@ async def finalize(
 async def sent(
     quote: str, *, to: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
-    """Record to whom a finalized quote was sent; Quotebot itself mails nobody. Options as of `quotebot quote revise`."""
+    """Mark a quote as sent to someone (Quotebot doesn't send email)."""
     return await _change(quote, MarkSent(to), version, ("sent", to), user, request_id, json_output=json_output)
 
 
@@ -242,7 +242,7 @@ async def sent(
 async def accept(
     quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
-    """Record that the customer said yes. Options as of `quotebot quote revise`."""
+    """Mark a quote as won."""
     return await _change(quote, AcceptQuote(), version, ("accept",), user, request_id, json_output=json_output)
 
 
@@ -250,7 +250,7 @@ async def accept(
 async def lost(
     quote: str, *, reason: str, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
 ) -> int:
-    """Record that the customer said no, and why. Options as of `quotebot quote revise`."""
+    """Mark a quote as lost, with the reason."""
     return await _change(quote, LoseQuote(reason), version, ("lost", reason), user, request_id, json_output=json_output)
 
 
@@ -264,7 +264,7 @@ async def cancel(
     request_id: str | None = None,
     json_output: Json = False,
 ) -> int:
-    """End a quote that is no longer wanted. Options as of `quotebot quote revise`."""
+    """Cancel a quote."""
     return await _change(quote, CancelQuote(reason), version, ("cancel", reason), user, request_id, json_output=json_output)
 
 

@@ -267,12 +267,22 @@ def _report(results: Sequence[ReplayResult], *, json_output: bool) -> int:
     return exits.PENDING if "under way" in outcomes else exits.OK
 
 
+# Outcomes whose words differ from their names, which the JSON keeps.
+_OUTCOMES: Final = {
+    "redone": "delivered",
+    "already there": "already delivered",
+    "lost to another operator": "taken by another operator",
+    "cannot know": "unconfirmed",
+    "not found": "no such failed job; list them with `quotebot dead list`",
+}
+
+
 def _in_words(result: ReplayResult) -> str:
-    said = "redone: delivered now" if result.outcome == "redone" else result.outcome.value
+    said = _OUTCOMES.get(result.outcome.value, result.outcome.value)
     if result.external_ref is not None:
-        said += f" (at {result.external_ref})"
+        said += f" ({result.external_ref})"
     if result.outcome == "cannot know":
-        said += f"; look at the other side, then: quotebot dead resolve {result.reference} --delivered or --send-again"
+        said += f"; check the other side, then: quotebot dead resolve {result.reference} --delivered or --send-again"
     if result.detail is not None:
         said += f": {result.detail}"
     if result.replayed_by is not None:

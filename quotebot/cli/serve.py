@@ -195,7 +195,9 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
                 f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.", exits.UNEXPECTED
             )
         print(ready if json_output else f"Sandbox ready: {world.url}", flush=True)
-        exits.complain(f"Its ledger, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list")
+        exits.complain(
+            f"Stop with Ctrl-C. Inspect, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list"
+        )
         if not headless and sys.stdout.isatty():
             webbrowser.open(world.url)
         await keeper.keep(stop)

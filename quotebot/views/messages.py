@@ -379,7 +379,7 @@ def unknown_quote(quote_id: str) -> str:
 def history_broken(ref: str) -> str:
     """Reply to a command about rows that were changed in the ledger's file from outside the bot."""
     return (
-        f"Something wrote to the ledger beside the bot, so nothing is decided about this any more. Nothing was changed ({ref}). "
+        f"Something outside Quotebot changed this record, so it's locked and nothing was done. Reference {ref}. "
         "Tell an operator: `quotebot audit verify` names the row."
     )
 

@@ -12,7 +12,7 @@ from quotebot.views import messages
 if TYPE_CHECKING:
     from quotebot.domain.quotes.reports import Report
 
-NOT_FOR_YOU: Final = "Reports are for the deal desk, the roles above it and operators. Nothing was recorded."
+NOT_FOR_YOU: Final = "Reports are for the deal desk and above, and for operators."
 _WORDS: Final = {
     "discount_percent": "discount",
     "win_rate_percent": "won",
@@ -35,7 +35,7 @@ def report_text(kind: str, report: Report, days: int, most: int | None) -> str:
     head = f"*{kind.replace('-', ' ').capitalize()} of the last {days} days*"
     rows = [_row(record) for record in report.records()]
     limited = "" if most is None else f"\nOnly the first {most:,} are counted. At a terminal: `quotebot report {kind}` counts all."
-    return "\n".join((head, *(rows or ["There is nothing to report."]))) + limited
+    return "\n".join((head, *(rows or ["Nothing to report yet."]))) + limited
 
 
 def _row(record: dict[str, str | int | None]) -> str:

@@ -83,7 +83,7 @@ async def test_an_edited_row_is_not_bound_by_the_next_command(deal: Deal) -> Non
     await deal.click("approval.approve", user="U0MANAGER")
     await deal.settled()
     assert await deal.rows("SELECT state, decided_by FROM approvals") == [{"state": "pending", "decided_by": None}]
-    assert "Something wrote to the ledger beside the bot" in json.dumps((await deal.get("state"))["messages"])
+    assert "Something outside Quotebot changed this record" in json.dumps((await deal.get("state"))["messages"])
 
 
 async def test_an_effect_that_was_put_in_performed_and_removed_is_found(deal: Deal) -> None:

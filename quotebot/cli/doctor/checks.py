@@ -254,10 +254,7 @@ async def sqlite_version(site: Site) -> Seen:
     if site.sqlite_version < SQLITE_MIN:
         return bad(f"SQLite {version} is older than {'.'.join(map(str, SQLITE_MIN))}")
     if site.sqlite_version < SQLITE_SOUND:
-        return fine(
-            f"SQLite {version} can damage a write-ahead log that two programs reset at once; the bot and its commands queue at a "
-            "lock so that they never do. Let no other program write to the ledger"
-        )
+        return fine(f"SQLite {version} (known WAL bug, guarded by a lock). Let no other program write to the ledger")
     return fine(f"SQLite {version}")
 
 
@@ -278,9 +275,7 @@ async def pdf(site: Site) -> Seen:
         return bad(str(error))
     finally:
         await asyncio.shield(renderer.close())
-    missing = (
-        f"; there is no font for {', '.join(boxes)}: a quote with such a name is a dead letter until there is" if boxes else ""
-    )
+    missing = f"; no font for {', '.join(boxes)}: PDFs with such names will fail" if boxes else ""
     return fine(f"a page was rendered ({len(page.content):,} bytes){missing}")
 
 
@@ -351,7 +346,7 @@ def _private_files(roots: list[Path]) -> Seen:
             elif not stat.S_ISLNK(seen.st_mode) and seen.st_mode & OTHERS:
                 found.append(f"{path} ({stat.S_IMODE(seen.st_mode):o})")
     if not found:
-        return fine(f"{looked_at:,} looked at, for their owner alone")
+        return fine(f"{looked_at:,} files, owner-only")
     more = f" and {len(found) - NAMED_MAX:,} more" if len(found) > NAMED_MAX else ""
     return bad(f"others may use {', '.join(found[:NAMED_MAX])}{more}")
 
@@ -359,4 +354,4 @@ def _private_files(roots: list[Path]) -> Seen:
 def _open_ones(paths: Iterable[Path]) -> Seen:
     paths = list(paths)
     found = [f"{path} ({stat.S_IMODE(path.stat().st_mode):o})" for path in paths if path.stat().st_mode & OTHERS]
-    return bad(f"others may use {', '.join(found)}") if found else fine(f"{len(paths)} looked at, for their owner alone")
+    return bad(f"others may use {', '.join(found)}") if found else fine(f"{len(paths)} files, owner-only")

@@ -207,7 +207,7 @@ async def one_retrier(site: Site) -> Seen:
         retries: Any = requests_session.get_adapter("https://")
         if retries.max_retries.total:
             found.append(f"requests ({retries.max_retries.total})")
-    return bad(f"repeat by themselves: {', '.join(found)}") if found else fine("nobody but the ledger repeats a call")
+    return bad(f"repeat by themselves: {', '.join(found)}") if found else fine("no library retries on its own")
 
 
 async def _ask(

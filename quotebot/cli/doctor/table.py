@@ -27,7 +27,7 @@ _TOKENS = "your app's page at api.slack.com/apps"
 async def _readable(site: Site) -> Seen:
     """Report success: the site's settings were read before. The command reports settings that cannot be read."""
     del site
-    return fine("each can be read and is within its bounds")
+    return fine("all settings valid")
 
 
 SETTINGS: Final = Check(
@@ -446,4 +446,8 @@ def _tell(results: Sequence[Result]) -> None:
     troubles = [each for each in results if each.state in TROUBLES]
     for each in troubles:
         print(f"\n{each.check.id}: {each.words}\n  What: {each.check.what}.\n  Why:  {each.check.why}\n  Fix:  {each.check.fix}")
-    print(f"\n{len(troubles)} of {len(results)} need somebody." if troubles else f"\nAll {len(results)} are well or not needed.")
+    print(
+        f"\n{len(troubles)} of {len(results)} checks need attention."
+        if troubles
+        else f"\nAll {len(results)} checks passed or aren't needed."
+    )

@@ -261,7 +261,7 @@ def test_replay_confirmed_after_another_operators_is_lost_and_names_that_operato
     status, out, _ = asked_on_a_terminal(tmp_path, checkout, meanwhile, b"y\n")
     lost, queued = out.splitlines()
     assert status == 65
-    assert "lost to another operator; last replayed by quick on 20" in lost
+    assert "taken by another operator; last replayed by quick on 20" in lost
     assert queued.split() == [ids(dead)[1], "crm.create", "queued"]
     assert [row["cycle"] for row in read_ledger(dead, STATES)] == [2, 2]
 

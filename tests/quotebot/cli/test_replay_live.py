@@ -52,11 +52,11 @@ async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(quotebo
         status, printed = await beside("replay", reference, "--wait")
         (quote,) = await deal.crm()
         assert status == 0
-        assert printed.split(maxsplit=2) == [reference, "crm.create", f"redone: delivered now (at {quote['Id']})\n"]
+        assert printed.split(maxsplit=2) == [reference, "crm.create", f"delivered ({quote['Id']})\n"]
 
         status, printed = await beside("replay", reference)
         assert status == 0
-        assert "already there" in printed
+        assert "already delivered" in printed
         assert quote["Id"] in printed
         assert "last replayed by" in printed
         await deal.settled()

@@ -241,7 +241,7 @@ def test_limited_discount_is_capped_and_shown_with_the_requested_discount() -> N
     assert [str(line.net_amount) for line in pricing.lines] == ["9234.00", "3240.00"]  # 10,800 less 5% less 10%
     assert (pricing.discount_percent, pricing.authorised_percent) == (Decimal(15), Decimal(10))
     assert str(pricing.deepest_discount_percent) == "32.00"  # 1 - 0.8 * 0.85
-    assert "10% (of 15% requested) discount" in explain(pricing)[0]
+    assert "10% (of 15% requested) off" in explain(pricing)[0]
     assert "discount on this line: 20% requested, 5% authorised, $540.00" in explain(pricing, 1)
 
 

@@ -197,7 +197,7 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
     ]
     by_product = await said(revised, "report pipeline by product", user="U0CFO")
     assert "• pro, draft: 1 quote, $9,936.00 net" in by_product.splitlines()
-    assert (await said(revised, "report approvals", user="U0VP")).endswith("There is nothing to report.")
+    assert (await said(revised, "report approvals", user="U0VP")).endswith("Nothing to report yet.")
     for report in ("report discounts", "report approvals"):
         assert "nothing to report" in await said(revised, report, user="U0CFO", team="T0OTHER")  # quotes of another workspace
     for user in ("U0REP", "U0MANAGER"):
