@@ -39,7 +39,7 @@ async def unknown_verbs(stage: Stage) -> str:
     answers: list[Json] = []
     for first in range(0, STORM, AT_ONCE):
         answers += await asyncio.gather(*(deal.slash(f"frobnicate {number}") for number in range(first, first + AT_ONCE)))
-    stage.equal("every one is answered with help", [each for each in answers if "I don't know" not in str(each["ack"])], [])
+    stage.equal("every one is answered with help", [each for each in answers if "Try one of these" not in str(each["ack"])], [])
     slowest = max(answer["ack_ms"] for answer in answers)
     stage.fact("every one is answered at once", slowest < PROMPT_MS, f"{slowest} ms")
     written = [await stage.count("deliveries"), await stage.count("operations"), await stage.count("audit_events") - before]

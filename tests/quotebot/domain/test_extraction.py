@@ -131,7 +131,7 @@ def test_what_does_not_fit_into_the_list_is_counted() -> None:
 
 
 def test_every_remark_has_its_sentence() -> None:
-    said = {code: extraction_messages.remark(Remark(code, "<this>", "that")) for code in extraction_messages.CODES}
+    said = {code: extraction_messages.remark(Remark(code, "<this>", "that.")) for code in extraction_messages.CODES}
     assert DOUBTS < extraction_messages.CODES
     assert all("<" not in sentence and sentence.endswith((".", "?")) for sentence in said.values())
 

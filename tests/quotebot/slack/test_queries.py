@@ -199,7 +199,7 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
     assert "• pro, draft: 1 quote, $9,936.00 net" in by_product.splitlines()
     assert (await said(revised, "report approvals", user="U0VP")).endswith("Nothing to report yet.")
     for report in ("report discounts", "report approvals"):
-        assert "nothing to report" in await said(revised, report, user="U0CFO", team="T0OTHER")  # quotes of another workspace
+        assert "Nothing to report" in await said(revised, report, user="U0CFO", team="T0OTHER")  # quotes of another workspace
     for user in ("U0REP", "U0MANAGER"):
         assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
 
