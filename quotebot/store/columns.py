@@ -123,6 +123,7 @@ TABLES: Final[Mapping[str, TableColumns]] = {
         chain=_QUOTE,
         of_chain=_OF_QUOTE,
         chained="id quote_id version record_id field ours theirs found_at state decided_by decided_at reason",
+        operational="what",  # the field tells as much; older rows keep their hashes
     ),
     "schedule_marks": TableColumns("job name", operational="job name anchor slot outcome marked_at"),
     "people": TableColumns("team_id user_id", operational="team_id user_id kind fetched_at name zone"),
