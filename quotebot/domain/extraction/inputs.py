@@ -130,7 +130,7 @@ class Written:
         self.text = "".join((*parts, self.text[at:]))
         self.claimed = []
 
-    def doubt(self, start: int, end: int) -> None:
+    def report_ambiguous(self, start: int, end: int) -> None:
         """Report a part that can be read in two ways."""
         part = " ".join(self.text[start:end].split())
         self.remarks.append(
@@ -162,7 +162,7 @@ def _read_all(found: Written, pattern: re.Pattern[str], take: Callable[[str], bo
     for match in pattern.finditer(found.text):
         found.claim(match.start(), match.end())
         if not take(match[1]):
-            found.doubt(match.start(), match.end())
+            found.report_ambiguous(match.start(), match.end())
     found.apply()
 
 
@@ -225,7 +225,7 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int]], catalo
             chosen = (name, choices[(match[1] or match[2]).casefold()])
             found.claim(match.start(), match.end(), " ")
             if any(each[0] == name and each != chosen for each in own.get("attributes", ())):
-                found.doubt(match.start(), match.end())
+                found.report_ambiguous(match.start(), match.end())
             own["attributes"] = tuple(sorted({*own.get("attributes", ()), chosen}))
         found.apply()
 

@@ -305,7 +305,7 @@ def test_a_clone_may_be_for_another_customer() -> None:
     assert after_of(cloned(example_quote(), CloneQuote("Q-2026-0042", "C0OTHER", account="Beta"))).account == "Beta"
 
 
-def test_a_clone_for_another_customer_keeps_the_terms_but_nothing_about_the_first_customer() -> None:
+def test_a_clone_for_another_customer_keeps_only_terms_not_about_the_first() -> None:
     agreed = CommercialTerms(payment_days=45, po_number="4711", vat_id="DE123456789", valid_days=10, approver_note="secret")
     priced = price(replace(request_of(example_quote().pricing), commercial=agreed), RULES.ruleset)
     assert isinstance(priced, Pricing)
