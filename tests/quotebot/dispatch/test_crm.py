@@ -190,7 +190,7 @@ async def test_a_status_a_person_changed_is_left_alone_and_put_to_the_operators_
         "In Review",
         "open",
     )
-    (notice,) = crm.bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%somebody changed%'")
+    (notice,) = crm.bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%someone changed%'")
     assert "quotebot crm reconcile apply 1" in notice["payload"]
     assert crm.bench.row("SELECT count(*) AS n FROM audit_events WHERE event_type = 'crm.conflict_found'")["n"] == 1
 
@@ -250,7 +250,7 @@ async def test_the_inbound_sync_finds_what_people_changed_and_reads_on_from_ther
     assert first["modstamp"] < second["modstamp"] == third["modstamp"] == third["came_from"]
     assert crm.bench.row("SELECT modstamp FROM crm_cursors")["modstamp"] == second["modstamp"]
     assert crm.bench.row("SELECT count(*) AS n FROM crm_conflicts")["n"] == 1  # and reported once
-    assert crm.bench.row("SELECT count(*) AS n FROM effects WHERE payload LIKE '%somebody changed%'")["n"] == 1
+    assert crm.bench.row("SELECT count(*) AS n FROM effects WHERE payload LIKE '%someone changed%'")["n"] == 1
 
 
 async def test_a_difference_that_goes_away_by_itself_is_closed(crm: Crm) -> None:
