@@ -88,6 +88,7 @@ def test_shares_of_a_percentage_add_up_and_are_each_less_than_one_unit_off(units
         ("1234567.891", "JPY", "¥1,234,568"),
         ("-1234.5", "KWD", "\u2212KWD\u00a01,234.500"),
         ("1E+3", "EUR", "€1,000.00"),
+        ("12", "CAD", "CAD\u00a012.00"),  # its sign is that of other currencies too
     ],
 )
 def test_an_amount_reads_with_separators_its_currencys_decimals_and_its_code(amount: str, currency: str, text: str) -> None:

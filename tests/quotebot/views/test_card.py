@@ -219,6 +219,8 @@ def test_a_quote_that_needs_nobody_says_so_and_can_be_submitted() -> None:
     card = status_card(example_quote(pricing=example_pricing("10")), (), decision=AUTOMATIC)
     assert "No approval needed. The PDF is created right away." in spoken(card)
     assert action_ids(card)[0] == "quote.submit"
+    assert {"Approve & create PDF", "Create the PDF?"} <= set(spoken(card).split("\n"))
+    assert "Submit for approval" in spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER))
 
 
 def test_a_blocked_quote_says_why_and_offers_no_button_that_would_be_refused() -> None:
@@ -245,6 +247,23 @@ def test_a_rejection_quotes_its_reason() -> None:
     assert "⛔ Rejected by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC\n> Too deep for this size.\n> Offer 10%." in spoken(
         status_card(quote_in(QuoteState.REJECTED), ())
     )
+
+
+def test_a_quote_to_edit_says_who_asked_for_it_above_everything_else() -> None:
+    sent_back = decided(ApprovalState.CHANGES_REQUESTED, decision_reason="Leave SSO out.")
+    card = status_card(example_quote(QuoteState.DRAFT, approval=sent_back), ())
+    banner = plain_times(card.blocks[1]["text"]["text"])
+    assert banner.startswith("✏️ Changes requested by <@U0MANAGER> (Sales Manager), 21 Nov 2026, 10:31 UTC\n> Leave SSO out.\n")
+    assert banner.endswith("Edit the quote to make a new version you can submit.")
+    edit = next(each for block in card.blocks for each in block.get("elements", ()) if each.get("action_id") == "quote.revise")
+    assert edit["style"] == "primary"
+
+
+def test_each_of_several_reasons_is_a_line_and_the_only_one_stands_beside_the_roles() -> None:
+    several = PolicyDecision(("cfo", "legal"), ("discount 25% (limit 20%)", "liability cap needs Legal"), blocked=False)
+    said = spoken(status_card(example_quote(), (), decision=several))
+    assert "*Needs approval from CFO and Legal*\n• Discount 25% (limit 20%)\n• Liability cap needs Legal" in said
+    assert "Needs approval: *Sales Manager* · discount 15%" in spoken(status_card(example_quote(), (), decision=NEEDS_MANAGER))
 
 
 def test_an_automatic_approval_says_that_nobody_had_to_decide() -> None:
