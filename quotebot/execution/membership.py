@@ -75,9 +75,9 @@ def known_person(tx: Tx, team_id: str, user: str) -> Known | None:
 
 
 def keep_person(tx: Tx, team_id: str, user: str, found: Known) -> None:
-    """Store Slack's answer unless a newer one is stored."""
+    """Store Slack's answer unless a newer one is stored; one from far in the future counts as none."""
     facts = {"kind": found.kind, "fetched_at": found.fetched_at, "name": found.name, "zone": found.zone}
-    tx.one("keep_person", team_id=team_id, user_id=user, **facts)
+    tx.one("keep_person", team_id=team_id, user_id=user, trusted_ms=TRUSTED_MS, **facts)
 
 
 class Directory:

@@ -318,11 +318,12 @@ ORDER BY d.since, d.absent, d.operation_key;
 SELECT kind, fetched_at, name, zone FROM people WHERE team_id = :team_id AND user_id = :user_id;
 
 -- name: keep_person
--- What Slack said last counts, whichever of two answers is written first.
+-- What Slack said last counts, whichever of two answers is written first. One of more than `trusted_ms` later was written under a
+-- clock that was ahead.
 INSERT INTO people (team_id, user_id, kind, fetched_at, name, zone) VALUES (:team_id, :user_id, :kind, :fetched_at, :name, :zone)
 ON CONFLICT (team_id, user_id) DO UPDATE
 SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name, zone = excluded.zone
-WHERE excluded.fetched_at >= people.fetched_at;
+WHERE excluded.fetched_at >= people.fetched_at OR people.fetched_at - excluded.fetched_at > :trusted_ms;
 
 -- name: terminal_acts
 -- The people in whose names a quote was made, changed or decided about at a terminal, and the system users who did it.
