@@ -19,6 +19,7 @@ from quotebot.views import builder_fields as fields
 from quotebot.views import messages
 from quotebot.views.blocks import Json, modal, read, section, text_input, written
 from quotebot.views.builder_details import Details
+from quotebot.views.card import needs_text
 from quotebot.views.forms import (
     ACCOUNT,
     ACCOUNT_CHARACTERS_MAX,
@@ -410,8 +411,9 @@ def _approvals(found: Simulation, easier: Sequence[Avoidance], before: Quote | N
     elif decision.automatic:
         yield "\u2705 No approval needed"
     else:
-        again = " again" if before is not None and _was_approved(before) else ""
-        yield f"\u23f3 Needs approval{again}: *{messages.approver_words(decision.required_roles)}* ({why})"
+        yield f"\u23f3 {needs_text(decision.required_roles, decision.hits)}"
+        if before is not None and _was_approved(before):
+            yield f"Saving asks for approval of v{before.version + 1} again"
     for change in easier:
         if not change.by_margin:  # the figure would reveal product costs
             yield messages.escape(_avoided(change))[:300]

@@ -449,7 +449,7 @@ def _approval_texts(
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     given = [f"✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
     progress = [*given[:GIVEN_MAX], *([f"Waiting for {approval_messages.waiting_for(asked, away)}"] if asked else [])]
-    needs = f"⏳ {_needs(approval.required_roles, approval.reasons)}"
+    needs = f"⏳ {needs_text(approval.required_roles, approval.reasons)}"
     return [needs, "\n".join(progress)] if progress else [needs]
 
 
@@ -458,10 +458,10 @@ def _preview(decision: PolicyDecision) -> str:
         return f"🚫 Can't be submitted: {_reasons(decision.hits)}. Edit the quote to continue."
     if decision.automatic:
         return "✅ No approval needed. The PDF is created right away."
-    return f"🔎 {_needs(decision.required_roles, decision.hits)}"
+    return f"🔎 {needs_text(decision.required_roles, decision.hits)}"
 
 
-def _needs(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
+def needs_text(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
     """Return the roles with the only reason beside them, or with each of several reasons on a line of its own."""
     if len(reasons) > 1:
         listed = "\n".join(f"• {reason[:1].upper()}{reason[1:]}" for reason in map(messages.one_line, reasons))
