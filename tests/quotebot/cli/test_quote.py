@@ -134,7 +134,7 @@ def test_terminal_command_enqueues_slack_effects_and_sends_no_reply_in_slack(com
     done(command, "submit", quote, *AS_REP)
     owed = read_ledger(dead, f"SELECT class, state FROM effects WHERE aggregate_id = '{quote}' ORDER BY id")  # noqa: S608 -- own id
     assert {effect["state"] for effect in owed} <= {"pending", "superseded"}
-    assert {effect["class"] for effect in owed} == {"slack.post", "slack.card"}
+    assert {effect["class"] for effect in owed} == {"slack.post", "slack.card", "slack.direct"}
 
 
 @pytest.mark.parametrize("verb", ["lost", "cancel"])
