@@ -171,6 +171,7 @@ LONGER_SUBJECTS = {
     "Edit a proposal first, welcome who adds the bot, and show a quote asked about",
     "Write the amounts of optional lines with their currency, and name modules",
     "Offer the current version after a stale click, and label reasons in forms",
+    "Test the card's banner, its reasons and the label of an automatic approval",
 }
 
 
