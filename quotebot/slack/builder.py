@@ -14,10 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.access import Sight, may_see
-from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.quotes.versions import Simulation, simulate
-from quotebot.slack.builder_input import wanted
-from quotebot.slack.form_fields import Form
+from quotebot.slack.builder_input import previewed
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
 from quotebot.views import builder, builder_fields, forms
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 
     from slack_bolt.async_app import AsyncApp
 
-    from quotebot.domain.pricing.priced import Pricing
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
     from quotebot.slack.surface import Surface
@@ -37,32 +33,6 @@ if TYPE_CHECKING:
 
 Body = dict[str, Any]
 FORMS_REMEMBERED: Final = 1_000
-ADVISED_LINES_MAX: Final = 20  # a longer quote is previewed without the search for what avoids an approval
-
-
-def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | None, notice: str = "") -> Json:
-    """Return an open or new builder with the total, the approvals and the amount of each line. `now` is Unix milliseconds.
-
-    `notice` is mrkdwn that stands before them.
-    """
-    carried = builder.carried_by(view.get("private_metadata") or "")
-    assert carried is not None  # noqa: S101 -- callers draw or have checked the form
-    foot, pricing = _foot(view, carried, rules, now, quote)
-    return builder.with_preview(view, carried, f"{notice}\n{foot}" if notice else foot, pricing, rules.ruleset)
-
-
-def _foot(view: Mapping[str, Any], carried: Carried, rules: Rules, now: int, quote: Quote | None) -> tuple[str, Pricing | None]:
-    form = Form(view, rules.ruleset, now, quote)
-    request = wanted(form, carried)
-    if isinstance(request, str):
-        return builder.foot_of_problem(request), None
-    account = (form.typed(forms.ACCOUNT) or form.typed(forms.FOUND)) if quote is None else quote.account
-    found = simulate(request, rules.ruleset, rules.policy, now, account)
-    if not isinstance(found, Simulation):
-        return builder.foot_of_problem(f"{found[0].message}: {found[0].suggestion}"), None
-    short = len(found.pricing.lines) <= ADVISED_LINES_MAX
-    easier = avoidances(found.pricing, rules.ruleset, rules.policy) if short else ()
-    return builder.foot(found, easier, quote), found.pricing
 
 
 async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any) -> Quote | None:

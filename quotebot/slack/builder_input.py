@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
+from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
 from quotebot.domain.pricing.engine import Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import (
@@ -25,6 +26,7 @@ from quotebot.domain.pricing.price_requests import (
     reason_text,
 )
 from quotebot.domain.pricing.term_clauses import read_clause
+from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.slack import grammar
 from quotebot.slack.form_fields import ERROR_CHARACTERS_MAX, Errors, Filled, Form, last_block, plain_text, said
 from quotebot.views import builder, forms, messages
@@ -33,13 +35,16 @@ from quotebot.views.builder_details import commercial_block
 from quotebot.views.forms import ACCOUNT_CHARACTERS_MAX, FOUND, block_of, read_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from quotebot.domain.pricing.price_requests import LineRequest
-    from quotebot.domain.quotes.quote import ChosenOpportunity
+    from quotebot.domain.quotes.quote import ChosenOpportunity, Quote
+    from quotebot.domain.rules import Rules
+    from quotebot.views.blocks import Json
     from quotebot.views.builder import Carried
 
 NO_PRODUCT: Final = "Add a product."
+ADVISED_LINES_MAX: Final = 20  # a longer quote is previewed without the search for what avoids an approval
 _BLOCKS_OF: Final = {  # of a problem's code, the first one that the form has
     "term": (blocks.MONTHS, forms.TERM),
     "discount": (forms.DISCOUNT,),
@@ -397,3 +402,28 @@ def _opportunity(
     elif choice.currency and currency and choice.currency != currency:
         errors[block_id] = f"This opportunity is in {choice.currency}, and the quote in {currency}. Choose one currency."
     return choice.opportunity
+
+
+def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | None, notice: str = "") -> Json:
+    """Return an open or new builder with the total, the approvals and the amount of each line. `now` is Unix milliseconds.
+
+    `notice` is mrkdwn that stands before them.
+    """
+    carried = builder.carried_by(view.get("private_metadata") or "")
+    assert carried is not None  # noqa: S101 -- callers draw or have checked the form
+    foot, pricing = _foot(view, carried, rules, now, quote)
+    return builder.with_preview(view, carried, f"{notice}\n{foot}" if notice else foot, pricing, rules.ruleset)
+
+
+def _foot(view: Mapping[str, Any], carried: Carried, rules: Rules, now: int, quote: Quote | None) -> tuple[str, Pricing | None]:
+    form = Form(view, rules.ruleset, now, quote)
+    request = wanted(form, carried)
+    if isinstance(request, str):
+        return builder.foot_of_problem(request), None
+    account = (form.typed(forms.ACCOUNT) or form.typed(forms.FOUND)) if quote is None else quote.account
+    found = simulate(request, rules.ruleset, rules.policy, now, account)
+    if not isinstance(found, Simulation):
+        return builder.foot_of_problem(f"{found[0].message}: {found[0].suggestion}"), None
+    short = len(found.pricing.lines) <= ADVISED_LINES_MAX
+    easier = avoidances(found.pricing, rules.ruleset, rules.policy) if short else ()
+    return builder.foot(found, easier, quote), found.pricing

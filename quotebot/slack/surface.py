@@ -27,7 +27,7 @@ from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.membership import is_direct
 from quotebot.slack import delegation, grammar, payloads, verbs
-from quotebot.slack.builder import previewed
+from quotebot.slack.builder_input import previewed
 from quotebot.slack.digest import DigestRequest
 from quotebot.slack.gate import attempt
 from quotebot.slack.queries import Reads, present_answer

@@ -16,7 +16,8 @@ from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
 from quotebot.domain.rules import Rules
-from quotebot.slack.builder import QuoteBuilder, _notice, previewed
+from quotebot.slack.builder import QuoteBuilder, _notice
+from quotebot.slack.builder_input import previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
 from quotebot.views.builder_details import PARTIES, TERMS
