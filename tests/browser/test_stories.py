@@ -120,7 +120,7 @@ async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: 
     await expect(guide).to_contain_text("Now break something")
     shown = card(page, "Acme")
     await expect(shown).to_contain_text("Approved by @manager", timeout=WORK_MS)
-    await expect(shown).to_contain_text("PDF · Open in Salesforce", timeout=WORK_MS)
+    await expect(shown).to_contain_text("PDF · In Salesforce", timeout=WORK_MS)
     await expect(shown).to_have_count(1)
     await shown.get_by_test_id("replies").click()
     await expect(page.get_by_test_id("thread-messages").get_by_test_id("file-link")).to_have_count(1)
@@ -180,7 +180,7 @@ async def test_late_and_stale_clicks_change_nothing_and_the_revised_deal_goes_th
     await become(page, "U0MANAGER")
     await approve(page, "Globex")
     await expect(card(page, "Globex")).to_contain_text("Approved by @manager", timeout=WORK_MS)
-    await expect(card(page, "Globex")).to_contain_text("PDF · Open in Salesforce", timeout=WORK_MS)
+    await expect(card(page, "Globex")).to_contain_text("PDF · In Salesforce", timeout=WORK_MS)
     await become(page, "U0VP")
     await photograph(page, checkout, "story-stale")
 
