@@ -138,7 +138,9 @@ def _pause_card(state: Backlog, gate: Gate) -> Card:
             [{"type": "header", "text": plain(head)}, section("✅ The login works. Everything that waited is sent now.")],
         )
     head = f"{who} is paused: login refused"
-    waits = f"{state.letters} jobs of {state.aggregates} quotes are waiting" if state.letters else "Nothing is waiting yet"
+    many = f"{state.letters} jobs of {_counted(state.aggregates, 'quote')} are waiting"
+    jobs = "1 job is waiting" if state.letters == 1 else many
+    waits = jobs if state.letters else "Nothing is waiting yet"
     if gate.state == "half_open":
         status = f"⏳ Trying one job first. {waits}."
     else:
@@ -170,3 +172,7 @@ def _dead_letter(row: Row) -> str:
 
 def _code(text: str) -> str:
     return f"`{messages.short(text, 100).replace('`', '')}`"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
