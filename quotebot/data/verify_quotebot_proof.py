@@ -45,6 +45,7 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "approval_slots": ("approval_id", "slot"),
     "approval_policies": ("approval_id",),
     "approval_calendars": ("approval_id",),
+    "document_pins": ("quote_id", "version"),
     "superseded_versions": ("quote_id", "version"),
     "quote_sendings": ("quote_id", "version"),
     "quote_closings": ("quote_id",),
