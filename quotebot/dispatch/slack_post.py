@@ -320,8 +320,9 @@ class DirectHandler(EffectHandler):
         if _is_reminder(effect):
             return FollowUps(dead_letter_card_updated(tx, effect))
         if effect.state == "delivered" and effect.external_ref is not None and copy is not None:
-            channel = (effect.result or {}).get("channel") or effect.steps[slack_card.DIRECT]["channel"]
-            approvals.place_copy(tx, copy, channel, effect.external_ref)
+            channel = (effect.result or {}).get("channel") or effect.steps.get(slack_card.DIRECT, {}).get("channel")
+            if channel is not None:  # an operator who resolves an effect may name none
+                approvals.place_copy(tx, copy, channel, effect.external_ref)
             if effect.lost_from is not None:  # a lost part of the ledger may have drawn it
                 more = (effects.update_copy(quote_id, copy.approval_id, user, copy.post_key),)
         elif effect.state == "failed" and effect.cycle == 1:
