@@ -29,6 +29,7 @@ authority_not_checked = partial(put, Rules, "roles_of", lambda self, _user: froz
 # Slack's information on a person (guest, member) is ignored.
 guests_approve = both(
     partial(put, decisions, "_not_a_member", lambda _person: None),
+    partial(put, Rules, "without", lambda self, _gone: self),
     partial(put, executor, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
     partial(put, gate, "admit", lambda user, team_id, _kind, _guest_reps: Viewer(user, team_id)),
 )

@@ -118,7 +118,11 @@ STORIES: Final = (
         lambda: [Starts()],
     ),
     Story("a stranger approves", lambda: [Clicks("approval.approve", "U0OPERATOR"), Settles()], submitted),
-    Story("a guest approves", lambda: [Clicks("approval.approve", MANAGER), Settles()], lambda: [*submitted(), Demotes(MANAGER)]),
+    Story(
+        "a guest approves",
+        lambda: [Clicks("approval.approve", MANAGER), Settles()],
+        lambda: [*submitted(), Demotes(MANAGER), Waits(120)],
+    ),
     Story(
         "two approve",
         lambda: [
