@@ -95,7 +95,7 @@ async def play(folder: Path) -> None:
         try:
             await deal.submitted_deal()
             heard, told = await until_refused(lambda number: deal.slash(f"new for Full {number}: 5 pro"), disk)
-            assert told.endswith("Try again."), "people are told what to do"
+            assert told.endswith("Please try again."), "people are told what to do"
             before = len(await deal.rows("SELECT id FROM operations"))
             card = next(card for card in await deal.cards() if "Acme" in card["text"])
             approve = {"user": "U0MANAGER", "channel": card["channel"], "message_ts": card["ts"], "action_id": "approval.approve"}
