@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.special_terms import term_words
-from quotebot.domain.pricing.commercial_terms import LANGUAGES, TEXTS_MAX, USUAL, CommercialTerms, payment_words
+from quotebot.domain.pricing.commercial_terms import LANGUAGE_NAMES, TEXTS_MAX, USUAL, CommercialTerms, payment_words
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, clipped
 from quotebot.views.blocks import Json, button, option, plain, text_input
 from quotebot.views.builder_fields import (
@@ -39,7 +39,6 @@ BILLING_WORDS: Final = dict(zip(BILLING_FREQUENCIES, ("Up front", "Monthly", "Qu
 PAYMENT_DAYS: Final = (0, 14, 30, 45, 60, 90)
 TEMPLATE_CHARACTERS_MAX: Final = 40
 VALID_CHARACTERS_MAX: Final = 20
-LANGUAGE_WORDS: Final = dict(zip(LANGUAGES, ("English", "German"), strict=True))
 # Field of CommercialTerms -> label and example.
 _PARTIES: Final = {
     "po_number": ("PO number", "4711"),
@@ -185,7 +184,7 @@ def _parties(terms: CommercialTerms) -> Iterator[Json]:
             optional=True,
         )
     language = "" if terms.language is None else terms.language
-    yield menu(commercial_block("language"), "Document language", [(NONE, "As usual"), *LANGUAGE_WORDS.items()], language or NONE)
+    yield menu(commercial_block("language"), "Document language", [(NONE, "As usual"), *LANGUAGE_NAMES.items()], language or NONE)
     yield text_input(
         commercial_block("template"),
         "Document template",

@@ -19,7 +19,8 @@ DAY_MS: Final = 86_400_000
 PAYMENT_DAYS_MAX: Final = 365
 VALID_DAYS_MAX: Final = 365
 YEARS: Final = (2000, 2099)
-LANGUAGES: Final = ("en", "de")
+LANGUAGE_NAMES: Final = {"en": "English", "de": "German"}
+LANGUAGES: Final = tuple(LANGUAGE_NAMES)
 # Fields with text, and their limits.
 TEXTS_MAX: Final = {
     "po_number": 40,
@@ -263,6 +264,8 @@ def _words(name: str, value: Any) -> str:
         return payment_words(value)
     if name == "valid_days":
         return "1 day" if value == 1 else f"{value} days"
+    if name == "language":
+        return LANGUAGE_NAMES.get(value, str(value))
     return day_words(value) if name in _DATES else str(value)
 
 
