@@ -203,7 +203,7 @@ def _scrubber(ledger: sqlite3.Connection) -> Scrub:
 
     def scrub(text: str) -> str:
         for failure in failures:
-            text = text.replace(failure, "*").replace("*.", "*")
+            text = text.replace(f"{failure}.", "*").replace(failure, "*")
         return _MOMENT.sub("*", text)
 
     return scrub

@@ -53,7 +53,7 @@ async def test_an_outage_ends_in_one_dead_letter_and_one_replay_delivers_once(wo
         assert "Salesforce isn't responding" not in await deal.card_text()
 
         status, out = await quotebot(deal, "replay", letter["id"])
-        assert (status, "already there" in out) == (0, True)
+        assert (status, "already delivered" in out) == (0, True)
         assert (await quotebot(deal, "dead", "list", "--json"))[1].count('"id"') == 0
         await checker.golden_deal(deal)
 

@@ -223,7 +223,7 @@ async def test_the_panel_is_reached_and_left_by_keyboard(world: World, bot: Hear
     await expect(page.get_by_test_id("bot-control")).to_contain_text("runs somewhere else")
     await page.keyboard.press("ArrowRight")
     await expect(page.get_by_test_id("backstage-tab-faults")).to_be_focused()
-    await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
+    await expect(page.get_by_test_id("armed")).to_contain_text("Nothing is broken right now")
 
     await page.get_by_test_id("span").select_option("thrice")
     await page.get_by_role("group", name="Where").get_by_role("button", name="Slack").focus()
@@ -234,7 +234,7 @@ async def test_the_panel_is_reached_and_left_by_keyboard(world: World, bot: Hear
     await expect(page.get_by_test_id("armed-fault")).to_contain_text("struck 0 times, 3 left")
     assert await page.evaluate(NAMELESS) == []
     await page.get_by_role("button", name="Clear Slack Slow").press("Enter")
-    await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
+    await expect(page.get_by_test_id("armed")).to_contain_text("Nothing is broken right now")
 
     await page.get_by_test_id("span").press("Escape")
     await expect(page.get_by_test_id("backstage")).to_have_count(0)

@@ -230,7 +230,7 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     assert int(await page.get_by_test_id("armed-fault").get_attribute("data-hits") or 0) >= 3
     assert await page.evaluate(NAMELESS) == []
     await page.get_by_test_id("clear-faults").click()
-    await expect(page.get_by_test_id("armed")).to_contain_text("nothing is armed")
+    await expect(page.get_by_test_id("armed")).to_contain_text("Nothing is broken right now")
     await page.get_by_test_id("backstage-tab-ledger").click()
     await page.get_by_test_id("replay").click()
     await expect(page.get_by_test_id("said")).to_contain_text("queued", timeout=WORK_MS)
@@ -309,10 +309,11 @@ async def test_approver_decides_in_a_message_while_another_uses_the_channel(sand
         await expect(copy).to_contain_text("Why you are asked")
         await copy.get_by_role("button", name="Approve", exact=True).click()
         await button(vp, "Juniper", "Approve").click()
-        both = [
+        confirm = [
             window.get_by_test_id("confirm-dialog").get_by_role("button", name="Approve", exact=True) for window in (manager, vp)
         ]
-        await asyncio.gather(*(each.click() for each in both))
+        both = [await each.element_handle() for each in confirm]  # the first decision redraws the card of the other
+        await asyncio.gather(*(each.evaluate("button => button.click()") for each in both))
 
         decided = re.compile("Approved by @(manager|vp)")
         for shown in (copy, card(vp, "Juniper"), card(page, "Juniper")):
