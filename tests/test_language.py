@@ -165,22 +165,12 @@ def test_one_class_name_means_one_thing(checkout: Path) -> None:
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
-# Of commits that are in the shared history already.
-LONGER_SUBJECTS = {
-    "Follow direct messages in the tests of a quote's life and its crash points",
-    "Edit a proposal first, welcome who adds the bot, and show a quote asked about",
-    "Write the amounts of optional lines with their currency, and name modules",
-    "Offer the current version after a stale click, and label reasons in forms",
-    "Test the card's banner, its reasons and the label of an automatic approval",
-}
-
-
 def test_commit_subjects_are_short_and_use_standard_terms(checkout: Path) -> None:
     log = ["git", "log", "--no-merges", "--format=%s", f"{PLAIN_SINCE}..HEAD"]
     done = subprocess.run(log, cwd=checkout, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("not a checkout with its history")
     subjects = done.stdout.splitlines()
-    too_long = {subject for subject in subjects if len(subject) > SUBJECT_CHARACTERS_MAX} - LONGER_SUBJECTS
+    too_long = {subject for subject in subjects if len(subject) > SUBJECT_CHARACTERS_MAX}
     assert too_long | {subject for subject in subjects if subject.endswith(".")} == set()
     assert [subject for subject in subjects if HEADLESS.match(subject) or PHRASES.search(QUOTED.sub("", subject))] == []
