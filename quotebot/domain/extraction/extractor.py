@@ -71,7 +71,8 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
     """Extract from one message, already on one line and in NFC. Equal input gives equal output."""
     names = Names(catalogue, text)
     items = _items(tokens(text), names)
-    written = read_inputs(text, [(item.sku, item.end) for item in items if item.kind == "product"], catalogue)
+    mentions = [(item.sku, _mention_start(items, index), item.end) for index, item in enumerate(items) if item.kind == "product"]
+    written = read_inputs(text, mentions, catalogue)
     if written.text != text:
         items = _items(tokens(written.text), names)
     reading = ExtractionState(text, items, names, options=written.options, remarks=written.remarks)
@@ -102,6 +103,19 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
         items.append(_named(token))
         index += 1
     return items
+
+
+def _mention_start(items: Sequence[Item], index: int) -> int:
+    """Return the start of the words about the product at `index`: what joins it to the text before, its quantity, its name."""
+    first = index
+    while (
+        first and index - first < GAP_ITEMS_MAX and (items[first - 1].kind == "unit" or items[first - 1].text in known.COUNT_LINKS)
+    ):
+        first -= 1
+    first = first - 1 if first and items[first - 1].kind == "number" else index
+    while first and items[first - 1].text in known.JOINS:
+        first -= 1
+    return items[first].start
 
 
 def _named(token: Token) -> Item:

@@ -85,7 +85,7 @@ _OPTIONAL: Final = re.compile(rf"{_UNIT},? ?(?:\(optional\)|\(option\)|as an opt
 _DISCOUNT: Final = re.compile(rf"{_UNIT} ?-([0-9]{{1,3}}(?:\.[0-9]{{1,2}})?) ?%", re.IGNORECASE)
 _PRICE: Final = re.compile(
     rf"{_UNIT} ?(?:@|at) ?[$\u20ac\u00a3]?([0-9]{{1,9}}(?:\.[0-9]{{1,6}})?)(?: (?:each|per (?:seat|user|unit|license|licence)))?"
-    r"(?: per month| a month)? because (\"[^\"]{1,200}\"|[^,;.\n]{1,200})",
+    r"(?: per month| a month)? because (?:\"(?P<quoted>[^\"]{1,200})\"|(?P<reason>(?:(?! (?:and|plus|&) [0-9])[^,;.\n]){1,200}))",
     re.IGNORECASE,
 )
 MENTIONS_MAX: Final = 20  # products whose attributes are searched for
@@ -138,11 +138,16 @@ class Written:
         )
 
 
-def read_inputs(text: str, mentions: Sequence[tuple[str, int]], catalogue: Catalogue) -> Written:
-    """Read the inputs that a text writes out. `mentions` are the products that it names, each with the end of its name."""
+def read_inputs(text: str, mentions: Sequence[tuple[str, int, int]], catalogue: Catalogue) -> Written:
+    """Read the inputs that a text writes out.
+
+    `mentions` are the products that it names: sku, start of the words about it (what joins it, its quantity), and end of its name.
+    """
     found = Written(text)
-    for sku, end in mentions:
-        _read_options(found, catalogue.products[sku], end)
+    limits = [*(start for _, start, _ in mentions[1:]), len(text)]
+    for (sku, _, end), limit in zip(mentions, limits, strict=False):
+        if not found.claimed or end >= found.claimed[-1][1]:  # a quoted reason may name products
+            _read_options(found, catalogue.products[sku], end, limit)
     found.apply()
     _read_attributes(found, mentions, catalogue)
     _read_clauses(found)
@@ -200,10 +205,10 @@ def _read_clauses(found: Written) -> None:
     found.apply()
 
 
-def _read_attributes(found: Written, mentions: Sequence[tuple[str, int]], catalogue: Catalogue) -> None:
+def _read_attributes(found: Written, mentions: Sequence[tuple[str, int, int]], catalogue: Catalogue) -> None:
     """Read "region eu" and "100 gb" as attributes of the product named last before them, or of the only one that has them."""
     owners: dict[str, list[tuple[int, str]]] = {}
-    for sku, end in mentions[:MENTIONS_MAX]:
+    for sku, _, end in mentions[:MENTIONS_MAX]:
         for attribute in catalogue.products[sku].attributes:
             owners.setdefault(attribute.name, []).append((end, sku))
     for name, places in owners.items():
@@ -230,10 +235,13 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int]], catalo
         found.apply()
 
 
-def _read_options(found: Written, product: Product, end: int) -> None:
-    """Read what directly follows a product's name: attributes, a price or a discount of its own, and whether it is optional."""
+def _read_options(found: Written, product: Product, end: int, limit: int) -> None:
+    """Read what directly follows a product's name: attributes, a price or a discount of its own, and whether it is optional.
+
+    The words about the next product begin at `limit`: an unquoted reason of a price ends before them.
+    """
     own: dict[str, Any] = {}
-    while (step := _option(found.text, product, end)) is not None and not own.keys() & step[0].keys():
+    while (step := _option(found.text, product, end, limit)) is not None and not own.keys() & step[0].keys():
         own |= step[0]
         found.claim(end, step[1], " ")
         end = step[1]
@@ -241,9 +249,11 @@ def _read_options(found: Written, product: Product, end: int) -> None:
         found.options.setdefault(product.sku, {}).update(own)
 
 
-def _option(text: str, product: Product, at: int) -> tuple[dict[str, Any], int] | None:
+def _option(text: str, product: Product, at: int, limit: int) -> tuple[dict[str, Any], int] | None:
     for pattern, take in _OPTIONS:
         match = pattern.match(text, at)
+        if pattern is _PRICE and match is not None and match["reason"]:
+            match = pattern.match(text, at, limit)
         values = None if match is None else take(match, product)
         if match is not None and values is not None:
             return values, match.end()
@@ -266,7 +276,7 @@ def _attributes(match: re.Match[str], product: Product) -> dict[str, Any] | None
 def _price(match: re.Match[str], _product: Product) -> dict[str, Any] | None:
     if _THOUSANDS.fullmatch(match[1]):
         return None
-    return {"agreed_price": Decimal(match[1]), "price_reason": reason_text(match[2].strip('" '))}
+    return {"agreed_price": Decimal(match[1]), "price_reason": reason_text((match["quoted"] or match["reason"]).strip('" '))}
 
 
 _OPTIONS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Product], dict[str, Any] | None]], ...]] = (

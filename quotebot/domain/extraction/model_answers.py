@@ -7,6 +7,7 @@ doubt.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 from datetime import date
@@ -87,6 +88,7 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     inputs = _inputs(text, given, plain.inputs, numbers, remarks)
     term = _term(given.term_months, plain.term_months, numbers, remarks)
     discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
+    discount = _applied_once(text, discount, lines, remarks)
     currency = _currency(text, given.currency, plain.currency, remarks)
     claimed = {line.sku for line in lines}
     remarks += [Remark("no_quantity", excerpt, sku) for sku, excerpt in plain.named if sku not in claimed]
@@ -236,6 +238,17 @@ def _discount(given: str | None, plain: Decimal | None, percentages: set[Decimal
         return None
     remarks.append(Remark("percent", given, given))
     return Decimal(given)
+
+
+def _applied_once(text: str, discount: Decimal | None, lines: tuple[LineRequest, ...], remarks: list[Remark]) -> Decimal | None:
+    """Return the discount of the whole quote: None if the message has this percentage only for lines, a doubt for some of them."""
+    same = [line for line in lines if discount and line.discount_percent == discount]
+    said = sum(token.value == discount and after.kind == "percent" for token, after in itertools.pairwise(tokens(text)))
+    if not same or len(same) < said:
+        return discount
+    if len(same) < len(lines):
+        remarks.append(Remark("discounts", f"{discount}% / {discount}% {same[0].sku}"))
+    return None
 
 
 def _currency(text: str, given: str | None, plain: str | None, remarks: list[Remark]) -> str | None:

@@ -61,6 +61,7 @@ DISCOUNT: Final = _words("off discount discounts discounted rebate less")
 DISCOUNT_LINKS: Final = _words("of a at is by")
 OPTIONAL: Final = _words("optional optionally")
 COUNT_LINKS: Final = _words("x of")
+JOINS: Final = _words("and plus with also a an the & optional optionally")  # before a further product
 
 # kind of a word with a known meaning; a word in several tables has the kind of the last
 KINDS: Final[Mapping[str, str]] = {

@@ -156,3 +156,54 @@ def test_what_the_rules_read_of_a_line_is_kept_beside_a_model() -> None:
     assert found.lines == (LineRequest("pro", 10, Decimal(5), optional=True),)
     assert found.inputs.billing_frequency == "monthly"
     assert [remark.code for remark in found.open_questions] == ["no_quantity"]
+
+
+@pytest.mark.parametrize(
+    ("said", "lines", "header", "codes"),
+    [
+        ("20 pro with 10% off", [("pro", "20", "20 pro with 10% off", "10")], None, []),
+        ("20 pro with 10% off, 10% off in total", [("pro", "20", "20 pro with 10% off", "10")], 10, []),
+        (
+            "20 pro with 10% off and 5 sso",
+            [("pro", "20", "20 pro with 10% off", "10"), ("sso", "5", "5 sso", None)],
+            None,
+            ["discounts"],
+        ),
+    ],
+)
+def test_a_percentage_that_a_message_has_once_is_applied_once(
+    said: str, lines: list[tuple[str, str, str, str | None]], header: int | None, codes: list[str]
+) -> None:
+    given = ModelReading("Acme", tuple(ModelLine(*line) for line in lines), "12", None, None)
+    found = checked(f"Acme: {said}, 12 months", given, CATALOGUE)
+    assert (found.discount_percent, [remark.code for remark in found.open_questions]) == (header, codes)
+    assert found.lines[0].discount_percent == 10
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "others"),
+    [
+        ("20 pro at 5 because volume deal and 10 sso", "volume deal", (LineRequest("sso", 10),)),
+        (
+            "20 pro at 5 because volume deal with optional 10 sso -5%",
+            "volume deal",
+            (LineRequest("sso", 10, Decimal(5), optional=True),),
+        ),
+        ('20 pro at 5 because "they leave sso -5% out"', "they leave sso -5% out", ()),
+    ],
+)
+def test_the_reason_of_a_price_ends_before_the_next_product(said: str, reason: str, others: tuple[LineRequest, ...]) -> None:
+    found = extract(f"{said}, for Acme, 12 months", CATALOGUE)
+    assert found.open_questions == ()
+    assert found.lines == (LineRequest("pro", 20, agreed_price=Decimal(5), price_reason=reason), *others)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("20 pro at 5 because they also take sso", "no_quantity"),
+        ("20 pro at 5 because volume deal and 10 golds", "unknown_product"),
+    ],
+)
+def test_a_product_named_in_a_reason_is_asked_about(said: str, code: str) -> None:
+    assert code in [remark.code for remark in extract(f"{said}, for Acme, 12 months", CATALOGUE).open_questions]
