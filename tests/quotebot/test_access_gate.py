@@ -11,7 +11,6 @@ import pytest
 from quotebot.commands.registry import REGISTRY
 from quotebot.handlers.decision import GUEST_COMMANDS
 from quotebot.slack.listeners import register
-from quotebot.views import builder_fields
 from tests.quotebot.test_access_matrix import ROWS, table
 
 if TYPE_CHECKING:
@@ -41,7 +40,10 @@ DRIVEN: Final = {
     *("help.show", "help.commands", "quote.use_correction", "quote.edit_first", "member_joined_channel"),
     *("home.new", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
-    *("^product\\.", builder_fields.LIVE.pattern),
+    *(
+        "^product\\.",
+        r"^(?:row\.|product\.|form\.|(?:term|months|discount|currency|segment|billing|tax|special|deal\.payment_days)$)",
+    ),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
     *("approval.reject", "approval.request_changes", "approval.approve"),
 }

@@ -15,7 +15,7 @@ import pytest
 from ledger.audit.keyring import load_keyring
 from quotebot.commands.queries import ListRequest, Section
 from quotebot.sandbox.salesforce.schema import SCHEMA
-from quotebot.sandbox.slack.directory import Person
+from quotebot.sandbox.slack.directory import BOT_USER_ID, TEAM_ID, Person
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.slack import message_text, verbs
 from quotebot.store.homes import HomeChoice
@@ -213,6 +213,17 @@ class Hand:
         await self.world.courier.raise_event(self.payloads.home_opened(self.user))
         return await self.answered({})
 
+    async def added_the_bot(self) -> str:
+        event = {
+            "type": "member_joined_channel",
+            "user": BOT_USER_ID,
+            "channel": CHANNEL,
+            "channel_type": "C",
+            "inviter": self.user,
+        }
+        await self.world.courier.raise_event({**event, "team": TEAM_ID, "event_ts": self.world.slack.clock.stamp()})
+        return await self.answered({})
+
     async def wrote(self, text: str, *, channel: str = CHANNEL, thread_ts: str | None = None) -> str:
         """Write a message; `channel` may be the person's own direct message."""
         workspace = self.world.slack
@@ -246,7 +257,8 @@ class Hand:
 
 
 def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the clicks under help and under a refused text."""
+    """Yield what leads to a welcome, and the clicks under help and under a refused text."""
+    yield "invitation of the bot to a channel", hand.added_the_bot
     yield "buttons under a private answer", partial(hand.pressed, confirmations.EDIT_FIRST, written({"t": "ab" * 32}), private=True)
     typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro"})
     for action_id, value in ((help_messages.HELP, "x"), (help_messages.COMMANDS, "x"), (confirmations.REPAIR, typed)):
