@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from quotebot.commands.payloads import CreateQuote
-from quotebot.domain.access import Viewer
+from quotebot.commands.payloads import CreateByForm, CreateQuote
+from quotebot.domain.access import Sight, Viewer, may_see
 from quotebot.execution.membership import is_direct
 from quotebot.slack import grammar, payloads, verbs
 from quotebot.slack.drafts import draft_of
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
+from quotebot.store import quotes as store
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import REPAIR, parse_typed, problem_blocks
+from quotebot.views.confirmations import REPAIR, Correction, parse_correction, problem_blocks
 from quotebot.views.forms import window
 
 if TYPE_CHECKING:
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 
-def refused_text(problem: grammar.GrammarProblem, text: str) -> list[Json] | None:
-    """Return the answer to a text that could not be read, with buttons that help; None if it has none."""
-    if problem.is_start:
-        return help_messages.start_blocks(problem.message)
-    repair = None if problem.repair is None else (problem.repair.text, problem.repair.label)
-    return problem_blocks(problem.message, verbs.typed_creation(text), repair=repair)
-
-
 def helped(asked: verbs.HelpRequest) -> tuple[str, list[Json]]:
     """Return the help, or the answer to a greeting, as text and as blocks."""
     if asked.greets:
@@ -42,8 +35,13 @@ def helped(asked: verbs.HelpRequest) -> tuple[str, list[Json]]:
     return help_messages.HELP_TEXT, help_messages.help_blocks()
 
 
-async def answered(surface: Surface, asked: Answerable, text: str, rules: Rules, viewer: Viewer) -> tuple[str, list[Json] | None]:
-    """Return the private answer to a question, to a request for help, or to the `text` that could not be read."""
+async def answered(
+    surface: Surface, asked: Answerable, text: str, rules: Rules, viewer: Viewer, token: str
+) -> tuple[str, list[Json] | None]:
+    """Return the private answer to a question, to a request for help, or to the `text` that could not be read.
+
+    `token` is that of the answer: its buttons create at most one quote.
+    """
     match asked:
         case verbs.HelpRequest():
             return helped(asked)
@@ -52,10 +50,25 @@ async def answered(surface: Surface, asked: Answerable, text: str, rules: Rules,
         case verbs.StatusRequest(quote_id):
             card = await surface.status(quote_id, viewer)
             return (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
-        case grammar.GrammarProblem(message):
-            return message, refused_text(asked, text)
+        case grammar.GrammarProblem(message, is_start=True):
+            return message, help_messages.start_blocks(message)
+        case grammar.GrammarProblem(message, repair):
+            offered = None
+            if repair is not None:
+                version = await _version_seen(surface, verbs.parse(repair.text, "", rules.catalogue), viewer)
+                offered = Correction(repair.text, token, version), repair.label
+            return message, problem_blocks(message, verbs.typed_creation(text), repair=offered)
         case question:
             return await surface.reads(rules).shown(question, viewer)
+
+
+async def _version_seen(surface: Surface, asked: verbs.Meaning, viewer: Viewer) -> int | None:
+    """Return the head version of the quote that a corrected command changes; None if the person does not see such a quote."""
+    if not isinstance(asked, verbs.ChangeRequest):
+        return None
+    quote = await surface.ledger.database.read(lambda tx: store.load(tx, asked.quote_id))
+    near = await surface.gate.near(viewer, (asked.quote_id,))
+    return quote.version if quote is not None and may_see(near, quote) is Sight.FULL else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +103,23 @@ class Guidance:
 
     async def on_repair(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the button that gives the corrected command. In a direct message a new quote needs a channel: open the form."""
-        text, channel = parse_typed(body["actions"][0].get("value") or ""), payloads.gesture(body).channel or ""
-        if text is None:
+        given, channel = parse_correction(body["actions"][0].get("value") or ""), payloads.gesture(body).channel or ""
+        if given is None:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
             return
         viewer = await viewer_of(context)
-        asked, rules = await self.surface.understood(text, channel)
+        asked, rules = await self.surface.understood(given.text, channel)
         now = self.surface.ledger.clock.now_ms()
         match asked:
             case CreateQuote() if is_direct(channel):
-                await self.surface.offer_creation(
-                    ack, body, None, draft_of(verbs.typed_creation(text) or "", rules.catalogue), viewer
-                )
+                draft = draft_of(verbs.typed_creation(given.text) or "", rules.catalogue)
+                await self.surface.offer_creation(ack, body, None, replace(draft, token=given.token), viewer)
             case CreateQuote():
-                await self.surface.click(ack, context, payloads.clicked(body, asked, "new", 0, now))
+                once = CreateByForm(given.token, asked)
+                await self.surface.click(ack, context, payloads.clicked(body, once, "new", 0, now))
             case verbs.ChangeRequest(quote_id, version, payload):
-                await self.surface.click(ack, context, payloads.clicked(body, payload, quote_id, version, now))
+                seen = given.version if version is None else version
+                await self.surface.click(ack, context, payloads.clicked(body, payload, quote_id, seen, now))
             case verbs.SimulateRequest():
                 await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
             case _:  # the catalog has changed meanwhile

@@ -130,7 +130,7 @@ class Mentions:
         if found is None and isinstance(asked, grammar.GrammarProblem) and asked.is_start:
             asked = message_text.asks_about(text, quote) or asked
         viewer = await viewer_of(context, getattr(asked, "quote_id", None))
-        answer = await self._answer(text, asked, rules, viewer) if found is None else message_text.asked_back(found)
+        answer = await self._answer(body, text, asked, rules, viewer) if found is None else message_text.asked_back(found)
         await self._tell(event, *answer)
         await ack()
 
@@ -140,7 +140,7 @@ class Mentions:
             await self._tell(body["event"], refused, None)
         await ack()
 
-    async def _answer(self, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
+    async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
         """Return the answer to any request except a whole creation."""
         match asked:
             case grammar.GrammarProblem(said, is_start=True) if "Did you mean" not in said:
@@ -155,7 +155,7 @@ class Mentions:
             case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest() | DigestRequest():
                 return messages.COMMAND_ONLY, None
             case question:
-                return await answered(self.surface, question, text, rules, viewer)
+                return await answered(self.surface, question, text, rules, viewer, payloads.answer_token(body))
 
     async def _quote_of_thread(self, body: Body, context: Any) -> Quote | None:
         """Return the quote whose thread holds the message; None if there is none or its author lacks full sight of it."""
@@ -242,7 +242,8 @@ class QuoteListeners:
             case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest() | DigestRequest():
                 raise ValueError("a command is recorded, not read")
             case question:
-                said, blocks = await answered(self.surface, question, body.get("text") or "", rules, viewer)
+                token = payloads.answer_token(body)
+                said, blocks = await answered(self.surface, question, body.get("text") or "", rules, viewer, token)
                 await ack(text=said, blocks=blocks)
 
     async def _open_about(self, ack: Any, body: Body, asked: verbs.QuoteFormRequest, viewer: Viewer) -> None:

@@ -138,6 +138,11 @@ def said(body: Mapping[str, Any], payload: Payload, received_at: int) -> Command
     return raised(body, payload, "new", ("type", "user", "channel", "ts", "text"), received_at)
 
 
+def answer_token(body: Mapping[str, Any]) -> str:
+    """Return the one-time token of the answer to a typed command or a message: the same in every redelivery."""
+    return keys.digest([body["team_id"], body.get("trigger_id") or body["event_id"]])
+
+
 def menu(body: Mapping[str, Any]) -> tuple[str, ButtonValue] | None:
     """Return the choice in a card's menu and its value; None if another build wrote it."""
     chosen = body["actions"][0].get("selected_option") or {}

@@ -6,6 +6,7 @@ The value of "Create another" is the key of the refused operation, a one-time to
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.views.blocks import VALUE_CHARACTERS_MAX, ButtonValue, button, read, section, value_text, written
@@ -18,7 +19,20 @@ REPAIR, EDIT_FIRST = "quote.use_correction", "quote.edit_first"
 
 SECTION_CHARACTERS_MAX: Final = 3_000
 
-_TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key
+_TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key, or the token of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Corrected command that a button gives.
+
+    It creates at most one quote per `token`, and changes a quote that is at the `version` of when the button was drawn, None if
+    the person did not see the quote.
+    """
+
+    text: str
+    token: str
+    version: int | None
 
 
 def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -46,22 +60,24 @@ def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
 def parse_token(text: str) -> str | None:
     """Return the token of a "Create another" button, or None if this build did not write its value."""
     fields = read(text, {"t"})
-    token = None if fields is None else fields["t"]
-    return token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
+    return fields["t"] if fields is not None and _is_token(fields["t"]) else None
 
 
 def problem_blocks(
-    message: str, typed: str | None, *, form: str = "Fix in form", repair: tuple[str, str] | None = None
+    message: str, typed: str | None, *, form: str = "Fix in form", repair: tuple[Correction, str] | None = None
 ) -> list[dict[str, Any]] | None:
     """Return the reply to a text that could not be read: a button that opens the form, and one that gives the corrected command.
 
-    `typed` is the text after `new`, None if no form fits; `form` is the label of its button, `repair` the command with its label.
-    None if there is no button, or if the message is too long for Slack.
+    `typed` is the text after `new`, None if no form fits; `form` is the label of its button, `repair` the correction with its
+    label. None if there is no button, or if the message is too long for Slack.
     """
-    made = [(REPAIR, repair[1], repair[0])] if repair is not None else []
-    made += [(FILL_IN, form, typed)] if typed is not None else []
-    values = [(action_id, label, written({"w": text})) for action_id, label, text in made]
-    fitting = [each for each in values if len(each[2]) <= VALUE_CHARACTERS_MAX]
+    made: list[tuple[str, str, str]] = []
+    if repair is not None:
+        correction, label = repair
+        made.append((REPAIR, label, written({"w": correction.text, "t": correction.token, "n": correction.version})))
+    if typed is not None:
+        made.append((FILL_IN, form, written({"w": typed})))
+    fitting = [each for each in made if len(each[2]) <= VALUE_CHARACTERS_MAX]
     if not fitting or len(message) > SECTION_CHARACTERS_MAX:
         return None
     first, *others = [button(*each) for each in fitting]
@@ -78,6 +94,19 @@ def show_blocks(text: str, quote_id: str, version: int, label: str) -> list[dict
 
 
 def parse_typed(text: str) -> str | None:
-    """Return the typed text of such a button, or None if this build did not write its value."""
+    """Return the typed text of the button that opens the form, or None if this build did not write its value."""
     fields = read(text, {"w"})
     return fields["w"] if fields is not None and isinstance(fields["w"], str) else None
+
+
+def parse_correction(text: str) -> Correction | None:
+    """Return the correction that a button gives, or None if this build did not write its value."""
+    fields = read(text, {"w", "t", "n"})
+    if fields is None or not isinstance(fields["w"], str) or not _is_token(fields["t"]):
+        return None
+    version = fields["n"]
+    return Correction(fields["w"], fields["t"], version) if version is None or (type(version) is int and version >= 1) else None
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, str) and _TOKEN.fullmatch(value) is not None

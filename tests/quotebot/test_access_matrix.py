@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ledger.audit.keyring import load_keyring
+from ledger.keys import digest
 from quotebot.commands.queries import ListRequest, Section
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.slack.directory import BOT_USER_ID, TEAM_ID, Person
@@ -260,7 +261,7 @@ def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield what leads to a welcome, and the clicks under help and under a refused text."""
     yield "invitation of the bot to a channel", hand.added_the_bot
     yield "buttons under a private answer", partial(hand.pressed, confirmations.EDIT_FIRST, written({"t": "ab" * 32}), private=True)
-    typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro"})
+    typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro", "t": digest([hand.user, quote]), "n": None})
     for action_id, value in ((help_messages.HELP, "x"), (help_messages.COMMANDS, "x"), (confirmations.REPAIR, typed)):
         yield "buttons under a private answer", partial(hand.pressed, action_id, value, private=True)
 

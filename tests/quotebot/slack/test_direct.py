@@ -17,7 +17,7 @@ from quotebot.slack.drafts import draft_of_creation
 from quotebot.views import help_messages
 from quotebot.views import messages as words
 from quotebot.views.builder import Draft, create_form
-from quotebot.views.confirmations import CREATE_ANOTHER
+from quotebot.views.confirmations import CREATE_ANOTHER, REPAIR
 from tests.quotebot.parts import create_command
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import RULESET
@@ -69,6 +69,18 @@ async def test_direct_message_is_proposed_once_and_its_form_asks_for_the_channel
     await deal.settled()
     assert await kinds(deal) == ["quote.propose applied", "quote.create_by_form applied"]
     assert f"Quote {FIRST_QUOTE} for Globex: " in (await deal.card())["text"]
+
+
+async def test_two_forms_of_one_correction_create_one_quote(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quotebot.handlers.quotes.RESUBMISSION_MS", 0)
+    await write(deal, "new for Acme: 150 prro")
+    (refused,) = await said(deal)
+    for _ in range(2):
+        await deal.post("action", user="U0REP", channel=DIRECT, message_ts=refused["ts"], action_id=REPAIR)
+        (view,) = (await deal.get("state"))["views"]
+        await deal.post("submit", user="U0REP", view_id=view["view"]["id"], values={"channel": {"channel": "C0DEALS"}})
+        await deal.settled()
+    assert await kinds(deal) == ["quote.create_by_form applied", "quote.create_by_form refused"]
 
 
 async def test_number_and_reason_of_slacks_retry_are_kept_with_the_delivery(deal: Deal) -> None:

@@ -156,14 +156,34 @@ async def test_a_proposal_can_be_edited_first_and_makes_one_quote(deal: Deal) ->
     assert len(await deal.cards()) == 1
 
 
-async def test_a_misspelt_product_is_corrected_by_a_click(deal: Deal) -> None:
+async def test_a_correction_of_a_misspelt_product_creates_one_quote(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quotebot.handlers.quotes.RESUBMISSION_MS", 0)  # the token alone recognizes the second click
     answer = await deal.slash("new for Acme: 150 prro; term 12m")
     assert [each["text"]["text"] for each in answer["ack"]["blocks"][-1]["elements"]] == ["Use Pro", "Fix in form"]
     clicked = await deal.click_ephemeral(REPAIR)
     await deal.redeliver(clicked["request_id"], "retry", 2)
     await deal.settled()
-    assert await kinds(deal) == ["quote.create applied"]
+    await deal.click_ephemeral(REPAIR)
+    await deal.settled()
+    assert await kinds(deal) == ["quote.create_by_form applied", "quote.create_by_form refused"]
+    assert (await deal.whispers("U0REP"))[-1] == messages.already_created(FIRST_QUOTE)
     assert len(await deal.cards()) == 1
+
+
+async def test_a_corrected_change_applies_once_to_the_version_that_was_there(deal: Deal) -> None:
+    await deal.slash(GOLDEN)
+    await deal.settled()
+    await write(deal, f"@quotebot add-line {FIRST_QUOTE}: 10 prro")
+    await deal.click_ephemeral(REPAIR)
+    await deal.settled()
+    await deal.click_ephemeral(REPAIR)
+    await deal.settled()
+    assert (await kinds(deal))[1:] == ["quote.revise applied", "quote.revise refused"]
+    assert (await deal.whispers("U0REP"))[-1].startswith(f"v1 of {FIRST_QUOTE} was replaced by v2")
+    assert await deal.rows("SELECT aggregate_version FROM operations WHERE action_kind = 'quote.revise'") == [
+        {"aggregate_version": 1},
+        {"aggregate_version": 1},
+    ]
 
 
 @pytest.mark.parametrize(("joined", "told"), [(BOT_USER_ID, True), ("U0CFO", False)])

@@ -5,8 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from quotebot.views.blocks import ButtonValue, parse_button_value
-from quotebot.views.confirmations import CREATE_ANOTHER, SHOW, offer_blocks, parse_token
+import pytest
+
+from quotebot.views.blocks import ButtonValue, parse_button_value, written
+from quotebot.views.confirmations import (
+    CREATE_ANOTHER,
+    SHOW,
+    Correction,
+    offer_blocks,
+    parse_correction,
+    parse_token,
+    parse_typed,
+    problem_blocks,
+)
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -35,3 +46,18 @@ def test_neither_button_can_be_taken_for_the_other() -> None:
 def test_a_stale_click_is_answered_with_a_button_that_shows_the_head() -> None:
     _, row = offer_blocks("v1 was replaced by v2.", {"quote_id": "Q-2026-0042", "version": 2})
     assert [(each["action_id"], each["text"]["text"]) for each in row["elements"]] == [("quote.show", "Show v2")]
+
+
+@pytest.mark.parametrize("version", [None, 3])
+def test_a_correction_carries_its_token_and_the_version_that_was_there(version: int | None) -> None:
+    given = Correction("add-line Q-2026-0042: 10 pro", TOKEN, version)
+    blocks = problem_blocks("?", "for Acme: 10 prro", repair=(given, "Use Pro"))
+    assert blocks is not None
+    use, fix = (each["value"] for each in blocks[1]["elements"])
+    assert (parse_correction(use), parse_typed(fix)) == (given, "for Acme: 10 prro")
+    assert (parse_correction(fix), parse_typed(use)) == (None, None)
+
+
+@pytest.mark.parametrize("wrong", [{"w": 1}, {"t": "short"}, {"t": None}, {"n": 0}, {"n": "1"}, {"n": True}])
+def test_a_correction_that_was_not_written_here_is_not_read(wrong: dict[str, object]) -> None:
+    assert parse_correction(written({"w": "new for Acme: 10 pro", "t": TOKEN, "n": None, **wrong})) is None
