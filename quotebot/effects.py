@@ -101,17 +101,20 @@ def ask_directly(quote_id: str, approval_id: str, user: str) -> EffectIntent:
     return _intent(DIRECT, copy_target(approval_id, user), quote_id, content)
 
 
-def remind_directly(quote_id: str, approval_id: str, user: str, post_key: str, text: str, expires_at: int) -> EffectIntent:
+def remind_directly(quote_id: str, approval_id: str, user: str, awaited: str | None, text: str, expires_at: int) -> EffectIntent:
     """Remind a person below the message that asks them to decide. It is not sent after `expires_at` (ms)."""
     content = {"what": "reminder", "quote_id": quote_id, "approval_id": approval_id, "user": user, "text": text}
-    return _intent(DIRECT, copy_target(approval_id, user), quote_id, content, after=post_key, expires_at=expires_at)
+    return _intent(DIRECT, copy_target(approval_id, user), quote_id, content, after=awaited, expires_at=expires_at)
 
 
-def update_copy(quote_id: str, approval_id: str, user: str, post_key: str) -> EffectIntent:
-    """Show the current state of a request in the direct message to a person. A newer one supersedes this one."""
+def update_copy(quote_id: str, approval_id: str, user: str, awaited: str | None) -> EffectIntent:
+    """Show the current state of a request in the direct message to a person. A newer one supersedes this one.
+
+    `awaited` is the effect that posts the message; None once it is posted.
+    """
     target = copy_target(approval_id, user)
     content = {"quote_id": quote_id, "approval_id": approval_id, "user": user}
-    return _intent(DIRECT_CARD, target, quote_id, content, after=post_key, supersede_key=f"card:{target}")
+    return _intent(DIRECT_CARD, target, quote_id, content, after=awaited, supersede_key=f"card:{target}")
 
 
 def digest(user: str, team_id: str, due_at: int, expires_at: int) -> EffectIntent:

@@ -324,7 +324,7 @@ class DirectHandler(EffectHandler):
             if channel is not None:  # an operator who resolves an effect may name none
                 approvals.place_copy(tx, copy, channel, effect.external_ref)
             if effect.lost_from is not None:  # a lost part of the ledger may have drawn it
-                more = (effects.update_copy(quote_id, copy.approval_id, user, copy.post_key),)
+                more = (effects.update_copy(quote_id, copy.approval_id, user, copy.awaited),)
         elif effect.state == "failed" and effect.cycle == 1:
             more = (effects.notice(quote_id, store.root_effect_key(tx, quote_id), approval_messages.not_reached(quote_id, user)),)
         return FollowUps((*more, *dead_letter_card_updated(tx, effect)))
@@ -368,7 +368,7 @@ class DirectCardHandler(EffectHandler):
         if effect.state != "delivered" or not effect.maybe_sent or copy is None:
             return super().after_attempt(tx, effect)
         not_before = self.services.ledger.clock.now_ms() + self.services.settle_delay_ms
-        again = effects.update_copy(effect.aggregate_id, copy.approval_id, copy.user_id, copy.post_key)
+        again = effects.update_copy(effect.aggregate_id, copy.approval_id, copy.user_id, copy.awaited)
         return FollowUps((replace(again, supersede_key=None, not_before=not_before),))
 
 

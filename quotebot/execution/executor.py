@@ -26,7 +26,7 @@ from quotebot.domain.catalogue.rulesets import RulesetError
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution import membership
 from quotebot.execution.kinds import execute
-from quotebot.execution.run import NOTHING, ChannelUnaskedError, Precomputed, Run, counted_kind, precompute
+from quotebot.execution.run import NOTHING, ChannelUnaskedError, Precomputed, Run, answered_at_terminal, counted_kind, precompute
 from quotebot.handlers.decision import Asked, Decision, refused, turned_away
 from quotebot.store import approvals
 from quotebot.store import dead_letters as letter_store
@@ -147,7 +147,7 @@ class Decider:
         rules = approvals.present(tx, self._rules)
         run = Run(self._ledger, tx, operation, asked, viewer, rules, precomputed, now, self._vouched, self._follow)
         refusal = turned_away(asked, admitted, payload, operation.aggregate_id) or self._misnamed(operation, asked, payload)
-        return _answered_at_terminal(operation, execute(run, payload) if refusal is None else run.kept(refusal))
+        return execute(run, payload) if refusal is None else run.kept(answered_at_terminal(operation, refusal))
 
     def _misnamed(self, operation: Operation, asked: Asked, payload: Payload) -> Decision | None:
         """Refuse a decision from a terminal unless this process's own settings map the terminal user to that person in Slack.
@@ -219,13 +219,6 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
     except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError):
         log.exception("quote.unreadable", quote_id=quote_id)
         return None
-
-
-def _answered_at_terminal(operation: Operation, outcome: Outcome) -> Outcome:
-    """Remove the replies of a terminal command: the user reads the answer at the terminal, so Slack gets none."""
-    if operation.source != "cli":
-        return outcome
-    return replace(outcome, effects=tuple(effect for effect in outcome.effects if effect.effect_class != effects.REPLY))
 
 
 def _by_terminal_user(outcome: Outcome, terminal_user: str | None) -> Outcome:

@@ -71,7 +71,7 @@ from quotebot.execution.operator_actions import (
     retry_dead_letter,
     show_ops_card,
 )
-from quotebot.execution.run import Run, outcome_of
+from quotebot.execution.run import Run, answered_at_terminal, outcome_of
 from quotebot.handlers import approvals, crm, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.decision import Decision, Twin, access_refused, refused
@@ -117,8 +117,9 @@ class Kind(Generic[P, L]):
         """Load, handle and save one command."""
         loaded = self.load(run, payload)
         if isinstance(loaded, Outcome):
-            return loaded
-        return self.save(run, payload, loaded, self.handle(run, payload, loaded))
+            return answered_at_terminal(run.operation, loaded)
+        # Savers compute the keys of further effects from the number of those that the decision has.
+        return self.save(run, payload, loaded, answered_at_terminal(run.operation, self.handle(run, payload, loaded)))
 
 
 def execute(run: Run, payload: Payload) -> Outcome:
@@ -229,7 +230,7 @@ def copies_of_actor(run: Run, payload: Payload) -> tuple[EffectIntent, ...]:
     copy = approval_store.copy_of(run.tx, payload.approval_id, run.asked.actor)
     if copy is None or not copy.shown:
         return ()
-    return (effects.update_copy(run.operation.aggregate_id, copy.approval_id, copy.user_id, copy.post_key),)
+    return (effects.update_copy(run.operation.aggregate_id, copy.approval_id, copy.user_id, copy.awaited),)
 
 
 def _redrawn(run: Run, approval: Approval) -> tuple[EffectIntent, ...]:
@@ -237,7 +238,7 @@ def _redrawn(run: Run, approval: Approval) -> tuple[EffectIntent, ...]:
     if approval.state is not ApprovalState.PENDING:
         return ()
     return tuple(
-        effects.update_copy(approval.quote_id, copy.approval_id, copy.user_id, copy.post_key)
+        effects.update_copy(approval.quote_id, copy.approval_id, copy.user_id, copy.awaited)
         for copy in approval_store.copies(run.tx, approval.approval_id)
         if copy.shown
     )
@@ -282,7 +283,7 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
 def follow_up(run: Run, payload: SlotCommand, head: QuoteHead) -> Decision:
     """Remind about, escalate or expire a slot that still waits."""
     delegations, found = _delegations(run, head.quote), approval_store.copies(run.tx, payload.approval_id)
-    copies = {copy.user_id: copy.post_key for copy in found if copy.shown}
+    copies = {copy.user_id: copy.awaited for copy in found if copy.shown}
     rules = _with_zones(run, head.quote)
     return approvals.follow_up(run.asked, payload, head.quote, head.root, rules, delegations=delegations, copies=copies)
 

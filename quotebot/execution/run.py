@@ -7,16 +7,18 @@ last known rules. The transaction takes a result only for the same inputs and ot
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ledger import keys
 from ledger.records import Outcome
+from quotebot import effects
 from quotebot.commands.payloads import CloneQuote, CreateByForm, CreateQuote, ReviseQuote
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import advise
 from quotebot.domain.pricing.engine import Pricing, dated, for_account, price, renewed
 from quotebot.execution import membership
+from quotebot.handlers.decision import Decision
 from quotebot.handlers.lifecycle import revised_price
 from quotebot.store.quotes import written
 
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from quotebot.domain.pricing.engine import PriceRequest, PricingProblem
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
-    from quotebot.handlers.decision import Asked, Decision
+    from quotebot.handlers.decision import Asked
+
+D = TypeVar("D", Decision, Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,13 @@ def counted_kind(found: membership.Known | None, *, now: int, vouched: bool) -> 
     if not vouched:
         return "unknown"
     return "member" if found is None else found.kind
+
+
+def answered_at_terminal(operation: Operation, decided: D) -> D:
+    """Remove the replies of a terminal command: the user reads the answer at the terminal, so Slack gets none."""
+    if operation.source != "cli":
+        return decided
+    return replace(decided, effects=tuple(effect for effect in decided.effects if effect.effect_class != effects.REPLY))
 
 
 def outcome_of(decision: Decision) -> Outcome:

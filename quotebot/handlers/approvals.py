@@ -222,11 +222,11 @@ def follow_up(
     rules: Rules,
     *,
     delegations: tuple[Delegation, ...] = (),
-    copies: Mapping[str, str] = MappingProxyType({}),
+    copies: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Decision:
     """Remind about, escalate or expire a slot that still waits.
 
-    `copies` are the people whom a direct message asks to decide, each with the key of the effect that posts it.
+    `copies` are the people whom a direct message asks to decide, each with the effect that posts it if it is not posted yet.
     """
     if asked.actor_type != "system":
         return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.SCHEDULED_ONLY)

@@ -34,6 +34,11 @@ class Copy:
     ts: str | None
     shown: bool  # it is posted, or will be
 
+    @property
+    def awaited(self) -> str | None:
+        """Return the effect that an update waits for; None once it is posted, because the effect may have been purged since."""
+        return self.post_key if self.ts is None else None
+
 
 def find(tx: Tx, approval_id: str) -> Approval | None:
     """Return a request by its id, or None."""
