@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
@@ -37,6 +37,8 @@ from quotebot.views import approval_messages, messages
 from quotebot.worker_loop import POLL_SECONDS, Precedence, one_round
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adapters.policies import Matrix
     from ledger.database import Tx
     from ledger.ledger import FollowUpDecision, Ledger
@@ -112,20 +114,20 @@ class Decider:
         Raises ChannelUnaskedError if the decision depends on a channel that Slack was not queried about (`circle.asked`): members
         of a private channel may change its quotes.
         """
-        outcome = self._outcome_of(tx, operation, precomputed, circle)
-        if operation.source == "cli":
-            outcome = _by_terminal_user(outcome, store.transport(tx, operation.id).get("terminal_user"))
+        transport = store.transport(tx, operation.id)
+        outcome = _by_others(self._outcome_of(tx, operation, transport, precomputed, circle), transport)
         drawn = any(
             effect.effect_class == effects.CARD and effect.aggregate_id == operation.aggregate_id for effect in outcome.effects
         )
         again = () if drawn or not _may_be_shown(operation, self._now_ms()) else standing_drawn(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *dead_letter_card_updated(tx, operation)))
 
-    def _outcome_of(self, tx: Tx, operation: Operation, precomputed: Precomputed, circle: Circle) -> Outcome:
+    def _outcome_of(
+        self, tx: Tx, operation: Operation, transport: Mapping[str, Any], precomputed: Precomputed, circle: Circle
+    ) -> Outcome:
         self._rules = replace(self._rules, ruleset=self._active.read(tx))  # a newly activated ruleset applies at once
         now = self._now_ms()
         payload = precomputed.payload_of(operation)
-        transport = store.transport(tx, operation.id)
         known = membership.known_person(tx, operation.team_id, operation.actor)
         asked = Asked(
             operation_key=operation.operation_key,
@@ -221,12 +223,11 @@ def _readable(tx: Tx, quote_id: str) -> Quote | None:
         return None
 
 
-def _by_terminal_user(outcome: Outcome, terminal_user: str | None) -> Outcome:
-    """Return the outcome with the terminal user in each of its events."""
-    if terminal_user is None:
-        return outcome
-    named = (replace(event, after={**(event.after or {}), "terminal_user": terminal_user}) for event in outcome.events)
-    return replace(outcome, events=tuple(named))
+def _by_others(outcome: Outcome, transport: Mapping[str, Any]) -> Outcome:
+    """Return the outcome with those who acted in the author's name in each event: at a terminal, or by an edited copy."""
+    who = {name: transport[name] for name in ("terminal_user", "edited_by") if transport.get(name) is not None}
+    named = (replace(event, after={**(event.after or {}), **who}) for event in outcome.events)
+    return replace(outcome, events=tuple(named)) if who else outcome
 
 
 def _request_decided(operation: Operation) -> dict[str, str]:

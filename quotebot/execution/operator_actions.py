@@ -151,7 +151,8 @@ def resubmit_dead_command(run: Run, payload: ResubmitDeadCommand) -> Decision:
         return operator_actions.not_editable(run.asked, payload.reference, card)
     name = store.known_name(run.tx, original.actor, original.team_id)
     request_id = f"{run.operation.source_request_id}:copy"
-    request = copy_of(original, edited, "slack_interactive", request_id, run.now, {"actor_name": name})
+    transport = {"actor_name": name, "edited_by": run.asked.actor}
+    request = copy_of(original, edited, "slack_interactive", request_id, run.now, transport)
     ruling, reservation = actions.resubmit(run.ledger, run.tx, order, KeyedRequest.of(request))
     if reservation is None:
         return operator_actions.came_late(run.asked, payload.reference, ruling.objection or "no dead command any more", card)

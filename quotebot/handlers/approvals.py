@@ -143,7 +143,7 @@ def decide(
 ) -> Decision:
     """Apply one person's decision, if they are authorized, to the version they saw. The first valid decision of a slot wins.
 
-    `acted_for_others`: the same person acted on this quote at a terminal in another person's name.
+    `acted_for_others`: the same person acted on this quote in another person's name.
     """
     verdict = _verdict(asked, command, quote, rules, delegations)
     if isinstance(verdict, Mandate) and acted_for_others:

@@ -228,13 +228,16 @@ def _ending(approval: Approval) -> dict[str, Any]:
 
 
 def acted_for_others(tx: Tx, quote_id: str, user: str, terminal_user: str | None, terminal_users: Mapping[str, str]) -> bool:
-    """Return true if a person acted on the quote at a terminal in another person's name.
+    """Return true if a person acted on the quote in another person's name: at a terminal, or by an edited copy of a dead command.
 
     `user` is the person in Slack, `terminal_user` their system user if they are at a terminal now, `terminal_users` the setting
     that maps system users to Slack users.
     """
-    others = (row["terminal_user"] for row in tx.all("terminal_acts", quote_id=quote_id) if row["actor"] != user)
-    return any(name == terminal_user or terminal_users.get(name) == user for name in others)
+    others = [row for row in tx.all("acts_for_others", quote_id=quote_id) if row["actor"] != user]
+    at_terminals = {row["terminal_user"] for row in others} - {None}
+    return any(row["edited_by"] == user for row in others) or any(
+        name == terminal_user or terminal_users.get(name) == user for name in at_terminals
+    )
 
 
 def _moving(approval: Approval, slot: Slot) -> dict[str, Any]:

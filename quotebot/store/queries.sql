@@ -325,17 +325,18 @@ ON CONFLICT (team_id, user_id) DO UPDATE
 SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name, zone = excluded.zone
 WHERE excluded.fetched_at >= people.fetched_at OR people.fetched_at - excluded.fetched_at > :trusted_ms;
 
--- name: terminal_acts
--- The people in whose names a quote was made, changed or decided about at a terminal, and the system users who did it.
+-- name: acts_for_others
+-- The people in whose names a quote was made, changed or decided about, and who did it: the system user at a terminal, or the
+-- operator who edited a dead command.
 WITH RECURSIVE walk (id) AS (
   SELECT event_id FROM audit_heads WHERE aggregate_id = :quote_id
   UNION ALL
   SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
 )
-SELECT DISTINCT e.actor, json_extract(e.after, '$.terminal_user') AS terminal_user
+SELECT DISTINCT e.actor, json_extract(e.after, '$.terminal_user') AS terminal_user, json_extract(e.after, '$.edited_by') AS edited_by
 FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id
 WHERE (e.event_type GLOB 'quote.*' OR e.event_type GLOB 'approval.*') AND e.event_type <> 'approval.refused'
-  AND json_extract(e.after, '$.terminal_user') IS NOT NULL;
+  AND (json_extract(e.after, '$.terminal_user') IS NOT NULL OR json_extract(e.after, '$.edited_by') IS NOT NULL);
 
 -- name: transport_of_operation
 -- By the request id that the operation was first seen under: deliveries have no index of their operations.

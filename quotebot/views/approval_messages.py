@@ -40,11 +40,8 @@ def not_reached(quote_id: str, user: str) -> str:
 
 
 def acted_for_others(quote_id: str) -> str:
-    """Refuse the decision of a person who acted on the quote at a terminal in another person's name."""
-    return (
-        f"You acted on {quote_id} at a terminal in another person's name, so somebody else has to decide about it. "
-        "Nothing was changed."
-    )
+    """Refuse the decision of a person who acted on the quote in another person's name."""
+    return f"You acted on {quote_id} in another person's name, so somebody else has to decide about it. Nothing was changed."
 
 
 def misnamed(terminal_user: str | None, person: str) -> str:

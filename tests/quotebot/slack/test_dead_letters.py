@@ -270,6 +270,21 @@ async def test_operator_edits_a_dead_command_which_runs_once_as_its_authors(dead
     assert "Your click changed nothing" in await told(deal, "U0OPERATOR")
 
 
+async def test_operator_does_not_approve_the_quote_whose_command_they_edited(dead_creation: Deal) -> None:
+    deal = dead_creation
+    await press(deal, "U0DEALDESK", EDIT)
+    view = (await deal.get("state"))["views"][-1]["view"]
+    content = create_command().canonical() | {"channel": "C0DEALS", "account": "Bolt Ltd"}
+    values = {"payload": {"payload": json.dumps(content)}, "reason": {"reason": "wrong customer"}}
+    await deal.post("submit", user="U0DEALDESK", view_id=view["id"], values=values)
+    await eventually(deal.cards, "the card")
+    await deal.complete(deal.click("quote.submit", user="U0REP"))
+    await deal.complete(deal.click(APPROVE, user="U0DEALDESK"))
+    (refused,) = await deal.rows("SELECT outcome, response FROM operations WHERE action_kind = 'approval.decide'")
+    assert (refused["outcome"], json.loads(refused["response"])["code"]) == ("refused", "acted_for_others")
+    assert [row["state"] for row in await deal.rows("SELECT state FROM quotes")] == ["pending_approval"]
+
+
 async def test_second_operator_who_edits_a_replaced_command_is_told_who_was_first(dead_creation: Deal) -> None:
     deal = dead_creation
     operators = ("U0OPERATOR", "U0DEALDESK")

@@ -226,7 +226,7 @@ WALKS = {  # these go through a whole table because all of it is asked for
     "quote_numbers_given": "a verification of all: the last number of every year",
     "cards_of_open_quotes": "at a restore: every card is drawn again",
     "count_orphaned_letter_cards": "before `ledger prune`, when asked: as the next",
-    "terminal_acts": "the events of one quote, from the end of its chain: the scan is of the walk's own rows",
+    "acts_for_others": "the events of one quote, from the end of its chain: the scan is of the walk's own rows",
     "open_ops_cards": "one row for each cause of dead letters that ever had a card",
     "waiting_of_causes": "while a cause has a card: the dead letters, from their index",
     "waiting_of_cause": "when a card is drawn: likewise",
