@@ -309,7 +309,7 @@ def _price_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
 def _under_price_floor(pricing: Pricing) -> Iterator[PricedLine]:
     """Yield the lines with a net before the header discount under their floor, by an agreed price or a discount of their own."""
     for line in pricing.every_line:
-        if line.floor_price is not None:
+        if line.floor_price is not None and (line.agreed_price is not None or line.line_discount_amount):
             least = money.round_money(money.product(line.floor_price, line.quantity, line.months), pricing.currency)
             if line.before_header < least:
                 yield line

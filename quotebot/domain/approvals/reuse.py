@@ -39,9 +39,9 @@ class EarlierApproval:
 def got_worse(before: Pricing, after: Pricing, tolerance_percent: Decimal = TOLERANCE_PERCENT) -> tuple[str, ...]:
     """Return, in words, each dimension in which `after` is worse than the approved `before`; empty if none is.
 
-    Worse means another currency, a deeper discount, another agreed price, a new or cheaper optional line, a larger total, a new
-    special term, a commercial term that commits to more (see `worse_terms`), a smaller margin of a family or a new family; and a
-    smaller commitment: a shorter term, a removed line, another price tier, or a line or total that keeps less than
+    Worse means another currency, a deeper discount, another agreed price, a new, larger or cheaper optional line, a larger total,
+    a new special term, a commercial term that commits to more (see `worse_terms`), a smaller margin of a family or a new family;
+    and a smaller commitment: a shorter term, a removed line, another price tier, or a line or total that keeps less than
     `tolerance_percent` of its value.
     """
     return tuple(_worse(before, after, tolerance_percent))
@@ -168,11 +168,17 @@ def _worse_lines(before: Pricing, after: Pricing, tolerance_percent: Decimal) ->
 
 
 def _worse_options(before: Pricing, after: Pricing) -> Iterator[str]:
-    """Yield the optional lines that the customer was not offered at this price before."""
+    """Yield the optional lines of which the customer was not offered so many at this price before."""
     offered = {(line.bundle, line.sku, line.attributes): line for line in before.every_line}
     for line in after.options:
         then = offered.get((line.bundle, line.sku, line.attributes))
-        if then is None or line.requested_percent > then.requested_percent or line.price_reason != then.price_reason:
+        if (
+            then is None
+            or (line.tier, line.price_reason) != (then.tier, then.price_reason)
+            or line.requested_percent > then.requested_percent
+            or line.quantity > then.quantity
+            or line.unit_price < then.unit_price
+        ):
             yield f"optional {line.name}"
 
 

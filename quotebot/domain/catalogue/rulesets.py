@@ -313,7 +313,7 @@ def lint(ruleset: Ruleset) -> tuple[str, ...]:
     """Return every finding as one sentence, in a fixed order; empty without findings."""
     return (
         *(*_unpriced(ruleset), *_unsold_components(ruleset), *_below_cost(ruleset), *_unconvertible(ruleset)),
-        *_unsold_segments(ruleset),
+        *(*_unsold_segments(ruleset), *_above_price(ruleset)),
     )
 
 
@@ -344,6 +344,15 @@ def _below_cost(ruleset: Ruleset) -> Iterator[str]:
             lowest, cost = _lowest(entry), ruleset.catalogue.products[sku].cost
             if book.currency == ruleset.currency and lowest is not None and lowest < cost:
                 yield f"{sku} is sold at {money.trimmed(lowest)} in {book.name}, below its cost of {money.trimmed(cost)}"
+
+
+def _above_price(ruleset: Ruleset) -> Iterator[str]:
+    for book in sorted(ruleset.books, key=lambda row: row.name):
+        for sku, entry in sorted(book.prices.items()):
+            lowest = _lowest(entry)
+            if entry.floor is not None and lowest is not None and lowest < entry.floor:
+                floor, price = money.trimmed(entry.floor), money.trimmed(lowest)
+                yield f"the floor {floor} of {sku} in {book.name} is above its own price of {price} there"
 
 
 def _lowest(entry: PriceEntry) -> Decimal | None:

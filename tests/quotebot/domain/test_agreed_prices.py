@@ -13,12 +13,12 @@ from quotebot.domain.approvals.policy import evaluate, margin_figures
 from quotebot.domain.approvals.policy_document import PolicyError, policy_document, read_policy
 from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.catalogue.ruleset_sheets import to_sheets
-from quotebot.domain.catalogue.rulesets import parse_ruleset
+from quotebot.domain.catalogue.rulesets import lint, parse_ruleset
 from quotebot.domain.pricing.engine import LineRequest, canonical, explain, from_canonical, price, reprice
 from quotebot.domain.pricing.price_requests import canonical_changes, changed, parse_changes
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.slack.grammar import read_changes, read_request
-from tests.quotebot.domain.ruleset_parts import ask, book, document, priced, problems, ruleset
+from tests.quotebot.domain.ruleset_parts import ask, book, document, priced, problems, product, ruleset
 from tests.quotebot.parts import POLICY
 
 RULES: Final = ruleset(
@@ -95,6 +95,20 @@ def test_a_price_under_its_floor_needs_an_approval_or_is_blocked() -> None:
 def test_a_discount_under_the_floor_counts_like_a_price_under_it() -> None:
     found = priced(ask(LineRequest("a", 10, Decimal(25))), RULES)
     assert "A is priced under its floor" in evaluate(found, POLICY).hits
+
+
+def test_a_price_of_the_list_or_a_bundle_is_never_under_a_floor() -> None:
+    rules = ruleset(
+        products=[
+            product("a"),
+            product("set", kind="bundle", bundle_discount_percent=50, components=[{"sku": "a", "quantity": 1}]),
+        ],
+        price_books=[book([{"sku": "a", "tiers": [{"from": 1, "price": 10}, {"from": 100, "price": 7}], "floor": 8}])],
+    )
+    for asked in (("a", 100), ("set", 1)):
+        assert margin_figures(priced(ask(asked), rules), POLICY) == ()
+    assert len(margin_figures(priced(ask(LineRequest("a", 100, Decimal(1))), rules), POLICY)) == 1
+    assert lint(rules) == ("the floor 8 of a in list is above its own price of 7 there",)
 
 
 def test_advice_names_the_price_that_needs_no_approval() -> None:

@@ -96,6 +96,15 @@ def test_a_new_or_cheaper_optional_line_needs_a_new_approval() -> None:
     assert got_worse(option, plain) == ()
 
 
+def test_more_units_another_tier_or_a_lower_price_of_an_option_needs_a_new_approval() -> None:
+    before = priced(ask(("a", 10), OPTION), RULES)
+    (option,) = before.options
+    for change in ({"quantity": 6}, {"tier": "5+"}, {"unit_price": option.unit_price - 1}):
+        assert got_worse(before, replace(before, options=(replace(option, **change),))) == ("optional B",)
+    for change in ({"quantity": 4}, {"unit_price": option.unit_price + 1}):
+        assert got_worse(before, replace(before, options=(replace(option, **change),))) == ()
+
+
 @pytest.mark.parametrize(
     "text", ["10 a, optional 1,000 b", "10 a; Optional 1,000 b", "10 a, 1,000 b (optional)", "10 a; optional: 1000 b"]
 )
