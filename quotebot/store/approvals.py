@@ -278,7 +278,8 @@ def _approval(tx: Tx, row: Row) -> Approval:
 
 def _stamp(row: Row) -> PolicyStamp:
     stored = None if row["calendar"] is None else json.loads(row["calendar"])
-    calendar = None if stored is None else replace(read_calendar(stored), zone=stored["zone"])
+    zone = None if stored is None else stored.pop("zone")
+    calendar = None if zone is None else replace(read_calendar(stored), zone=zone)
     timing = Timing(row["remind_ms"], row["escalate_ms"], row["expire_ms"], calendar)
     return PolicyStamp(row["policy"], row["ruleset_hash"], timing)
 

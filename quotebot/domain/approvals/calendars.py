@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.schedule.schedules import Calendar
@@ -21,7 +21,7 @@ _TIME: Final = re.compile(r"([0-9]{2}):([0-5][0-9])")
 
 def read_calendar(table: Any) -> Calendar:
     """Build a calendar from plain data. Raises ValueError that begins with the key and names the remedy."""
-    if not isinstance(table, dict) or set(table) - {*KEYS, "zone"}:
+    if not isinstance(table, dict) or set(table) - set(KEYS):
         raise ValueError(f"days: a [calendar] may only have {', '.join(KEYS)}")
     days = table.get("days", list(DAYS[:5]))
     if not isinstance(days, list) or not days or any(day not in DAYS for day in days):
@@ -55,6 +55,8 @@ def _minute(table: Mapping[str, Any], key: str) -> int:
 def _holidays(days: Any) -> frozenset[date]:
     if not isinstance(days, list) or len(days) > HOLIDAYS_MAX:
         raise ValueError(f"holidays: must be a list of at most {HOLIDAYS_MAX:,} days such as 2026-12-25")
+    if timed := next((day for day in days if isinstance(day, datetime)), None):
+        raise ValueError(f"holidays: {timed} is no day; write days such as 2026-12-25")
     try:
         return frozenset(day if isinstance(day, date) else date.fromisoformat(day) for day in days)
     except (TypeError, ValueError) as error:

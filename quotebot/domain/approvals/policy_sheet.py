@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.domain.catalogue.sheets import SheetProblem, cell_of_texts, flag, read_sheet, text_of, texts_of, write_sheet
+from quotebot.domain.approvals.policy_document import KEYS
+from quotebot.domain.catalogue.reader import shown
+from quotebot.domain.catalogue.sheets import SheetProblem, cell_of_texts, flag, number, read_sheet, text_of, texts_of, write_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,8 +25,13 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("rule", "name", "value", "role", "roles_needed", "people", "dual_control")
 NEEDED: Final = ("rule", "value")
 POLICY: Final = "policy"  # rule of the rows with the name, the version and the currency
+TEXTS: Final = ("name", "version", "currency")
+RULES: Final = (POLICY, *(key for key in KEYS if key not in TEXTS))
 ASCENDING: Final[Mapping[str, str]] = {"discount": "percent", "total": "amount", "term": "months", "payment": "days"}
 BY_NAME: Final[Mapping[str, str]] = {"margin": "under", "quantity": "over"}
+NUMBERS: Final = frozenset(
+    {("discount", "blocked_over"), *(("routing", f"{name}_hours") for name in ("remind", "escalate", "expire"))}
+)
 LISTS: Final = frozenset({("terms", "legal"), ("terms", "other"), ("calendar", "days"), ("calendar", "holidays")})
 
 
@@ -34,18 +41,31 @@ def read_policy_sheet(file: str, data: bytes) -> dict[str, Any] | list[SheetProb
     document: dict[str, Any] = {"discount": {"over": []}, "total": {"over": []}, "margin": {}}
     for row in read_sheet(file, data, COLUMNS, NEEDED, problems):
         rule, name = text_of(row.cells.get("rule", "")), text_of(row.cells.get("name", ""))
-        if not rule or (not name and rule not in ASCENDING):
-            problems.append(
-                row.problem("name", "the row says neither a limit of a rule nor a name", "write e.g. routing, remind_hours, 2")
-            )
+        if problem := _problem(row, rule, name, document):
+            problems.append(problem)
         elif rule == POLICY:
-            document[name] = text_of(row.cells.get("value", ""))
+            document[name] = text_of(row.cells["value"])
         elif not name:
-            document.setdefault(rule, {}).setdefault("over", []).append(_threshold(row, ASCENDING[rule]))
+            document.setdefault(rule, {}).setdefault("over", []).append(_threshold(row, ASCENDING[rule], problems))
         else:
             table = document.setdefault(rule, {"over": []} if rule in ASCENDING else {})
-            table[name] = _threshold(row, BY_NAME[rule]) if rule in BY_NAME else _value(row, rule, name)
+            table[name] = _threshold(row, BY_NAME[rule], problems) if rule in BY_NAME else _value(row, rule, name, problems)
     return problems or document
+
+
+def _problem(row: SheetRow, rule: str, name: str, document: Mapping[str, Any]) -> SheetProblem | None:
+    """Return why a row cannot be read, whatever its value; None for a readable one."""
+    if not rule or (not name and rule not in ASCENDING):
+        return row.problem("name", "the row says neither a limit of a rule nor a name", "write e.g. routing, remind_hours, 2")
+    if rule not in RULES:
+        return row.problem("rule", f"{shown(rule)} is no rule", f"known are {', '.join(RULES)}")
+    if (rule == POLICY and name not in TEXTS) or (rule in ASCENDING and name == "over"):
+        return row.problem("name", f"{rule} has no setting of the name {name}", "remove the name, or correct it")
+    if name and name in (document if rule == POLICY else document.get(rule, {})):
+        return row.problem("name", f"there is another row for {rule} {name}", "keep one")
+    if "value" not in row.cells:
+        return row.problem("value", "the row has no value", "write it, or remove the row")
+    return None
 
 
 def write_policy_sheet(document: Mapping[str, Any]) -> str:
@@ -79,14 +99,18 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _threshold(row: SheetRow, key: str) -> dict[str, Any]:
+def _threshold(row: SheetRow, key: str, problems: list[SheetProblem]) -> dict[str, Any]:
     roles = texts_of(row.cells.get("role", ""))
-    found: dict[str, Any] = {key: row.cells.get("value", "")}
-    found |= {"roles": roles} if len(roles) > 1 else {"role": "".join(roles)}
+    found: dict[str, Any] = {key: number(row, "value", problems)}
+    found |= {"roles": roles} if len(roles) > 1 else {"role": roles[0] if roles else ""}
     found |= {name: row.cells[name] for name in ("roles_needed", "people") if name in row.cells}
     return found | ({"dual_control": flag(row, "dual_control")} if "dual_control" in row.cells else {})
 
 
-def _value(row: SheetRow, rule: str, name: str) -> object:
-    cell = row.cells.get("value", "")
+def _value(row: SheetRow, rule: str, name: str, problems: list[SheetProblem]) -> object:
+    if (rule, name) in NUMBERS:
+        return number(row, "value", problems)
+    if (rule, name) == ("routing", "full_ladder"):
+        return flag(row, "value")
+    cell = row.cells["value"]
     return texts_of(cell) if (rule, name) in LISTS else text_of(cell)

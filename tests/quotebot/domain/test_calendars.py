@@ -129,6 +129,8 @@ def test_policy_document_carries_its_calendar_there_and_back() -> None:
         ('from = "17:00"\nuntil = "09:00"', "calendar.until: must be at least an hour after from"),
         ('from = "09:00"\nuntil = "24:01"', "calendar.until: '24:01' must be a time"),
         ('from = "09:00"\nuntil = "17:00"\nholidays = ["Christmas"]', "calendar.holidays: Invalid isoformat"),
+        ('from = "09:00"\nuntil = "17:00"\nholidays = [2026-12-25T10:00:00]', "calendar.holidays: 2026-12-25 10:00:00 is no day"),
+        ('from = "09:00"\nuntil = "17:00"\nzone = "Europe/Berlin"', r"calendar.days: a \[calendar\] may only have"),
         ('from = "09:00"\nuntil = "17:00"\nlunch = "12:00"', r"calendar.days: a \[calendar\] may only have"),
     ],
 )
