@@ -210,12 +210,16 @@ def seconds(read: Callable[[str], object], text: str) -> float:
     return time.process_time() - started
 
 
-def check(entry: str, head: str, unit: str) -> None:
+def repeated(head: str, unit: str, tail: str, size: int) -> str:
+    return (head + unit * (size // len(unit) + 1))[: size - len(tail)] + tail
+
+
+def check(entry: str, head: str, unit: str, tail: str = "") -> None:
     read, most = ENTRIES[entry]
-    text = (head + unit * (most // len(unit) + 1))[:most]
+    text = repeated(head, unit, tail, most)
     whole = seconds(read, text)
     if whole > QUICK_SECONDS:
-        quarter = text[: most // 4]
+        quarter = repeated(head, unit, tail, most // 4)
         ratios = sorted(seconds(read, text) / seconds(read, quarter) for _ in range(3))
         assert ratios[1] < GROWTH_MAX, f"{entry}: {ratios} for {head!r} and {unit!r} ({whole:.2f} s)"
     said = str(read(text))
@@ -227,6 +231,12 @@ def test_seeds_are_read_in_linear_time_with_a_bounded_answer(entry: str) -> None
     for head in [""] if entry in ("message", "thread") else SEEDS["heads"][::5]:
         for unit in SEEDS["units"]:
             check(entry, head, unit)
+
+
+@pytest.mark.parametrize("entry", ["slash text", "message", "thread", "message shortcut", "forms"])
+def test_signs_of_a_line_before_another_word_are_read_in_linear_time(entry: str) -> None:
+    for unit in ("@", " at 1", " because ", "(optional", "(a=", "- 1%"):
+        check(entry, "revise Q-2026-0001: 10 pro ", unit, " x")
 
 
 UNITS = st.lists(st.sampled_from(SEEDS["units"]) | st.text(min_size=1, max_size=3), min_size=1, max_size=4).map("".join)

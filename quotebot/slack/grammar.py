@@ -57,7 +57,7 @@ _TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?"
 _DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
 _CLAUSE = re.compile(rf"({'|'.join(sorted((*KEYWORDS, *ALIASES), reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
 _OWN_DISCOUNT = re.compile(r" ?- ?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%$")
-_OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ ]+)(?: +because +(.+))?$", re.IGNORECASE)
+_OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ @]+)(?: +because +(.+))?$", re.IGNORECASE)
 _PRICE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,6})?")
 _THOUSANDS = re.compile(r"[1-9][0-9]{0,2}\.[0-9]{3}")  # "1.500" is 1500 to some people
 _QUOTED_REASON = re.compile(r"because +[\"\u201c][^\"\u201c\u201d]*[\"\u201d]", re.IGNORECASE)
