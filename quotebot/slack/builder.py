@@ -1,14 +1,14 @@
 """Listeners of an open quote builder: the product menu, and the redrawing of the form after each change. They record nothing.
 
 The form shows its total and its approvals before it is sent: a pure computation within Slack's three seconds. Slack redraws a view
-only if it has the hash that the change was made in. Fast typing sends several changes with one hash, so the bot keeps the hash of
-its own last redraw. A redraw that Slack refuses all the same is left out: the next change follows.
+only if it has the hash that the change was made in. Fast typing sends several changes with one hash, so a hash that the bot itself
+has replaced counts as that of its last redraw. A redraw that Slack refuses all the same is left out: the next change follows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Body = dict[str, Any]
 FORMS_REMEMBERED: Final = 1_000
+HASHES_REMEMBERED: Final = 50  # of one form; older changes no longer arrive
 
 
 async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any) -> Quote | None:
@@ -51,10 +52,14 @@ async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any
 
 @dataclass(slots=True)
 class Drawn:
-    """An open form as this process has redrawn it: the view's hash and blocks, and the time of the newest change."""
+    """An open form as this process has redrawn it: the view's hash and blocks, and the time of the newest change.
+
+    The hash is None if the last redraw was refused or not answered. `replaced` are the hashes before the redraws.
+    """
 
     newest: str = ""
     view_hash: str | None = None
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=HASHES_REMEMBERED))
     block_ids: tuple[object, ...] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one redraw at a time
 
@@ -99,10 +104,15 @@ class QuoteBuilder:
         async with drawn.lock:
             if action_ts < drawn.newest and _ids(anew) == _ids(view):
                 return
-            same = drawn.view_hash is not None and drawn.block_ids == _ids(view)
-            view_hash = await self.surface.redraw(person, {**view, "hash": drawn.view_hash} if same else view, anew)
-            if view_hash:
-                drawn.view_hash, drawn.block_ids = view_hash, _ids(anew)
+            view_hash = view["hash"]
+            if view_hash in drawn.replaced:
+                if drawn.view_hash is None or drawn.block_ids != _ids(view):
+                    return  # Slack would refuse it
+                view_hash = drawn.view_hash
+            drawn.view_hash = await self.surface.redraw(person, {**view, "hash": view_hash}, anew)
+            if drawn.view_hash:
+                drawn.replaced.append(view_hash)
+                drawn.block_ids = _ids(anew)
 
 
 def _notice(before: Carried, drawn: Json, action: Body) -> str:

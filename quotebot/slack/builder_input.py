@@ -28,7 +28,7 @@ from quotebot.domain.pricing.price_requests import (
 from quotebot.domain.pricing.term_clauses import read_clause
 from quotebot.domain.quotes.versions import Simulation, simulate
 from quotebot.slack import grammar
-from quotebot.slack.form_fields import ERROR_CHARACTERS_MAX, Errors, Filled, Form, last_block, plain_text, said
+from quotebot.slack.form_fields import ERROR_CHARACTERS_MAX, Errors, Filled, Form, last_block, plain_text, said, too_long
 from quotebot.views import builder, forms, messages
 from quotebot.views import builder_fields as blocks
 from quotebot.views.builder_details import commercial_block
@@ -417,7 +417,8 @@ def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | No
 
 def _foot(view: Mapping[str, Any], carried: Carried, rules: Rules, now: int, quote: Quote | None) -> tuple[str, Pricing | None]:
     form = Form(view, rules.ruleset, now, quote)
-    request = wanted(form, carried)
+    over = too_long(form)
+    request = next(iter(over.values())) if over else wanted(form, carried)
     if isinstance(request, str):
         return builder.foot_of_problem(request), None
     account = (form.typed(forms.ACCOUNT) or form.typed(forms.FOUND)) if quote is None else quote.account

@@ -16,6 +16,7 @@ from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
 from quotebot.domain.rules import Rules
+from quotebot.slack import grammar
 from quotebot.slack.builder import QuoteBuilder, _notice
 from quotebot.slack.builder_input import previewed
 from quotebot.slack.form_input import Filled, Form, read_form
@@ -244,6 +245,7 @@ class Redrawn:
 
     view_hash: str = "h0"
     feet: list[str] = field(default_factory=list)
+    loses_answer: bool = False
 
     async def redraw(self, person: str, view: dict[str, Any], anew: dict[str, Any]) -> str | None:
         assert person == "U0REP"
@@ -253,7 +255,7 @@ class Redrawn:
             return None
         self.feet.append(foot(anew))
         self.view_hash = f"h{len(self.feet)}"
-        return self.view_hash
+        return None if self.loses_answer else self.view_hash
 
 
 async def test_fast_typing_ends_with_the_total_of_the_last_character() -> None:
@@ -267,6 +269,31 @@ async def test_fast_typing_ends_with_the_total_of_the_last_character() -> None:
     await asyncio.gather(typing[0], typing[2], typing[1])
     assert "10,800.00" in slack.feet[-1]
     assert len(slack.feet) <= len(typing)
+
+
+async def test_the_total_goes_on_after_a_lost_answer_and_after_a_foreign_redraw() -> None:
+    slack = Redrawn()
+    listeners = QuoteBuilder(cast("Any", slack))
+    form = {**builder.create_form("C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 1),))), "id": "V1"}
+
+    async def change(number: int) -> int:
+        anew = filled(form, **{"row.0.quantity": f"{number}"})
+        await listeners._redraw("U0REP", {**form, "hash": slack.view_hash}, f"{number}.0", anew)
+        return len(slack.feet)
+
+    assert await change(1) == 1
+    slack.loses_answer = True
+    assert await change(2) == 2
+    slack.loses_answer = False
+    assert await change(3) == 3
+    slack.view_hash = "drawn by another replica"
+    assert await change(4) == 4
+
+
+def test_a_field_over_its_limit_is_not_parsed_for_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = typed(builder.create_form("C0SALES", RULESET), terms="1 pro, " * 1_000)
+    monkeypatch.setattr(grammar, "read_changes", None)
+    assert foot(previewed(view, SAMPLE, MORNING, None)) == "*No total yet:* At most 2,900 characters."
 
 
 async def opened(deal: Deal) -> dict[str, Any]:
