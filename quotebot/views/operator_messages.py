@@ -25,6 +25,7 @@ _JOBS: Final = {
     "slack.card": "Card update",
     "slack.reply": "Private answer",
     "slack.direct": "Direct message",
+    "slack.direct_card": "Direct message update",
     "slack.file": "PDF upload",
     "pdf.render": "PDF",
     "crm.create": "Salesforce write",
