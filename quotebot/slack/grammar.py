@@ -39,7 +39,6 @@ MESSAGE_CHARACTERS_MAX = 4_096  # of a message to the bot
 ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
 DISCOUNT_DEFAULT = Decimal(0)
-CHANGING = ("add", "set", "remove", "without", "take", "optional")  # first words that an item of a revision may have
 KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment", "billing", *FIELDS)
 _MISSPELT = tuple(word for word in KEYWORDS if word not in ("po", "vat"))  # a misspelling of a short one is another word
 OPTIONS_CHARACTERS_MAX = 400  # of the attributes of one item
@@ -140,27 +139,39 @@ def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | Gra
 def corrected_products(body: str, catalogue: Catalogue) -> tuple[str, str]:
     """Return a request or changes with each unknown product replaced by the nearest known one, and the label of a button for it.
 
-    Of a text with many unknown products, none is replaced.
+    Notes and reasons stay as typed. Of a text with many unknown products, none is replaced.
     """
-    draft, removed = _Draft(), list[str]()
-    for clause in clauses(body):
-        for item in () if _CLAUSE.fullmatch(clause) else _items(clause, _CHANGED_QUANTITY):
-            deed = _DEED.match(item)
-            rest = item if deed is None else item[deed.end() :]
-            if deed is not None and deed[0].strip().casefold() in ("remove", "without"):
-                removed.append(rest)
-            else:
-                _read_item(rest, draft)
-    unknown = [name for name in dict.fromkeys([*(line.sku for line in draft.lines), *removed]) if catalogue.find(name) is None]
-    if len(unknown) > CORRECTED_MAX:
+    unknown = [found for found in _products(body) if catalogue.find(found[1]) is None]
+    names = {name for _, name in unknown}
+    if len(names) > CORRECTED_MAX:
         return body, "Use this"
-    used: list[str] = []
-    for name in unknown:
-        near = catalogue.suggest(name) if name else None
-        if near is not None:
-            body = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", near, body, flags=re.IGNORECASE)
-            used.append(catalogue.products[near].name)
+    near = {name: catalogue.suggest(name) for name in names}
+    for start, name in reversed(unknown):
+        body = f"{body[:start]}{near[name] or name}{body[start + len(name) :]}"
+    used = [catalogue.products[sku].name for sku in near.values() if sku is not None]
     return body, f"Use {clipped(used[0])}" if len(used) == 1 else "Use this"
+
+
+def _products(body: str) -> Iterator[tuple[int, str]]:
+    """Yield where each item of a request or of changes names its product, and the name."""
+    at = 0
+    for clause in clauses(body):
+        at = body.index(clause, at)
+        end = at + len(clause)
+        for item in () if _CLAUSE.fullmatch(clause) else _items(clause, _CHANGED_QUANTITY):
+            at = body.index(item, at)
+            deed, draft = _DEED.match(item), _Draft()
+            named = 0 if deed is None else deed.end()
+            name = item[named:]
+            if deed is None or deed[0].strip().casefold() not in ("remove", "without"):
+                _read_item(name, draft)
+                name = draft.lines[0].sku if draft.lines else ""
+                quantity = _QUANTITY.search(item, named)
+                named = named if quantity is None else quantity.end()
+            if name:
+                yield body.index(name, at + named), name
+            at += len(item)
+        at = end
 
 
 def _repair(text: str, label: str, catalogue: Catalogue) -> Repair | None:

@@ -41,23 +41,9 @@ if TYPE_CHECKING:
 
 APPLY: Final = "quote.apply_change"  # action_id
 SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; the remarks have as much, and a section holds 3,000
-_ABOUT_A_QUOTE: Final = frozenset(verbs.VERBS) - {
-    "help",
-    "new",
-    "start",
-    "create",
-    "list",
-    "ls",
-    "delegate",
-    "ooo",
-    "ops",
-    "report",
-    "reports",
-    "products",
-    "catalog",
-    "catalogue",
-    "discount",
-}
+_ABOUT_NO_QUOTE: Final = {"help", "new", *verbs.ABOUT_NO_QUOTE}
+# Not "discount": in a thread it is a change to show first.
+_ABOUT_A_QUOTE: Final = {name for name, verb in verbs.VERBS.items() if verb not in _ABOUT_NO_QUOTE} - {"discount"}
 _HOW: Final = re.compile(
     r"\b(?:add(?:ed|ing|itional)?|again|another|away|but|decrease|delete|double|down|drop|except|extra|fewer|half|if|increase|less"
     r"|lower|minus|more|no|not|one-off|or|plus|raise|reduce|removed?|than|triple|twice|unless|up|without)\b",

@@ -245,7 +245,7 @@ def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEX
         return HelpRequest()
     if meaning is None:
         return _without_verb(verb)
-    about_no_quote = _ABOUT_NO_QUOTE.get(meaning)
+    about_no_quote = ABOUT_NO_QUOTE.get(meaning)
     if about_no_quote is not None:
         return about_no_quote(rest)
     return _of_quote(meaning, verb, rest, channel, catalogue)
@@ -337,7 +337,7 @@ def _products(rest: str) -> Meaning:
     return ProductsRequest(rest.removeprefix(":").strip())
 
 
-_ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
+ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
     "list": _list,
     "delegate": read_delegation,
     "digest": read_digest,

@@ -205,6 +205,11 @@ def test_a_request_without_a_colon_hides_no_other_problem() -> None:
 REPAIRED = {
     "new for Acme: 150 prro; term 12m": ("new for Acme: 150 pro; term 12m", "Use Pro"),
     "new for Acme: 150 prro, 3 enterprize": ("new for Acme: 150 pro, 3 enterprise", "Use this"),
+    "new for Acme: 150 prro; customer-note prro forever": ("new for Acme: 150 pro; customer-note prro forever", "Use Pro"),
+    "new for Acme: 2 sso; note 10 prro; 10 prro @5 because prro is new": (
+        "new for Acme: 2 sso; note 10 prro; 10 pro @5 because prro is new",
+        "Use Pro",
+    ),
     "new for Acme 150 pro; term 12m": ("new for Acme: 150 pro; term 12m", "Use this"),
     "new Acme: 150 pro": ("new for Acme: 150 pro", "Use this"),
     "new for Acme: 150 zebra": None,

@@ -133,6 +133,8 @@ def test_a_quote_that_is_final_is_not_changed() -> None:
         ("edit: 200 pro", "edit Q-2026-0042: 200 pro"),
         ("status Q-2026-0001", "status Q-2026-0001"),
         ("list mine", "list mine"),
+        ("digest on", "digest on"),
+        ("discount 12%", "discount 12%"),
         ("new for Acme: 10 pro", "new for Acme: 10 pro"),
         ("200 pro", "200 pro"),
     ],

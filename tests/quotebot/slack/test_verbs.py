@@ -249,6 +249,9 @@ def test_a_verb_that_needs_more_opens_its_form(text: str) -> None:
 
 
 def test_a_misspelt_product_of_a_revision_is_corrected_by_a_click() -> None:
+    noted = read(f"revise {Q}: add 10 prro; customer-note prro forever")
+    assert isinstance(noted, GrammarProblem)
+    assert noted.repair == Repair(f"revise {Q}: add 10 pro; customer-note prro forever", "Use Pro")
     asked = read(f"revise {Q} v2: 200 prro, remove supprt")
     assert isinstance(asked, GrammarProblem)
     assert asked.repair == Repair(f"revise {Q} v2: 200 pro, remove support", "Use this")
