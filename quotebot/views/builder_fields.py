@@ -9,10 +9,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.pricing.price_books import Flat, Share, Tiered, books_for
 from quotebot.domain.pricing.price_requests import REASON_CHARACTERS_MAX, clipped
 from quotebot.domain.pricing.term_clauses import price_text
-from quotebot.views import messages
+from quotebot.views import messages, product_messages
 from quotebot.views.blocks import Json, option, plain, section, text_input
 from quotebot.views.forms import (
     CURRENCY,
@@ -222,45 +221,13 @@ def product_input(number: int) -> Json:
 
 
 def product_groups(ruleset: Ruleset, typed: str, day: date) -> list[Json]:
-    """Return the products whose SKU, name, alias or family contains the typed text, with list prices, in groups by family."""
-    wanted = typed.strip().casefold()
-    sold = [
-        product
-        for product in ruleset.catalogue.products.values()
-        if product.active
-        and any(wanted in name.casefold() for name in (product.name, product.sku, product.family, *product.aliases))
-    ]
+    """Return the products on sale that a typed text finds, with list prices, in groups by family."""
     groups: dict[str, list[Json]] = {}
-    for product in sorted(sold, key=lambda each: (each.family, each.name))[:OPTIONS_MAX]:
-        price = f" \u00b7 {price_words(product, ruleset, day)}"
+    for product in product_messages.on_sale(ruleset, typed)[:OPTIONS_MAX]:
+        price = f" \u00b7 {product_messages.price_words(product, ruleset, day, brief=True)}"
         label = f"{clipped(messages.one_line(product.name), max(OPTION_CHARACTERS_MAX - len(price), 20))}{price}"
         groups.setdefault(product.family, []).append(option(clipped(label, OPTION_CHARACTERS_MAX), product.sku))
     return [{"label": plain(clipped(family, OPTION_CHARACTERS_MAX)), "options": options} for family, options in groups.items()]
-
-
-def price_words(product: Product, ruleset: Ruleset, day: date) -> str:
-    """Return a product's list price in the ruleset's currency and its unit as plain text: "from 6.00 USD per seat and month"."""
-    if product.kind == "bundle":
-        return ", ".join(f"{part.quantity:,} {part.sku}" for part in product.components)
-    books = books_for(ruleset.books, ruleset.currency, None, None, day)
-    entry = next((book.prices[product.sku] for book in books if product.sku in book.prices), None)
-    kind = None if entry is None else entry.kind
-    if isinstance(kind, Share):
-        return f"{money.format_percent(kind.percent)} of {', '.join(kind.of) or 'everything else'}"
-    if isinstance(kind, Flat):
-        return f"{money.format_unit_price(kind.price, ruleset.currency)} {_per(product)}"
-    if isinstance(kind, Tiered) and kind.kind != "block":
-        lowest = min(tier.price for tier in kind.tiers)
-        start = "" if len(kind.tiers) == 1 else "from "
-        return f"{start}{money.format_unit_price(lowest, ruleset.currency)} {_per(product)}"
-    return f"no list price in {ruleset.currency}" if kind is None else "price by quantity"
-
-
-def _per(product: Product) -> str:
-    unit = "" if product.unit in ("once", "month") else f"per {messages.one_line(product.unit)}"
-    if product.billing == "recurring":
-        return f"{unit} and month" if unit else "per month"
-    return f"{unit}, one-time" if unit else "one-time"
 
 
 def term_inputs(months: int | None, typed: str) -> list[Json]:

@@ -23,6 +23,7 @@ from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
 from quotebot.views.builder_details import PARTIES, TERMS
 from quotebot.views.forms import with_opportunities
+from quotebot.views.product_messages import price_words, products_text
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import view_problems
@@ -132,12 +133,28 @@ def test_products_are_offered_in_groups_with_price_and_unit() -> None:
     groups = builder_fields.product_groups(RULESET, "", day)
     assert [group["label"]["text"] for group in groups] == ["saas", "services"]
     texts = {option["value"]: option["text"]["text"] for group in groups for option in group["options"]}
-    assert texts["sso"] == f"SSO \u00b7 {builder_fields.price_words(RULESET.catalogue.products['sso'], RULESET, day)}"
+    assert texts["sso"] == f"SSO \u00b7 {price_words(RULESET.catalogue.products['sso'], RULESET, day)}"
     assert "per seat and month" in texts["pro"]
     assert "one-time" in texts["onboarding"]
     assert [option["value"] for group in builder_fields.product_groups(RULESET, "seat", day) for option in group["options"]] == [
         *("enterprise", "pro", "sso")
     ]
+
+
+def test_the_menu_and_the_message_of_products_say_a_price_alike() -> None:
+    prices = book([{"sku": "setup", "price": 5}, {"sku": "care", "kind": "percent", "percent": 20, "basis": "list"}])
+    sold = [product("setup", billing="one_time", unit="A&B"), product("care")]
+    rules = parse_ruleset(document(products=sold, price_books=[prices]))
+    day, found = date(2026, 11, 21), " SETUP "
+    menu = [option["text"]["text"] for group in builder_fields.product_groups(rules, "", day) for option in group["options"]]
+    assert menu == ["Care \u00b7 20% of everything else", "Setup \u00b7 $5.00 per A&B, one-time"]
+    message = products_text(rules, "", day).splitlines()
+    assert message[1:3] == [
+        "\u2022 *Care* `care`: 20% of everything else (list)",
+        "\u2022 *Setup* `setup`: $5.00 per A&amp;B, one-time",
+    ]
+    assert len(builder_fields.product_groups(rules, found, day)[0]["options"]) == 1
+    assert "`setup`" in products_text(rules, found, day)
 
 
 def revised(request: PriceRequest, **values: str | None) -> Filled | dict[str, str]:
