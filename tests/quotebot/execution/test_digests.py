@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from adapters.slack.api import Identity, PostedMessage, SlackMember
 from ledger.records import Delivered, Drop
 from quotebot import effects
-from quotebot.commands.payloads import SetDigest, SubmitQuote
+from quotebot.commands.payloads import DecideApproval, SetDigest, SubmitQuote
 from quotebot.domain.approvals.policy import HOUR_MS
 from quotebot.domain.schedule.schedules import DAY_MS, Calendar, next_morning
 from quotebot.execution.executor import Executor
@@ -143,7 +143,10 @@ async def test_digest_is_dropped_if_nothing_waits_any_more_when_it_is_drawn(benc
     days = await Days(bench).begin()
     await days.submitted()
     await days.reach(at("2026-11-23 10:00", NEW_YORK))
-    bench.rows("UPDATE people SET kind = 'deactivated', fetched_at = ?", bench.clock.now_ms())
+    approval = bench.row("SELECT approval_id FROM approvals")["approval_id"]
+    decision = DecideApproval(approval, "approve")
+    await days.ask(decision, "decide", "U0MANAGER", quote_id="Q-2026-0001", version=1)
+    assert bench.row("SELECT state FROM quotes")["state"] == "approved"
     assert isinstance(await days.deliver(), Drop)
     assert days.slack.posted == []
 
