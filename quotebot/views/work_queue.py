@@ -1,7 +1,7 @@
 """Content of one person's Home tab: the approvals that they decide, their own quotes by the next step, and the page to show.
 
-It is read from the ledger as a whole. Every section is ordered by urgency: approvals by their due time, waiting quotes by the age
-of their request, expiring ones by their last day, all others newest first.
+It is read from the ledger as a whole. Approvals are ordered by their due time, waiting quotes by their age, expiring ones by their
+last day, all others newest first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quotebot.store.quotes import Filter, list_quotes
 from quotebot.views.card import PriceRow, avoidance_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ledger.database import Tx
     from quotebot.domain.access import Viewer
@@ -74,7 +74,7 @@ class WaitingQuote:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one section on this page. `total` counts all its rows; `more` is true if there are more than it counts."""
+    """Rows of one section on this page. `total` counts all its rows; `more` is true if there may be more than it counts."""
 
     rows: tuple[Needed | WaitingQuote | Listed, ...] = ()
     total: int = 0
@@ -118,7 +118,7 @@ def load_home(tx: Tx, reader: Reader, rules: Rules, now: int, choice: homes.Home
     choice = homes.chosen(tx, viewer.team_id, viewer.user) if choice is None else choice
     away = approval_store.delegations(tx, viewer.team_id, now)
     roles = _authority(viewer, rules, away)
-    needed = [] if viewer.own_only or not roles else list(_needed(tx, viewer, rules, away, roles))
+    needed, more = ([], False) if viewer.own_only or not roles else _needed(tx, viewer, rules, away, roles)
     own = list_quotes(tx, Filter(viewer.team_id, viewer.user, OPEN), rows=OWN_MAX)
     closed = list_quotes(tx, Filter(viewer.team_id, viewer.user, CLOSED), rows=CLOSED_MAX)
     steps = {**_by_step(own.quotes, now), Section.CLOSED: closed.quotes}
@@ -132,7 +132,7 @@ def load_home(tx: Tx, reader: Reader, rules: Rules, now: int, choice: homes.Home
         return slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS) if choice.section is section else slice(0)
 
     decisions = tuple(_needed_row(tx, quote, rules) for quote in needed[window(Section.NEEDS_YOU)])
-    parts = {Section.NEEDS_YOU: Part(decisions, len(needed), len(needed) == NEEDED_MAX)}
+    parts = {Section.NEEDS_YOU: Part(decisions, len(needed), more)}
     for section, found in steps.items():
         rows = found[window(section)]
         drawn = tuple(_waiting(tx, viewer, row, rules, away) for row in rows) if section is Section.WAITING else tuple(rows)
@@ -148,10 +148,11 @@ def _authority(viewer: Viewer, rules: Rules, away: tuple[Delegation, ...]) -> fr
     return frozenset[str]().union(*(rules.roles_of(user) for user in (viewer.user, *absent)))
 
 
-def _needed(tx: Tx, viewer: Viewer, rules: Rules, away: tuple[Delegation, ...], roles: frozenset[str]) -> Iterator[Quote]:
-    """Yield the quotes that wait for this person's decision, the next due first."""
-    count = 0
-    for quote_id, version in approval_store.waiting(tx, viewer.team_id, ASKED_MAX):
+def _needed(tx: Tx, viewer: Viewer, rules: Rules, away: tuple[Delegation, ...], roles: frozenset[str]) -> tuple[list[Quote], bool]:
+    """Return the quotes that wait for this person's decision, the next due first; true if there may be more than these."""
+    found: list[Quote] = []
+    asked = approval_store.waiting(tx, viewer.team_id, ASKED_MAX + 1)
+    for quote_id, version in asked[:ASKED_MAX]:
         approval = approval_store.latest(tx, quote_id, version)
         if approval is None or not any(_concerns(slot, roles) for slot in approval.slots):
             continue
@@ -159,10 +160,10 @@ def _needed(tx: Tx, viewer: Viewer, rules: Rules, away: tuple[Delegation, ...], 
         if quote is None or may_see(viewer, quote) is Sight.NOTHING:
             continue
         if viewer.user in rules.who_may_decide(approval, quote.makers, away):
-            yield quote
-            count += 1
-        if count == NEEDED_MAX:
-            return
+            if len(found) == NEEDED_MAX:
+                return found, True
+            found.append(quote)
+    return found, len(asked) > ASKED_MAX
 
 
 def _concerns(slot: Slot, roles: frozenset[str]) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import SubmitQuote
 from quotebot.commands.queries import Section
 from quotebot.execution.executor import Executor
 from quotebot.store import homes
+from quotebot.views import work_queue
 from quotebot.views.work_queue import PAGE_ROWS, Needed, Reader, load_home
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, eventually
+
+if TYPE_CHECKING:
+    import pytest
 
 
 async def home_of(deal: Deal, user: str) -> str:
@@ -55,15 +59,19 @@ async def asked_for(bench: Bench, quotes: int) -> None:
 
 
 async def waiting(bench: Bench, user: str, section: Section = Section.ALL, page: int = 1) -> tuple[list[int], int, int]:
-    """Return the quotes that a person's Home lists for decision, by their numbers; the number of all of them; the pages."""
+    """Return the quotes that a person's Home lists for decision, by their numbers; how many there are; the pages.
+
+    A negative number says that there may be more.
+    """
     await bench.ledger.database.write("test", lambda tx: homes.keep(tx, "T0HOME", user, homes.HomeChoice(section, page), 1))
     reader = Reader(viewer(user))
     found = await bench.ledger.database.read(lambda tx: load_home(tx, reader, RULES, bench.clock.now_ms()))
     part = found.parts[Section.NEEDS_YOU]
-    return [int(row.quote.quote_id[-4:]) for row in part.rows if isinstance(row, Needed)], part.total, found.pages
+    total = -part.total if part.more else part.total
+    return [int(row.quote.quote_id[-4:]) for row in part.rows if isinstance(row, Needed)], total, found.pages
 
 
-async def test_approvals_due_next_come_first_and_every_one_is_on_a_page(bench: Bench) -> None:
+async def test_approvals_due_next_come_first_and_every_one_is_on_a_page(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await asked_for(bench, 24)
     assert await waiting(bench, "U0VP") == ([3, 6, 9, 12, 15, 18, 21, 24], 8, 1)
     mine = [number for number in range(1, 25) if number % 3]
@@ -72,3 +80,10 @@ async def test_approvals_due_next_come_first_and_every_one_is_on_a_page(bench: B
     assert await waiting(bench, "U0MANAGER", Section.NEEDS_YOU, 2) == (mine[PAGE_ROWS:], 16, 2)
     assert await waiting(bench, "U0MANAGER", Section.NEEDS_YOU, 9) == (mine[PAGE_ROWS:], 16, 2)
     assert await waiting(bench, "U0REP", Section.WAITING, 2) == ([], 0, 2)
+    bench.rows("UPDATE approval_slots SET expires_at = expires_at - 3600000 WHERE approval_id LIKE 'A-2026-0021%'")
+    assert await waiting(bench, "U0VP") == ([21, 3, 6, 9, 12, 15, 18, 24], 8, 1)
+    monkeypatch.setattr(work_queue, "NEEDED_MAX", 8)
+    assert (await waiting(bench, "U0VP"))[1] == 8
+    assert (await waiting(bench, "U0MANAGER"))[1] == -8
+    monkeypatch.setattr(work_queue, "ASKED_MAX", 23)
+    assert (await waiting(bench, "U0VP"))[1] == -7

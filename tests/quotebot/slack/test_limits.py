@@ -71,11 +71,14 @@ async def test_slash_text_over_2048_characters_is_refused_unread(deal: Deal) -> 
 
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_message_shortcut_takes_the_first_4096_characters(deal: Deal, flood: str) -> None:
-    message = await deal.post("message", user="U0REP", channel="C0DEALS", text=f"150 pro\n10 sso\n{FLOODS[flood]}")
+    message = await deal.post("message", user="U0REP", channel="C0DEALS", text=f"150 pro\n10 sso\n{FLOODS[flood]}\n7 support")
     ts = message.get("ts") or message["message"]["ts"]
     await deal.post("shortcut", user="U0REP", callback_id=forms.FROM_MESSAGE, channel="C0DEALS", message_ts=ts)
     (view,) = (await deal.get("state"))["views"]
-    assert "&gt; 150 pro" in str(view["view"]["blocks"][0]) or "> 150 pro" in str(view["view"]["blocks"][0])
+    quoted, *fields = view["view"]["blocks"]
+    assert quoted["text"]["text"].startswith("> 150 pro\n> 10 sso\n> ")
+    read = {each["block_id"]: each["element"].get("initial_value") for each in fields if each["block_id"].endswith(".quantity")}
+    assert read == {"row.0.quantity": "150", "row.1.quantity": "10"}
 
 
 FIELDS: dict[str, tuple[Callable[[], dict[str, Any]], int]] = {
