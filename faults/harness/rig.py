@@ -90,10 +90,10 @@ class Deal:
             text = GOLDEN if self._golden_deals == 1 else GOLDEN.replace("Acme", f"Acme {self._golden_deals}")
         return await self.post("slash", user=user, channel=channel, command="/quote", text=text)
 
-    async def click(self, action_id: str, *, user: str, **more: Any) -> Json:
-        """Click a button on the newest quote card."""
-        card = await self.card()
-        return await self.post("action", user=user, channel=card["channel"], message_ts=card["ts"], action_id=action_id, **more)
+    async def click(self, action_id: str, *, user: str, channel: str = "C0DEALS", **more: Any) -> Json:
+        """Click a button on the newest quote card of a channel."""
+        card = await self.card(channel)
+        return await self.post("action", user=user, channel=channel, message_ts=card["ts"], action_id=action_id, **more)
 
     async def click_ephemeral(self, action_id: str, *, user: str = "U0REP", **more: Any) -> Json:
         """Click a button on the newest ephemeral message of this person that has buttons."""
@@ -106,17 +106,17 @@ class Deal:
         acks: list[Json] = (await self.post("redeliver", request_id=request_id, kind=kind, times=times))["acks"]
         return acks
 
-    async def messages(self) -> list[Json]:
-        """Return every message of #deals, oldest first."""
-        return [m for m in (await self.get("state"))["messages"] if m["channel"] == "C0DEALS"]
+    async def messages(self, channel: str = "C0DEALS") -> list[Json]:
+        """Return every message of a channel, oldest first."""
+        return [m for m in (await self.get("state"))["messages"] if m["channel"] == channel]
 
-    async def cards(self) -> list[Json]:
+    async def cards(self, channel: str = "C0DEALS") -> list[Json]:
         """Return every quote card: root messages with blocks that are visible to all."""
-        return [m for m in await self.messages() if m["blocks"] and not m["thread_ts"] and not m["ephemeral_for"]]
+        return [m for m in await self.messages(channel) if m["blocks"] and not m["thread_ts"] and not m["ephemeral_for"]]
 
-    async def card(self) -> Json:
-        """Return the newest quote card."""
-        return (await self.cards())[-1]
+    async def card(self, channel: str = "C0DEALS") -> Json:
+        """Return the newest quote card of a channel."""
+        return (await self.cards(channel))[-1]
 
     async def card_text(self) -> str:
         """Return the blocks of the newest card as one JSON text."""

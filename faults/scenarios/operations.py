@@ -6,32 +6,31 @@ import asyncio
 import json
 import sqlite3
 from collections import Counter
-from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from faults.checks import checker
 from faults.harness.rig import eventually
+from faults.lab.loop import LabClock
 from faults.scenarios.stage import Scenario
 from ledger import keys
 from ledger.clock import SystemClock
-from ledger.ledger import Ledger
 from ledger.records import QUOTEBOT, Request, Trouble
 from ledger.recovery import begin_epoch
 from quotebot import __version__
-from quotebot.app.installation import open_audit, open_database
+from quotebot.app.installation import open_ledger
 from quotebot.commands.payloads import ExpireApproval, ExpireQuote, NoteStaleDraft
+from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.settings import Settings
-from quotebot.store.quotes import head_version
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from faults.harness.rig import Deal
     from faults.scenarios.stage import Stage
-    from ledger.clock import Clock
+    from ledger.ledger import Ledger
 
 BUDGET_SECONDS: Final = 1.0
 SOON_SECONDS: Final = 0.4
@@ -39,13 +38,12 @@ LOCK_WORDS: Final = ("lock", "busy", "sqlite", "database")
 ACKED: Final = 4  # quotes requested and acknowledged before the backup begins
 MEANWHILE: Final = 4  # and while it is being made
 OPS: Final = "C0OPS"
-TEAM: Final = "T0QUOTE"
 WITHOUT_A_CARD: Final = (
     "dead_letters AS d WHERE d.status = 'pending' AND NOT EXISTS (SELECT 1 FROM ops_cards AS c"
     " WHERE c.closed_at IS NULL AND c.subject = 'cause:' || d.class || '/' || d.category || '/' || d.code)"
 )
 EACH: Final = 100  # dead letters of one cause
-APART_MS: Final = 2_000  # between two of them, so that three hundred take ten minutes
+APART_SECONDS: Final = 2.0  # between two of them, so that three hundred take ten minutes
 FAILED: Final[tuple[ExpireQuote | NoteStaleDraft | ExpireApproval, ...]] = (
     ExpireQuote(0),
     NoteStaleDraft(0),
@@ -187,34 +185,6 @@ async def login_refused(stage: Stage) -> str:
     return "one alert, one card that follows the resume, everything delivered once"
 
 
-@dataclass(slots=True)
-class PastClock:
-    """Clock that a scenario sets."""
-
-    ms: int
-
-    def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch, as set."""
-        return self.ms
-
-    def monotonic(self) -> float:
-        """Seconds, as set."""
-        return self.ms / 1000
-
-
-@asynccontextmanager
-async def stopped_ledger(stage: Stage, clock: Clock) -> AsyncIterator[Ledger]:
-    """Yield the ledger of a stage whose bot is stopped, with an epoch of its own."""
-    settings = Settings(_env_file=None, data_dir=stage.ledger_path.parent)
-    audit = open_audit(settings)
-    database = await open_database(settings.ledger_path, audit, clock, bot=False)
-    try:
-        epoch = await begin_epoch(database, clock.now_ms(), role="bot", build=__version__, alone=False)
-        yield Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=head_version)
-    finally:
-        await database.close()
-
-
 async def give_up(ledger: Ledger, payload: ExpireQuote | NoteStaleDraft | ExpireApproval, number: int) -> None:
     """Reserve a command of the scheduler about a quote that does not exist, and give it up as a bug."""
     request_id = f"{payload.kind}:{number}"
@@ -229,7 +199,7 @@ async def give_up(ledger: Ledger, payload: ExpireQuote | NoteStaleDraft | Expire
             fingerprint=keys.digest(["quotebot/drill/1", request_id]),
             actor=QUOTEBOT,
             actor_type="system",
-            team_id=TEAM,
+            team_id=TEAM_ID,
             received_at=ledger.clock.now_ms(),
         )
     )
@@ -244,11 +214,12 @@ async def three_hundred_dead_letters(stage: Stage) -> str:
     deal = await stage.start(QUOTEBOT_OPS_CHANNEL=OPS)
     await deal.settled()
     await stage.bot.stop()
-    clock = PastClock(SystemClock().now_ms() - len(FAILED) * EACH * APART_MS)
-    async with stopped_ledger(stage, clock) as ledger:
+    clock = LabClock(SystemClock().now_ms() - round(len(FAILED) * EACH * APART_SECONDS * 1000))
+    async with open_ledger(Settings(_env_file=None, data_dir=stage.ledger_path.parent), clock) as ledger:
+        ledger.epoch = await begin_epoch(ledger.database, clock.now_ms(), role="cli", build=__version__)
         for number in range(EACH):
             for offset, payload in enumerate(FAILED):
-                clock.ms += APART_MS
+                clock.advance(APART_SECONDS)
                 await give_up(ledger, payload, number * len(FAILED) + offset)
     await stage.start(QUOTEBOT_OPS_CHANNEL=OPS)
     causes = [f"{payload.kind}/internal/bug" for payload in FAILED]

@@ -8,12 +8,15 @@ import os
 import shutil
 import sqlite3
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from adapters.policies import POLICIES, Matrix
+from adapters.slack.api import Identity, PostedMessage, SlackMember
 from ledger import recovery
 from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from quotebot.commands.registry import Payload
     from quotebot.domain.pricing.engine import LineRequest
 
+BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 MATRIX = Matrix(POLICIES)
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 RULES = Rules(
@@ -66,6 +70,34 @@ def handlers_of(bench: Bench, *, slack: Any = None, settle_delay_seconds: float 
         settle_delay_seconds=settle_delay_seconds,
         **{"handlers": HANDLERS, **more},
     )
+
+
+def at(local: str, zone: str = BERLIN) -> int:
+    """Return a local time as Unix milliseconds."""
+    return int(datetime.fromisoformat(local).replace(tzinfo=ZoneInfo(zone)).timestamp()) * 1000
+
+
+@dataclass(slots=True)
+class OneSlack:
+    """Slack's records of people, of whom those in `gone` have left, and the messages posted."""
+
+    gone: tuple[str, ...] = ()
+    zone: str = BERLIN
+    posted: list[str] = field(default_factory=list)
+
+    async def identify(self) -> Identity:
+        return Identity("T0HOME", "U0BOT", "B0BOT")
+
+    async def member(self, *, user: str) -> SlackMember:
+        gone = user in self.gone
+        return SlackMember(frozenset({"T0HOME"}), deactivated=gone, bot=False, guest=False, name="Max Manager", zone=self.zone)
+
+    async def open_direct(self, *, user: str) -> str:
+        return f"D{user[1:]}"
+
+    async def post(self, *, channel: str, text: str, blocks: Any, **_: object) -> PostedMessage:
+        self.posted.append(f"{channel} {text} {blocks}")
+        return PostedMessage(channel, f"1.{len(self.posted)}")
 
 
 @dataclass(slots=True)

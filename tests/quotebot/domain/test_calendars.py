@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -20,21 +18,15 @@ from quotebot.domain.schedule.schedules import after_working
 from quotebot.execution.executor import Executor
 from quotebot.execution.membership import Known, keep_person
 from quotebot.store import quotes as store
-from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
+from tests.quotebot.parts import BERLIN, MATRIX, NEW_YORK, RULES, Bench, at, create_command, request_for
 from tests.quotebot.views.quote_examples import example_quote
 
 if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Approval
 
-BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
 HOURS = read_calendar({"from": "09:00", "until": "17:00", "holidays": ["2026-12-25"]})
 AROUND_THE_CLOCK = read_calendar({"days": ["sat", "sun"], "from": "00:00", "until": "24:00"})
-
-
-def at(local: str, zone: str = BERLIN) -> int:
-    """Return a local time as Unix milliseconds."""
-    return int(datetime.fromisoformat(local).replace(tzinfo=ZoneInfo(zone)).timestamp()) * 1000
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
-from adapters.slack.api import Identity, PostedMessage, SlackMember
 from ledger.records import Delivered, Drop
 from quotebot import effects
 from quotebot.commands.payloads import DecideApproval, SetDigest, SubmitQuote
@@ -18,38 +16,10 @@ from quotebot.execution.membership import Known, keep_person
 from quotebot.jobs.scheduler import Scheduler, daily_digest
 from quotebot.slack.digest import DigestRequest, read_digest
 from quotebot.slack.grammar import GrammarProblem
-from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, handlers_of, request_for
+from tests.quotebot.parts import BERLIN, MATRIX, NEW_YORK, RULES, Bench, OneSlack, at, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from tests.rig import Deal
-
-BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
-
-
-def at(local: str, zone: str = BERLIN) -> int:
-    return int(datetime.fromisoformat(local).replace(tzinfo=ZoneInfo(zone)).timestamp()) * 1000
-
-
-@dataclass(slots=True)
-class OneSlack:
-    """Slack as the digest needs it: a member, a direct-message channel, and the texts posted."""
-
-    posted: list[str] = field(default_factory=list)
-
-    async def identify(self) -> Identity:
-        return Identity("T0HOME", "U0BOT", "B0BOT")
-
-    async def member(self, *, user: str) -> SlackMember:
-        del user
-        team = frozenset({"T0HOME"})
-        return SlackMember(team, deactivated=False, bot=False, guest=False, name="Max Manager", zone=NEW_YORK)
-
-    async def open_direct(self, *, user: str) -> str:
-        return f"D{user[1:]}"
-
-    async def post(self, *, channel: str, text: str, blocks: Any, **_: object) -> PostedMessage:
-        self.posted.append(f"{channel} {text} {blocks}")
-        return PostedMessage(channel, f"1.{len(self.posted)}")
 
 
 @dataclass(slots=True)
@@ -57,7 +27,7 @@ class Days:
     """A bot of one approver in New York who asked for the digest on a Friday, without the sockets."""
 
     bench: Bench
-    slack: OneSlack = field(default_factory=OneSlack)
+    slack: OneSlack = field(default_factory=lambda: OneSlack(zone=NEW_YORK))
 
     async def begin(self) -> Days:
         clock, database = self.bench.clock, self.bench.ledger.database

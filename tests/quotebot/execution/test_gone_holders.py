@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from adapters.slack.api import Identity, SlackMember
 from quotebot.commands.payloads import SubmitQuote
 from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
 from quotebot.domain.approvals.requests import open_request, reassigned
@@ -22,7 +20,7 @@ from quotebot.store import dead_letters
 from quotebot.store import quotes as store
 from quotebot.store.dead_letters import Backlog
 from quotebot.views.ops_cards import ops_card
-from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
+from tests.quotebot.parts import MATRIX, RULES, Bench, OneSlack, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
@@ -89,21 +87,8 @@ async def test_request_is_put_to_the_next_role_once_when_its_only_approver_is_go
     assert bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'approval.reassigned'") == [{"1": 1}]
 
 
-@dataclass(slots=True)
-class SlackOf:
-    """Slack's records of people; those in `gone` have left."""
-
-    gone: tuple[str, ...]
-
-    async def identify(self) -> Identity:
-        return Identity("T0HOME", "U0BOT", "B0BOT")
-
-    async def member(self, *, user: str) -> SlackMember:
-        return SlackMember(frozenset({"T0HOME"}), deactivated=user in self.gone, bot=False, guest=False, zone="Europe/Berlin")
-
-
 async def test_holders_are_checked_with_slack_and_those_gone_are_named(bench: Bench) -> None:
-    slack: Any = SlackOf(("U0VP",))
+    slack: Any = OneSlack(("U0VP",))
     directory = Directory(bench.ledger, slack)
     assert await check_holders(bench.ledger, directory, RULES) == ["U0VP"]
     kinds = {row["user_id"]: (row["kind"], row["zone"]) for row in bench.rows("SELECT user_id, kind, zone FROM people")}

@@ -30,19 +30,6 @@ async def seen_in(deal: Deal, channel: str) -> str:
     return json.dumps([[each["text"], each["blocks"]] for each in messages] + [each["name"] for each in files], ensure_ascii=False)
 
 
-async def card_in(deal: Deal, channel: str) -> dict[str, Any]:
-    messages = (await deal.get("state"))["messages"]
-    found = [each for each in messages if each["channel"] == channel and each["blocks"] and not each["thread_ts"]]
-    card: dict[str, Any] = [each for each in found if not each["ephemeral_for"]][-1]
-    return card
-
-
-async def click(deal: Deal, channel: str, action_id: str, user: str) -> None:
-    card = await card_in(deal, channel)
-    await deal.post("action", user=user, channel=channel, message_ts=card["ts"], action_id=action_id)
-    await deal.settled()
-
-
 async def decide_at_home(deal: Deal, user: str) -> None:
     await deal.post("home", user=user)
     await deal.settled()
@@ -62,14 +49,14 @@ async def dead(deal: Deal) -> list[Any]:
 async def test_quote_of_an_unlisted_shared_channel_lives_in_a_direct_message(deal: Deal) -> None:
     await deal.slash(SECRET, channel=SHARED)
     await deal.settled()
-    assert FIRST_QUOTE in (await card_in(deal, "D0REP"))["text"]
+    assert FIRST_QUOTE in (await deal.card("D0REP"))["text"]
     state = await deal.get("state")
     assert f"The card of {FIRST_QUOTE} is in your direct messages" in whispered(state, SHARED, "U0REP")[-1]
 
-    await click(deal, "D0REP", SUBMIT, "U0REP")
+    await deal.complete(deal.click(SUBMIT, user="U0REP", channel="D0REP"))
     assert "asks you to approve" in await seen_in(deal, "D0MANAGER")
-    await click(deal, "D0MANAGER", APPROVE, "U0MANAGER")
-    assert "Approved" in (await card_in(deal, "D0REP"))["text"]
+    await deal.complete(deal.click(APPROVE, user="U0MANAGER", channel="D0MANAGER"))
+    assert "Approved" in (await deal.card("D0REP"))["text"]
     assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in await seen_in(deal, "D0REP")
 
     assert await seen_in(deal, SHARED) == "[]"
@@ -83,8 +70,8 @@ async def test_listed_shared_channel_holds_the_quote(world: World, tmp_path: Pat
     async with bot_in(world, tmp_path / "bot", shared_channels=(SHARED,)) as deal:
         await deal.slash(SECRET, channel=SHARED)
         await deal.settled()
-        await click(deal, SHARED, SUBMIT, "U0REP")
-        await click(deal, SHARED, APPROVE, "U0MANAGER")
+        await deal.complete(deal.click(SUBMIT, user="U0REP", channel=SHARED))
+        await deal.complete(deal.click(APPROVE, user="U0MANAGER", channel=SHARED))
         text = await seen_in(deal, SHARED)
         assert "Very Secret Corp" in text
         assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in text
@@ -96,8 +83,8 @@ async def test_partner_reads_what_is_posted_and_asks_and_decides_nothing(world: 
     async with bot_in(world, tmp_path / "bot", shared_channels=(SHARED,)) as deal:
         await deal.slash(SECRET, channel=SHARED)
         await deal.settled()
-        await click(deal, SHARED, SUBMIT, "U0REP")
-        await click(deal, SHARED, APPROVE, "U0PARTNER")
+        await deal.complete(deal.click(SUBMIT, user="U0REP", channel=SHARED))
+        await deal.complete(deal.click(APPROVE, user="U0PARTNER", channel=SHARED))
         typed = await deal.slash(f"status {FIRST_QUOTE}", user="U0PARTNER", channel=SHARED)
         for text in (f"@quotebot status {FIRST_QUOTE}", "@quotebot list all", f"@quotebot cancel {FIRST_QUOTE}"):
             await deal.post("message", user="U0PARTNER", channel=SHARED, text=text, with_teams=with_teams)
@@ -131,7 +118,7 @@ async def test_card_leaves_a_channel_that_becomes_shared(deal: Deal, monkeypatch
     await deal.click(APPROVE, user="U0MANAGER")
     await deal.settled()
 
-    card = await card_in(deal, "D0REP")
+    card = await deal.card("D0REP")
     assert f"{FIRST_QUOTE}" in card["text"]
     assert "Approved" in card["text"]
     direct = await seen_in(deal, "D0REP")
@@ -147,13 +134,13 @@ async def test_card_leaves_a_channel_that_becomes_shared(deal: Deal, monkeypatch
     await deal.post("channel", channel="C0DEALS", shared=False)
     await deal.slash(f"revise {FIRST_QUOTE}: discount 12%")
     await deal.settled()
-    assert "v2" in (await card_in(deal, "D0REP"))["text"]
+    assert "v2" in (await deal.card("D0REP"))["text"]
 
 
 async def test_text_in_the_direct_thread_is_about_the_quote(deal: Deal) -> None:
     await deal.slash(SECRET, channel=SHARED)
     await deal.settled()
-    card = await card_in(deal, "D0REP")
+    card = await deal.card("D0REP")
     await deal.post("message", user="U0REP", channel="D0REP", thread_ts=card["ts"], text="discount 12%")
     assert FIRST_QUOTE in whispered(await deal.get("state"), "D0REP", "U0REP")[-1]
 
@@ -164,7 +151,7 @@ async def test_without_the_scope_the_main_job_goes_on_by_direct_message(tmp_path
         await deal.settled()
         assert await seen_in(deal, "C0DEALS") == "[]"
         assert "Very Secret Corp" in await seen_in(deal, "D0REP")
-        await click(deal, "D0REP", SUBMIT, "U0REP")
+        await deal.complete(deal.click(SUBMIT, user="U0REP", channel="D0REP"))
         await decide_at_home(deal, "U0MANAGER")
         assert f"Quote {FIRST_QUOTE} v1 - Very Secret Corp.pdf" in await seen_in(deal, "D0REP")
         assert await dead(deal) == []
@@ -230,7 +217,7 @@ async def test_without_the_scope_dead_letters_are_shown_only_in_a_listed_channel
             await deal.arm("salesforce", "refused", code="FIELD_CUSTOM_VALIDATION_EXCEPTION", times=50)
             await deal.slash(SECRET)
             await deal.settled()
-            await click(deal, "D0REP", SUBMIT, "U0REP")
+            await deal.complete(deal.click(SUBMIT, user="U0REP", channel="D0REP"))
             await decide_at_home(deal, "U0MANAGER")
             await deal.settled()
             assert await announced(deal) == ("delivered" if listed else "superseded")
