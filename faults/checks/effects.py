@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from faults.checks.evidence import OPEN_EFFECTS, grouped, loaded, rows
-from quotebot.domain.quotes.quote import QuoteState, state_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +16,21 @@ if TYPE_CHECKING:
     from faults.checks.evidence import Facts, Row
 
 REPLIES_MAX: Final = 2  # a reply that cannot be read back is repeated once
+# Opening words of a card about a quote in each state.
+STATE_WORDS: Final = {
+    "draft": "Changes requested",
+    "validated": "Validated",
+    "priced": "Draft",
+    "pending_approval": "Waiting for approval",
+    "approved": "Approved",
+    "rejected": "Rejected",
+    "finalized": "Ready to send",
+    "sent": "Sent to customer",
+    "accepted": "Won",
+    "lost": "Lost",
+    "cancelled": "Canceled",
+    "expired": "Expired",
+}
 NOT_WRITTEN: Final = ("Writing to Salesforce", "Not in Salesforce yet", "Salesforce sync is paused")
 MIRRORED: Final = {"accounts": "Account", "opportunities": "Opportunity"}
 
@@ -61,7 +75,7 @@ def card_shows_the_state(facts: Facts) -> Iterator[str]:
         given_up = any(effect["state"] not in ("delivered", "superseded") for effect in cards.get(quote["quote_id"], ()))
         if card is None or given_up:
             continue
-        words = state_words(QuoteState(str(quote["state"]))).capitalize()
+        words = STATE_WORDS[quote["state"]]
         if words not in card["text"]:
             yield f"the card of {quote['quote_id']} does not say {words!r}: {card['text']!r}"
         if crm.get(quote["quote_id"], {}).get("state") == "delivered":

@@ -24,6 +24,19 @@ REDRAWN_MAX: Final = 4  # cards of one dead command
 TOLD_AT_A_RETRY: Final = 500  # first ordinal of a retry's notifications
 ANSWERS_PER_BURIAL: Final = 1000  # SPEC: effects of a dead letter are numbered apart from those of an execution
 CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
+# Openings of the acknowledgements that promise nothing.
+NOT_RECORDED: Final = (
+    "That didn't go through.",
+    "We couldn't confirm that went through.",
+    "That's more than ",  # commands in a minute
+    "That's too large (",
+    "That's too long (",
+    "Quotes need a channel ",
+    "2 things to fix:",  # in text that is no quote
+    "We couldn't verify your Slack account.",
+    "Quotebot is only available to members",
+    "Quotebot isn't available to guests.",
+)
 TURNED_AWAY_MS: Final = 60_000  # the access gate audits one refusal per person in this time
 ENDS: Final = ("operation.applied", "operation.refused")
 
@@ -109,11 +122,11 @@ def acknowledged_is_kept(facts: Facts) -> Iterator[str]:
     for told in facts.history:
         first[told.request_id] = min(told.at_ms, first.get(told.request_id, told.at_ms))
     for told in facts.history:
-        if not told.acked or not told.kind or told.request_id in known or told.text:
-            continue  # an acknowledgement without text promises a record; a text is a refusal or a stored answer
+        if not told.acked or not told.kind or told.request_id in known or (told.text or "").startswith(NOT_RECORDED):
+            continue
         if purged_at is not None and first[told.request_id] <= purged_at - DELIVERIES_KEPT_MS + facts.slack_ms:
             continue  # a later redelivery is answered from the tombstone
-        if not _was_turned_away(facts, told.actor, told.at_ms):
+        if told.text or not _was_turned_away(facts, told.actor, told.at_ms):
             yield f"{told.kind} {told.request_id} of {told.actor} was acknowledged and is not in the ledger"
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.policies import POLICIES
-from faults.checks import checker, claims, identity
+from faults.checks import checker, claims, effects, identity
 from faults.checks.checker import ClientRecord, House, Outside
 from faults.harness.rig import GOLDEN, bot_in
 from quotebot.commands.registry import REGISTRY
+from quotebot.domain.quotes.quote import QuoteState, state_words
 from quotebot.sandbox.world import World
 from quotebot.views import messages
 
@@ -448,7 +449,9 @@ def test_every_invariant_has_a_damage_that_it_names() -> None:
 
 def test_an_acknowledgement_without_a_command_is_named(deal_copy: DoneDeal) -> None:
     lost = ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1)
-    assert names(replace(deal_copy, history=(*deal_copy.history, lost)).verdict()) == {"I3"}
+    promises = (None, "", messages.OPERATION_PENDING, messages.retry_pending(1), messages.finished("applied"), "Any other answer")
+    for text in promises:
+        assert names(replace(deal_copy, history=(*deal_copy.history, replace(lost, text=text))).verdict()) == {"I3"}, text
 
 
 @pytest.mark.parametrize(
@@ -464,6 +467,13 @@ def test_an_acknowledgement_without_a_command_is_named(deal_copy: DoneDeal) -> N
 )
 def test_unacknowledged_refused_or_unrecorded_request_needs_no_ledger_row(deal_copy: DoneDeal, told: ClientRecord) -> None:
     assert replace(deal_copy, history=(told,)).verdict() == []
+
+
+def test_acknowledgement_that_promises_nothing_needs_no_ledger_row(deal_copy: DoneDeal) -> None:
+    told = ClientRecord("T0QUOTE:lost", "quote.create", "U0REP", acked=True, at_ms=1)
+    refusals = (messages.too_long(4_000), messages.over_budget(30, 2), messages.CHOOSE_CHANNEL)
+    turned_away = map(messages.turned_away, ("not_known", "foreign_team", "guest"))
+    assert replace(deal_copy, history=tuple(replace(told, text=text) for text in (*refusals, *turned_away))).verdict() == []
 
 
 def test_a_stored_file_that_is_gone_or_damaged_is_named(deal_copy: DoneDeal) -> None:
@@ -539,6 +549,10 @@ def test_a_clock_that_was_put_back_explains_a_wait_that_looks_short(deal_copy: D
 
 def test_every_kind_of_command_has_its_change_written_down() -> None:
     assert set(identity.CHANGES) == set(REGISTRY)
+
+
+def test_every_state_of_a_quote_has_its_words() -> None:
+    assert {state.value: state_words(state).capitalize() for state in QuoteState} == effects.STATE_WORDS
 
 
 def test_the_budgets_are_those_of_the_matrix() -> None:
