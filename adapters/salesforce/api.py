@@ -158,10 +158,12 @@ class Salesforce:
         wanted = self.mapping.opportunity
         if wanted is None or quote.opportunity_id:
             return body
-        found = await self._read(wanted.sobject, wanted.key, checked_key(quote.opportunity_key), (), trip)
+        field = self.mapping.closed
+        found = await self._read(wanted.sobject, wanted.key, checked_key(quote.opportunity_key), filter(None, [field]), trip)
         if found is None:
             return body
-        return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"])
+        closed = field is not None and found.get(field) is True
+        return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"], closed=closed)
 
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
         """Return the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds other content."""

@@ -150,6 +150,8 @@ def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
         looker.there(mapping.lookup_name)
     if mapping.opportunity is not None and name == mapping.opportunity.sobject:
         _opportunity(looker, mapping.opportunity)
+        if mapping.closed is not None:
+            looker.there(mapping.closed)
     if mapping.choice is not None and name == mapping.choice.sobject:
         _choice(looker, mapping.choice)
     if name in {part.sobject for part in (mapping.opportunity, mapping.choice) if part is not None}:

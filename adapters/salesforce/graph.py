@@ -99,17 +99,22 @@ def checked_key(key: str) -> str:
 
 
 def graph_body(
-    quote: SalesforceQuote, api_version: str, mapping: CrmMapping | None = None, *, opportunity_id: str | None = None
+    quote: SalesforceQuote,
+    api_version: str,
+    mapping: CrmMapping | None = None,
+    *,
+    opportunity_id: str | None = None,
+    closed: bool = False,
 ) -> bytes:
     """Return the request body: the opportunity if the mapping wants one, the quote, then its lines.
 
-    `opportunity_id` names the existing opportunity; without it one is created. Raises AdapterError(VALIDATION) for a bad key or
-    too many lines.
+    `opportunity_id` names the existing opportunity, which keeps its amount if it is `closed`; without it one is created.
+    Raises AdapterError(VALIDATION) for a bad key or too many lines.
     """
     checked_key(quote.key)
     mapping = mapping or default_mapping()
     root = f"/services/data/v{api_version}/sobjects"
-    nodes = _opportunity_nodes(quote, root, mapping, opportunity_id)
+    nodes = [] if closed else _opportunity_nodes(quote, root, mapping, opportunity_id)
     most = LINES_MAX - len(nodes)
     if len(quote.lines) > most:
         size = f"Quote {quote.key} has {len(quote.lines)} lines; Salesforce takes {most} at once."
@@ -305,12 +310,12 @@ class Opportunities:
         async def read() -> HeldOpportunity | None:
             if quote.opportunity_id:
                 return await self._held(quote.opportunity_id, trip, more)
-            found = await self._calls.record(place, (*filter(None, [amount]), *more), target, trip, gone=_GONE)
+            closed = self._mapping.closed
+            found = await self._calls.record(place, (*filter(None, [amount, closed]), *more), target, trip, gone=_GONE)
             if found is None:
                 return None
-            return HeldOpportunity(
-                found["Id"], None, closed=False, currency=None, amount=_number(found, amount), values=_texts(found, more)
-            )
+            is_closed, number = closed is not None and found.get(closed) is True, _number(found, amount)
+            return HeldOpportunity(found["Id"], None, closed=is_closed, currency=None, amount=number, values=_texts(found, more))
 
         return await self._calls.within_deadline(trip, read())
 

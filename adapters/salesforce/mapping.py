@@ -147,6 +147,15 @@ class CrmMapping:
         """Fields of the opportunity that follow the quote's status, stage first."""
         return tuple(each for each in (self.stage, self.loss_reason) if each is not None)
 
+    @property
+    def closed(self) -> str | None:
+        """Field that tells whether our own opportunity is closed: that of the choice among the same object, or the standard one."""
+        if self.opportunity is None:
+            return None
+        if self.choice is not None and self.choice.sobject == self.opportunity.sobject:
+            return self.choice.closed
+        return "IsClosed" if self.opportunity.sobject == "Opportunity" else None
+
     def field_of(self, attribute: str) -> str:
         """Return the quote's field that holds one of NEEDED."""
         return next(field for field, held in self.quote_fields.items() if held == attribute)

@@ -152,13 +152,14 @@ def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:
     result = effect.result or {}
     if effect.state != "delivered":
         return FollowUps()
-    version, found = effect.payload["version"], []
+    version, found, what = effect.payload["version"], [], effect.payload["what"]
+    versions = version if what == STATUS else None  # a difference about the opportunity concerns all versions
     for each in result.get("fields", [result] if "verdict" in result else []):
-        if each["verdict"] == FieldVerdict.ASK:
+        asks = each["verdict"] == FieldVerdict.ASK
+        store.over(tx, effect.aggregate_id, versions, each["field"], now, but=version if asks else None)
+        if asks:
             place = (effect.aggregate_id, version, result["record_id"], each["field"])
-            found.append(CrmDifference(*place, each["ours"], each["theirs"], effect.payload["what"]))
-        else:
-            store.over(tx, effect.aggregate_id, version, each["field"], now)
+            found.append(CrmDifference(*place, each["ours"], each["theirs"], what))
     return _notified(tx, found, now)
 
 

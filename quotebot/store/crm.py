@@ -40,10 +40,9 @@ def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
     return find(tx, row["id"]) if known is None or known["theirs"] != found.theirs else None
 
 
-def over(tx: Tx, quote_id: str, version: int, field: str, now: int) -> None:
-    """Close the open difference about a field, if there is one, because it no longer exists."""
-    row = tx.one("crm_conflict_of", quote_id=quote_id, version=version, field=field)
-    if row is not None:
+def over(tx: Tx, quote_id: str, version: int | None, field: str, now: int, *, but: int | None = None) -> None:
+    """Close the open differences about a field of a version, or of every version (None) `but` one: they no longer exist."""
+    for row in tx.all("crm_conflicts_of", quote_id=quote_id, version=version, field=field, but=but):
         tx.one("settle_crm_conflict", id=row["id"], state="over", decided_by=None, reason=None, now=now)
 
 

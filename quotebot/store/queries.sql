@@ -730,6 +730,10 @@ RETURNING id, found_at;
 -- name: crm_conflict_of
 SELECT * FROM crm_conflicts WHERE quote_id = :quote_id AND version = :version AND field = :field AND state = 'open';
 
+-- name: crm_conflicts_of
+SELECT id FROM crm_conflicts WHERE quote_id = :quote_id AND field = :field AND state = 'open'
+  AND (:version IS NULL OR version = :version) AND (:but IS NULL OR version <> :but);
+
 -- name: crm_conflict
 SELECT * FROM crm_conflicts WHERE id = :id;
 

@@ -12,9 +12,10 @@ import pytest
 
 from adapters.salesforce.calls import ApiUsage, read_usage
 from adapters.salesforce.describe import findings, objects_of, read_described
-from adapters.salesforce.mapping import MappingFileError, default_mapping, read_mapping
+from adapters.salesforce.mapping import ChoiceMapping, MappingFileError, default_mapping, read_mapping
 from faults.lab.setting import lab_mapping
 from quotebot.sandbox.salesforce.schema import SCHEMA
+from tests.adapters.test_salesforce_opportunity import MAPPING as WITH_OWN
 
 TEXT = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
 
@@ -150,6 +151,15 @@ def test_missing_field_of_a_query_or_choice_is_named_once(place: str) -> None:
     name, lacks = place.split(".")
     described[name]["fields"] = [each for each in described[name]["fields"] if each["name"] != lacks]
     assert looked(described) == [(place, "there is no such field, or our login may not see it")]
+
+
+@pytest.mark.parametrize("choice", [None, default_mapping().choice])
+def test_a_missing_field_that_says_our_own_opportunity_is_closed_is_named_once(choice: ChoiceMapping | None) -> None:
+    described = org()
+    described["Opportunity"]["fields"] = [each for each in described["Opportunity"]["fields"] if each["name"] != "IsClosed"]
+    read = {name: read_described(answer) for name, answer in described.items()}
+    found = findings(replace(WITH_OWN, choice=choice, mirrors={}), read)
+    assert [each.place for each in found] == ["Opportunity.IsClosed"]
 
 
 def test_an_amount_that_may_not_be_changed_is_named() -> None:

@@ -315,6 +315,51 @@ async def test_an_operator_may_overwrite_the_amount_or_the_stage_of_a_person(ben
     assert {row["state"] for row in bench.rows("SELECT state FROM crm_conflicts")} == {"ours"}
 
 
+async def test_a_version_without_a_record_leaves_the_stage_until_it_has_one(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged()) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        await deal.crm.ask(CHEAPER)
+        await deal.crm.ask(SubmitQuote())
+        deal.crm.weather.arm("salesforce", "5xx", method="composite/graph", times=7)
+        await deal.crm.settle()
+        assert deal.crm.effect("crm.create")["state"] == "failed"
+        for command in (FinalizeQuote(), MarkSent("buyer@acme.example"), LoseQuote("No decision: next year")):
+            await deal.crm.ask(command)
+        await deal.crm.settle()
+        assert (deal.field("StageName"), deal.field("Description"), len(deal.totals())) == ("Proposal/Price Quote", None, 1)
+        (letter,) = bench.rows("SELECT id FROM effects WHERE state = 'failed'")
+        await dead_letters(bench.ledger).replay(str(letter["id"]), actor="ops", reason=None, follow=deal.crm.performer.follow_ups)
+        await deal.crm.settle()
+        assert (deal.field("StageName"), deal.field("Description"), len(deal.totals())) == ("Closed Lost", "No decision", 2)
+
+
+async def test_a_version_that_nobody_approved_leaves_the_stage(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged()) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        for command in (FinalizeQuote(), MarkSent("buyer@acme.example")):
+            await deal.crm.ask(command)
+        deal.crm.weather.arm("salesforce", "5xx", method="sobjects/Opportunity", times=1)
+        await deal.crm.step()
+        await deal.crm.ask(CHEAPER)
+        await deal.crm.settle()
+        assert deal.field("StageName") == "Proposal/Price Quote"
+
+
+async def test_a_difference_about_the_opportunity_ends_for_all_versions(bench: Bench, tmp_path: Path) -> None:
+    async with deal_at(bench, tmp_path, mapping=staged()) as deal:
+        await deal.approved()
+        await deal.crm.settle()
+        for change, amount in ((8, 7), (7, 6), (6, None)):
+            deal.changed(Amount=None if amount is None else Decimal(amount))
+            await deal.crm.ask(ReviseQuote(Changes(discount_percent=Decimal(change))))
+            await deal.crm.ask(SubmitQuote())
+            await deal.crm.settle()
+            asked = bench.rows("SELECT version, theirs FROM crm_conflicts WHERE state = 'open' AND what = 'amount'")
+            assert asked == ([] if amount is None else [{"version": 10 - change, "theirs": str(amount)}])
+
+
 async def test_a_closed_opportunity_keeps_its_stage(bench: Bench, tmp_path: Path) -> None:
     async with deal_at(bench, tmp_path, mapping=staged("local_wins")) as deal:
         await deal.approved()
@@ -324,6 +369,21 @@ async def test_a_closed_opportunity_keeps_its_stage(bench: Bench, tmp_path: Path
         await deal.crm.ask(MarkSent("buyer@acme.example"))
         await deal.crm.settle()
         assert deal.field("StageName") == "Closed Won"
+
+
+async def test_our_own_opportunity_that_was_closed_is_never_changed(bench: Bench, tmp_path: Path) -> None:
+    own = replace(WITH_OWN, stage=staged("local_wins").stage)
+    async with crm_at(bench, tmp_path, mapping=own) as crm:
+        await crm.approved()
+        await crm.settle()
+        (made,) = crm.service.records("Opportunity")
+        crm.service._org.update(SCHEMA["opportunity"], str(made["Id"]), {"StageName": "Closed Lost", "Amount": Decimal(7)})
+        for command in (FinalizeQuote(), MarkSent("buyer@acme.example"), CHEAPER, SubmitQuote()):
+            await crm.ask(command)
+        await crm.settle()
+        (after,) = crm.service.records("Opportunity")
+        assert len(crm.service.records("Quote")) == 2
+    assert (after["StageName"], after["Amount"]) == ("Closed Lost", Decimal(7))
 
 
 async def test_the_amount_of_our_own_opportunity_heeds_its_owner_too(bench: Bench, tmp_path: Path) -> None:
