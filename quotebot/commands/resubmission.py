@@ -40,12 +40,13 @@ def stored_fields(action_kind: str, payload: Mapping[str, Any]) -> Any:
 
 def checked_edit(action_kind: str, stored: Any, wanted: Any) -> Payload:
     """Return the edited payload. Raises ValueError if it is no payload of that kind, or the same as before."""
+    known: set[str] = set()
     try:
-        edited = parse_stored(action_kind, wanted)
+        edited = parse_stored(action_kind, _noting(wanted, known))
         canonical = _canonical(edited)
     except UNREADABLE as error:
         raise ValueError(f"That is no payload of {action_kind}: {error}") from error
-    unknown = sorted(set(_fields(wanted)) - set(_fields(canonical)))
+    unknown = sorted(set(_fields(wanted)) - known - set(_fields(canonical)))
     if unknown:
         raise ValueError(f"{action_kind} has no field {unknown[0]}")
     if canonical == stored:
@@ -84,6 +85,33 @@ def copy_of(
 def _canonical(payload: Payload) -> Any:
     """Return the stored form of a payload as plain JSON."""
     return keys.loads(keys.dumps(payload.canonical()))
+
+
+class _Noting(dict[str, Any]):
+    """Part of a payload that notes which of its fields are read, also those whose default the stored form leaves out."""
+
+    def __init__(self, values: Mapping[str, Any], path: str, known: set[str]) -> None:
+        super().__init__(values)
+        self._path = path
+        self._known = known
+
+    def __getitem__(self, name: str) -> Any:
+        self._known.add(f"{self._path}{name}")
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field."""
+        self._known.add(f"{self._path}{name}")
+        return super().get(name, default)
+
+
+def _noting(value: Any, known: set[str], path: str = "") -> Any:
+    """Return a payload with the paths of its read fields noted in `known`."""
+    if isinstance(value, dict):
+        return _Noting({name: _noting(inner, known, f"{path}{name}.") for name, inner in value.items()}, path, known)
+    if isinstance(value, list):
+        return [_noting(inner, known, f"{path}{index}.") for index, inner in enumerate(value)]
+    return value
 
 
 def _fields(value: Any, path: str = "") -> Iterator[str]:
