@@ -204,6 +204,14 @@ async def test_an_answer_that_cannot_be_used_is_told_apart(body: object, failure
     assert [call.outcome for call in calls] == [code]
 
 
+async def test_an_optional_field_in_another_format_leaves_the_answer_usable() -> None:
+    said = {**READ, "term_months": "12 months", "start_date": "soon", "lines": [{**READ["lines"][0], "discount_percent": "5%"}]}
+    async with serving(saying(completion(json.dumps(said)))) as server, asking(server.url) as (llm, _):
+        found = await read(llm)
+    assert (found.account, found.term_months, found.lines[0].discount_percent) == ("Acme Corp", "12 months", "5%")
+    assert "YYYY-MM-DD" in server.seen[0]["messages"][0]["content"]
+
+
 async def test_a_fence_around_the_answer_is_taken_off() -> None:
     fenced = f"```json\n{json.dumps(READ)}\n```"
     async with serving(saying(completion(fenced))) as server, asking(server.url) as (llm, _):

@@ -1,8 +1,8 @@
 """Validation of a model's answer against the message: a value counts only if the message contains it.
 
 The rule-based extraction runs as well: a value found by both must be equal, a value found only by the rules is kept, and a value
-found only by the model must occur in the message and is remarked on. A product that the message names and the model left out is a
-doubt.
+found only by the model must occur in the message as whole words and is remarked on. A product that the message names and the model
+left out is a doubt. A value in another format than the agreed one counts as none, and is remarked on.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
 from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.extraction.tokens import tokens
+from quotebot.domain.pricing.commercial_terms import MONTH_NAMES
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, LineRequest, clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from quotebot.domain.catalogue.catalogue import Product
     from quotebot.domain.extraction.inputs import Inputs
+    from quotebot.domain.extraction.remarks import Doubt
 
 
 # Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
@@ -52,7 +54,7 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class ModelReading:
-    """A model's extraction from a message. The adapter has validated the shape, but not the content. Numbers are digits."""
+    """A model's extraction from a message. The adapter has validated the shape, but neither the content nor the formats."""
 
     account: str | None
     lines: tuple[ModelLine, ...]
@@ -74,14 +76,40 @@ _BILLING_SAID: Final = {
     "annual": re.compile(r"\b(?:annual|annually|yearly|(?:each|every|per|a) year)\b", re.IGNORECASE),
     "upfront": re.compile(r"\b(?:upfront|up front|in advance|prepaid)\b", re.IGNORECASE),
 }
+_PERCENT: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4})?")
+_FORMATS: Final = {
+    "account": re.compile(r".{1,100}"),
+    "term_months": re.compile(r"[0-9]{1,3}"),
+    "discount_percent": _PERCENT,
+    "currency": re.compile(r"[A-Z]{3}"),
+    "segment": re.compile(r".{1,40}"),
+    "billing_frequency": re.compile("|".join(_BILLING_SAID)),
+    "region": re.compile(r"[A-Z]{2}(?:-[A-Z0-9]{1,3})?"),
+    "start_date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "payment_days": re.compile(r"[0-9]{1,3}"),
+    "po_number": re.compile(r".{1,40}"),
+}
+# Doubts about fields without which a proposal may have another price or customer than the message; of the others a note is enough.
+_ASKED: Final[Mapping[str, Doubt]] = {
+    "account": "accounts",
+    "term_months": "terms",
+    "discount_percent": "discounts",
+    "currency": "currencies",
+}
+_WORD_SIGN: Final = re.compile(r"\w")
+_IN_FIGURES: Final = re.compile(r"(?<![\w./-])([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{4}|[0-9]{2})(?![\w/-]|\.[0-9])")
 
 
 def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     """Return the part of a model's extraction from `text` that may be proposed; a value missing in the message is a doubt."""
     plain = extract(text, catalogue)
     remarks = [Remark("model", "")]
-    remarks += [remark for remark in plain.remarks if remark.code in _KEPT | _NOTED]
-    remarks += [Remark("unsure", remark.excerpt) for remark in plain.remarks if remark.code in _SHOWN]
+    for remark in plain.remarks:
+        if remark.code in _KEPT | _NOTED or (remark.code in _SHOWN and _has_ambiguous_date(remark.excerpt)):
+            remarks.append(remark)
+        elif remark.code in _SHOWN:
+            remarks.append(Remark("unsure", remark.excerpt))
+    given = _in_format(given, plain, remarks)
     numbers = {token.value for token in tokens(text) if token.value is not None}
     account = _account(text, given.account, plain.account, remarks)
     lines = _lines(text, given.lines, catalogue, plain, remarks)
@@ -101,10 +129,25 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
     return Extraction(account, lines, term, discount, currency, worth_showing(remarks), inputs=inputs)
 
 
+def _in_format(given: ModelReading, plain: Extraction, remarks: list[Remark]) -> ModelReading:
+    """Return the model's values in the agreed formats; another is remarked on, unless it is empty or the rules read the field."""
+    dropped: dict[str, Any] = {}
+    for name, agreed in _FORMATS.items():
+        value = getattr(given, name)
+        if value is None or agreed.fullmatch(value):
+            continue
+        dropped[name] = None
+        owner: Any = next(each for each in (plain, plain.inputs, plain.inputs.commercial) if hasattr(each, name))
+        if value.strip() and getattr(owner, name) is None:
+            ignored = Remark("unclaimed", clipped(f"{name.replace('_', ' ')} {value}"))
+            remarks.append(Remark(_ASKED[name], clipped(value)) if name in _ASKED else ignored)
+    return replace(given, **dropped) if dropped else given
+
+
 def _account(text: str, given: str | None, plain: str | None, remarks: list[Remark]) -> str | None:
     if given is None:
         return plain
-    if not fold(given) or fold(given) not in fold(text):
+    if not fold(given) or not _says(text, fold(given)):
         remarks.append(Remark("invented", clipped(given)))
         return None
     if plain is not None and fold(plain) != fold(given):
@@ -122,7 +165,7 @@ def _lines(
     for line in given[:LINES_MAX]:
         product = catalogue.find(line.product)
         counted = {token.value for token in tokens(line.excerpt)}
-        said = bool(fold(line.excerpt)) and fold(line.excerpt) in fold(text)
+        said = bool(fold(line.excerpt)) and _says(text, fold(line.excerpt))
         if product is None or not product.active or not said or Decimal(line.quantity) not in counted:
             remarks.append(Remark("invented", clipped(f"{line.quantity} {line.product}")))
             continue
@@ -138,11 +181,14 @@ def _lines(
 def _options(text: str, line: ModelLine, product: Product, remarks: list[Remark]) -> dict[str, Any]:
     """Return the options of a line that the message supports. A model states no price."""
     found: dict[str, Any] = {}
-    if line.discount_percent is not None and Decimal(line.discount_percent):
-        if Decimal(line.discount_percent) in _percentages(line.excerpt):
-            found["discount_percent"] = Decimal(line.discount_percent)
+    own = (line.discount_percent or "").strip()
+    if own and not _PERCENT.fullmatch(own):
+        remarks.append(Remark("discounts", clipped(own)))
+    elif own and Decimal(own):
+        if Decimal(own) in _percentages(line.excerpt):
+            found["discount_percent"] = Decimal(own)
         else:
-            remarks.append(Remark("invented", f"{line.discount_percent} %"))
+            remarks.append(Remark("invented", f"{own} %"))
     known_choices = {(each.name, choice) for each in product.attributes for choice in each.choices}
     for pair in line.attributes:
         if pair not in known_choices or not _says(line.excerpt, fold(pair[1])):
@@ -150,7 +196,7 @@ def _options(text: str, line: ModelLine, product: Product, remarks: list[Remark]
         else:
             found["attributes"] = tuple(sorted({*found.get("attributes", ()), pair}))
     if line.optional:
-        if "option" in fold(text):
+        if re.search(r"\boption(?:al|ally|s)?\b", fold(text)):
             found["optional"] = True
         else:
             remarks.append(Remark("invented", clipped(f"optional {line.product}")))
@@ -189,16 +235,46 @@ def _supported(text: str, name: str, value: str, numbers: set[Decimal]) -> Any:
             day = date.fromisoformat(value)
         except ValueError:
             return None
-        named = day.month in numbers or fold(day.strftime("%b")) in fold(text)
-        return day if named and {Decimal(day.year), Decimal(day.day)} <= numbers else None
+        return day if _states(text, day, numbers) else None
     if name == "payment_days":
         return int(value) if int(value) in numbers and re.search(r"\b(?:net|pay\w*|days)\b", text, re.IGNORECASE) else None
-    return value if value in text else None
+    return value if _stands_in(text, value) else None
+
+
+def _states(text: str, day: date, numbers: set[Decimal]) -> bool:
+    """Return whether the message states a day in a way that no reader takes for another one."""
+    month = MONTH_NAMES[day.month - 1]
+    if re.search(rf"(?<!\w)(?:{month[:3]}|{month})(?!\w)", text, re.IGNORECASE):
+        return {Decimal(day.year), Decimal(day.day)} <= numbers
+    if re.search(rf"(?<![\w./-]){day.year}(?P<mark>[./-])0?{day.month}(?P=mark)0?{day.day}(?!\w|[./-]\w)", text):
+        return True
+    return any(
+        not _is_ambiguous(match)
+        and {int(match[1]), int(match[3])} == {day.day, day.month}
+        and int(match[4]) in (day.year, day.year % 100)
+        for match in _IN_FIGURES.finditer(text)
+    )
+
+
+def _has_ambiguous_date(text: str) -> bool:
+    return any(map(_is_ambiguous, _IN_FIGURES.finditer(text)))
+
+
+def _is_ambiguous(match: re.Match[str]) -> bool:
+    """Return whether both figures of a date may be its month: 03/04/2027."""
+    return match[1].lstrip("0") != match[3].lstrip("0") and max(int(match[1]), int(match[3])) <= len(MONTH_NAMES)
 
 
 def _says(excerpt: str, name: str) -> bool:
     """Return whether a name (folded) occurs in the excerpt as whole words."""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", fold(excerpt)) is not None
+    return _stands_in(fold(excerpt), name)
+
+
+def _stands_in(text: str, part: str) -> bool:
+    """Return whether a part of a text begins and ends where a word or a number does."""
+    before = r"(?<!\w)(?<![0-9][.,])" if _WORD_SIGN.match(part) else ""
+    after = r"(?!\w|[.,][0-9])" if _WORD_SIGN.match(part[-1:]) else ""
+    return re.search(f"{before}{re.escape(part)}{after}", text) is not None
 
 
 def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: list[Remark]) -> int | None:

@@ -32,7 +32,10 @@ TEXTS_MAX: Final = {
     "customer_note": 300,
 }
 CUSTOMERS_OWN: Final = ("po_number", "bill_to", "bill_to_email", "bill_to_address", "vat_id", "approver_note", "customer_note")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTH_NAMES: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _EMAIL: Final = re.compile(r'[^\s@<>,;"]+@[^\s@<>,;"]+\.[^\s@<>,;".]+')
 _VAT_ID: Final = re.compile(r"[A-Z0-9][A-Z0-9 ./+*-]{3,29}")
 _TEMPLATE: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -139,7 +142,7 @@ def payment_words(days: int) -> str:
 
 def day_words(day: date) -> str:
     """Return "1 Feb 2027", which no reader takes for January."""
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    return f"{day.day} {MONTH_NAMES[day.month - 1][:3]} {day.year}"
 
 
 def term_rows(terms: CommercialTerms) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
-from quotebot.domain.pricing.commercial_terms import LANGUAGES, NAMES, TEXTS_MAX, CommercialTerms, payment_words
+from quotebot.domain.pricing.commercial_terms import LANGUAGES, MONTH_NAMES, NAMES, TEXTS_MAX, CommercialTerms, payment_words
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ _LINK: Final = re.compile(r"<(?:mailto:|(?=https?://))([^<>|\s]+)(?:\|([^<>]*))?
 _ISO: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _NAMED_DAY: Final = re.compile(r"([0-9]{1,2})\.? ([A-Za-z]{3,9})\.? ([0-9]{4})")
 _FIGURES: Final = re.compile(r"[0-9]{1,4}[./ -][0-9]{1,2}[./ -][0-9]{1,4}")
-_MONTHS: Final = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
 _PAYMENT: Final = re.compile(r"(?:net ?)?([0-9]{1,4})(?: ?d| days?)?")
 _VALID: Final = re.compile(r"(?:for )?([0-9]{1,4}) ?(?:d|days?)?")
 
@@ -183,7 +179,7 @@ def _day(value: str) -> Found | str:
         if iso:
             return {"": date(int(iso[1]), int(iso[2]), int(iso[3]))}
         if named:
-            month = next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(named[2].casefold()))
+            month = next(n for n, name in enumerate(MONTH_NAMES, 1) if name.casefold().startswith(named[2].casefold()))
             return {"": date(int(named[3]), month, int(named[1]))}
     except (ValueError, StopIteration):
         return "is no day of the calendar: write e.g. `KEYWORD 2027-01-31`"

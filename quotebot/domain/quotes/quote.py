@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from quotebot.domain.pricing.commercial_terms import day_words
+
 if TYPE_CHECKING:
     from decimal import Decimal
 
@@ -248,7 +250,6 @@ class Listed:
 
 
 QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 _LOCAL_TIME: Final = re.compile(r"<!date\^[0-9]+\^[^|<>]*\|([^<>]*)>")
@@ -296,7 +297,7 @@ def state_words(state: QuoteState) -> str:
 def utc_text(unix_ms: int) -> str:
     """Return "21 Nov 2026, 10:31 UTC", with own month names, because strftime's depend on the machine's locale."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
-    return f"{_day_text(moment)}, {moment.hour:02d}:{moment.minute:02d} UTC"
+    return f"{day_words(moment)}, {moment.hour:02d}:{moment.minute:02d} UTC"
 
 
 def local_time(unix_ms: int) -> str:
@@ -307,16 +308,12 @@ def local_time(unix_ms: int) -> str:
 def local_day(unix_ms: int) -> str:
     """Return a day for mrkdwn, as `local_time` does."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
-    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{_day_text(moment)}>"
+    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{day_words(moment)}>"
 
 
 def plain_times(text: str) -> str:
     """Return a text with each time of `local_time` and `local_day` in UTC, for places that show no mrkdwn."""
     return _LOCAL_TIME.sub(r"\1", text)
-
-
-def _day_text(moment: datetime) -> str:
-    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
 
 
 RECORD_ID: Final = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?")

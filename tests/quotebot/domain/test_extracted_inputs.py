@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final
@@ -207,3 +208,60 @@ def test_the_reason_of_a_price_ends_before_the_next_product(said: str, reason: s
 )
 def test_a_product_named_in_a_reason_is_asked_about(said: str, code: str) -> None:
     assert code in [remark.code for remark in extract(f"{said}, for Acme, 12 months", CATALOGUE).open_questions]
+
+
+MODEL: Final = ModelReading("Acme", (ModelLine("pro", "10", "10 pro"),), "12", None, None)
+PLAIN: Final = "Acme wants 10 pro over 12 months; kindly hurry"
+
+
+@pytest.mark.parametrize(
+    ("given", "remark"),
+    [
+        ({"start_date": "soon"}, Remark("unclaimed", "start date soon")),
+        ({"payment_days": "net 45"}, Remark("unclaimed", "payment days net 45")),
+        ({"billing_frequency": "each moon"}, Remark("unclaimed", "billing frequency each moon")),
+        ({"region": "Bavaria"}, Remark("unclaimed", "region Bavaria")),
+        ({"discount_percent": "10%"}, Remark("discounts", "10%")),
+        ({"currency": "euros"}, Remark("currencies", "euros")),
+        ({"po_number": ""}, None),
+        ({"term_months": "one year"}, None),  # the rules have read it
+    ],
+)
+def test_a_models_field_in_another_format_is_dropped_and_remarked(given: dict[str, Any], remark: Remark | None) -> None:
+    honest, found = (checked(PLAIN, replace(MODEL, **more), CATALOGUE) for more in ({}, given))
+    assert set(found.remarks) - set(honest.remarks) == ({remark} if remark else set())
+    assert (found.account, found.lines, found.term_months) == ("Acme", (LineRequest("pro", 10),), 12)
+    assert (found.inputs, found.discount_percent, found.currency) == (honest.inputs, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("Acme wants 110 pro for 12 months", {}),  # "10 pro" is in it
+        ("Acme wants 2.10 pro for 12 months", {}),
+        ("Acmeville wants 10 pro for 12 months", {}),
+        ("Acme wants 10 pro for 12 months, order 44711", {"po_number": "4711"}),
+        ("Acme wants 10 pro for 12 months, no ORDERS yet", {"region": "DE"}),
+        ("Acme wants 10 pro for 12 months, 1 market in 2027", {"start_date": "2027-03-01"}),
+        ("Acme wants 10 pro for 12 months, 5 teams in 2027", {"start_date": "2027-12-05"}),
+        ("Acme wants 10 pro for 12 months, adoption is slow", {"lines": (ModelLine("pro", "10", "10 pro", optional=True),)}),
+    ],
+)
+def test_a_part_of_a_word_or_of_a_number_supports_no_value_of_a_model(text: str, given: dict[str, Any]) -> None:
+    assert "invented" in {remark.code for remark in checked(text, replace(MODEL, **given), CATALOGUE).open_questions}
+
+
+@pytest.mark.parametrize("start", [None, "2027-04-03", "2027-03-04"])
+@pytest.mark.parametrize("said", ["starting 03/04/2027", "from 3.4.27"])
+def test_a_date_that_can_be_read_in_two_ways_stays_a_question_beside_a_model(said: str, start: str | None) -> None:
+    found = checked(f"{PLAIN}, {said}", replace(MODEL, start_date=start), CATALOGUE)
+    assert Remark("number", said) in found.open_questions
+    assert found.inputs.commercial.start_date is None
+
+
+@pytest.mark.parametrize(
+    "said", ["25/12/2027", "12/25/2027", "2027-12-25", "2027/12/25", "December 25th, 2027", "25 dec 2027", "25.12.27"]
+)
+def test_a_date_that_can_be_read_in_one_way_is_taken_from_a_model(said: str) -> None:
+    found = checked(f"{PLAIN}, kick-off {said}.", replace(MODEL, start_date="2027-12-25"), CATALOGUE)
+    assert (found.inputs.commercial.start_date, found.open_questions) == (date(2027, 12, 25), ())
