@@ -341,6 +341,7 @@ class Settings(BaseSettings):
     stale_draft_days: Annotated[int, Field(ge=1, le=365)] = Field(
         14, description="After so many days the requester is reminded of a quote that was not submitted"
     )
+    language: Literal["en", "de"] = Field("en", description="Language of the bot in Slack; documents have document_locale")
     time_zone: Annotated[str, AfterValidator(_known_zone)] = Field(
         "UTC", description="Where working mornings are, such as Europe/Berlin"
     )

@@ -28,7 +28,7 @@ import structlog
 from adapters.slack.api import Identity
 from ledger.ledger import Ledger
 from quotebot.app.clients import build_performer, connect_outside
-from quotebot.app.installation import IngressEndedError, claim_settings, load_rules, open_audit, open_database
+from quotebot.app.installation import IngressEndedError, claim_settings, load_rules, open_audit, open_database, speak
 from quotebot.app.slack_surface import Front, receiver_of
 from quotebot.app.workers import Ports
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
@@ -297,6 +297,7 @@ class _Counters:
 
 
 async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
+    speak(settings.language)
     wire = await Wire.over(end)
     async with contextlib.AsyncExitStack() as stack:
         outside, rules = await connect_outside(stack, settings), load_rules(settings)  # the bot recovers in parallel

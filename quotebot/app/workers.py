@@ -24,7 +24,7 @@ from quotebot import __version__
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.document_folder import with_documents
-from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database
+from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database, speak
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
@@ -113,6 +113,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
 
     The caller holds the instance lock. Raises DatabaseError before any change, also if the newest part of the audit is not sound.
     """
+    speak(settings.language)
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
     database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True, contended=lambda: precedence.contended)

@@ -17,7 +17,7 @@ from adapters.policies import POLICIES, unknown_class
 from ledger.gates import family
 from ledger.operator.dead_letters import UNKNOWN, parse_reference
 from ledger.sqlite.locks import instance_holder
-from quotebot.app.installation import load_rules, open_ledger, require_ledger
+from quotebot.app.installation import load_rules, open_ledger, require_ledger, speak
 from quotebot.cli.tables import UNITS_MS
 from quotebot.commands.registry import REGISTRY
 from quotebot.dispatch.registry import follow_ups
@@ -173,6 +173,7 @@ def existing_site() -> Settings:
             f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
             "Set QUOTEBOT_DATA_DIR to the bot's data folder."
         )
+    speak(settings.language)
     return settings
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from babel.numbers import UnknownCurrencyError, get_currency_symbol, validate_currency
 
+from quotebot.domain import language
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -116,13 +118,13 @@ def total(amounts: tuple[Decimal, ...], currency: str) -> Decimal:
 
 def format_amount(amount: Decimal, currency: str) -> str:
     """Return "$17,340.00", or "CAD 17,340.00" for a currency whose sign is not unique."""
-    return with_sign(format_number(amount, currency), currency)
+    return with_sign(_plain(amount, currency), currency)
 
 
 def with_sign(number: str, currency: str) -> str:
-    """Return a formatted number with its currency's sign or code before it, and a minus before both."""
+    """Return a number written in English with its currency's sign or code, and a minus before both."""
     digits = number.removeprefix("-")
-    return f"{'' if digits is number else MINUS}{_sign(currency)}{digits}"
+    return f"{'' if digits is number else MINUS}{language.amount(digits, _sign(currency))}"
 
 
 @functools.cache
@@ -134,22 +136,28 @@ def _sign(currency: str) -> str:
 
 def format_number(amount: Decimal, currency: str) -> str:
     """Return "17,340.00", the amount without its currency."""
+    return language.localized(_plain(amount, currency))
+
+
+def _plain(amount: Decimal, currency: str) -> str:
     return f"{round_money(amount, currency):,f}"
 
 
 def format_unit_price(price: Decimal, currency: str) -> str:
     """Return a unit price with all its decimals, at least the currency's, e.g. "$0.405"."""
+    return with_sign(_unit_price(price, currency), currency)
+
+
+def _unit_price(price: Decimal, currency: str) -> str:
     plain = trimmed(price)
-    if len(plain.partition(".")[2]) <= exponent(currency):
-        return format_amount(price, currency)
-    return with_sign(f"{exact(plain):,f}", currency)
+    return _plain(price, currency) if len(plain.partition(".")[2]) <= exponent(currency) else f"{exact(plain):,f}"
 
 
 PRICE_DECIMALS_MAX = 4
 
 
-def format_rounded_price(price: Decimal, currency: str) -> str:
-    """Return a unit price as people read it, without the currency: exact up to 4 decimals, else rounded to the currency's.
+def rounded_price(price: Decimal, currency: str) -> str:
+    """Return a unit price written in English without the currency: exact up to 4 decimals, else rounded to the currency's.
 
     A price that would round to zero keeps as many decimals as it needs.
     """
@@ -157,12 +165,12 @@ def format_rounded_price(price: Decimal, currency: str) -> str:
     if decimals > PRICE_DECIMALS_MAX:
         decimals = next(count for count in range(exponent(currency), decimals + 1) if round(price, count) or count == decimals)
         price = price.quantize(Decimal(1).scaleb(-decimals), context=EXACT)
-    return format_unit_price(price, currency).removeprefix(_sign(currency))
+    return _unit_price(price, currency)
 
 
 def format_percent(percent: Decimal) -> str:
     """Return "15%" or "12.5%"."""
-    return f"{trimmed(percent)}%"
+    return language.percent(trimmed(percent))
 
 
 def floor_hundredths(value: Decimal) -> Decimal:

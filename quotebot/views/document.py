@@ -138,7 +138,7 @@ class Writer:
 
     def price(self, price: Decimal, currency: str) -> str:
         """Return a unit price without its currency, exact up to four decimals."""
-        digits = money.format_rounded_price(price, currency).replace(",", "")
+        digits = money.rounded_price(price, currency).replace(",", "")
         return self._digits(Decimal(digits), len(digits.partition(".")[2]))
 
     def count(self, count: int) -> str:

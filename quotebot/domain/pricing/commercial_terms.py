@@ -140,11 +140,6 @@ def payment_words(days: int) -> str:
     return f"net {days}" if days else "on receipt"
 
 
-def day_words(day: date) -> str:
-    """Return "1 Feb 2027", which no reader takes for January."""
-    return f"{day.day} {MONTH_NAMES[day.month - 1][:3]} {day.year}"
-
-
 def term_rows(terms: CommercialTerms) -> tuple[tuple[str, str], ...]:
     """Return (label, value) of the terms that are set, as people read them, with one row for whom the quote is billed to."""
     said = {name: words for name in NAMES if (words := _words(name, getattr(terms, name)))}
@@ -208,7 +203,7 @@ def find_term_problems(terms: CommercialTerms, special_terms: Iterable[str], tod
         yield "valid", "the validity is there as days and as a date", "keep one"
     elif terms.valid_until is not None and today is not None and not 0 <= (terms.valid_until - today).days <= VALID_DAYS_MAX:
         when = "is past" if terms.valid_until < today else f"is more than {VALID_DAYS_MAX} days away"
-        yield "valid", f"the last day of the offer, {day_words(terms.valid_until)}, {when}", "e.g. valid 30d"
+        yield "valid", f"the last day of the offer, {day_text(terms.valid_until)}, {when}", "e.g. valid 30d"
 
 
 _EXAMPLES: Final = {
@@ -269,7 +264,7 @@ def _words(name: str, value: Any) -> str:
         return "1 day" if value == 1 else f"{value} days"
     if name == "language":
         return LANGUAGE_NAMES.get(value, str(value))
-    return day_words(value) if name in _DATES else str(value)
+    return day_text(value) if name in _DATES else str(value)
 
 
 def _valid_days(terms: CommercialTerms, today: date | None) -> int | None:

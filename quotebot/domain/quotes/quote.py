@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.pricing.commercial_terms import day_words
+from quotebot.domain.language import N_, _, day_text
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -250,17 +250,20 @@ class Listed:
 
 
 QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
-
-
 _LOCAL_TIME: Final = re.compile(r"<!date\^[0-9]+\^[^|<>]*\|([^<>]*)>")
 _STATE_WORDS: Final = {
-    QuoteState.DRAFT: "changes requested",
-    QuoteState.PRICED: "draft",
-    QuoteState.PENDING_APPROVAL: "waiting for approval",
-    QuoteState.FINALIZED: "ready to send",
-    QuoteState.SENT: "sent to customer",
-    QuoteState.ACCEPTED: "won",
-    QuoteState.CANCELLED: "canceled",
+    QuoteState.DRAFT: N_("changes requested"),
+    QuoteState.VALIDATED: N_("validated"),
+    QuoteState.PRICED: N_("draft"),
+    QuoteState.PENDING_APPROVAL: N_("waiting for approval"),
+    QuoteState.APPROVED: N_("approved"),
+    QuoteState.REJECTED: N_("rejected"),
+    QuoteState.FINALIZED: N_("ready to send"),
+    QuoteState.SENT: N_("sent to customer"),
+    QuoteState.ACCEPTED: N_("won"),
+    QuoteState.LOST: N_("lost"),
+    QuoteState.CANCELLED: N_("canceled"),
+    QuoteState.EXPIRED: N_("expired"),
 }
 
 
@@ -291,24 +294,25 @@ def title(quote: Quote | Listed) -> str:
 
 def state_words(state: QuoteState) -> str:
     """Return the state as people read it: "waiting for approval". Its id stays in filters and data."""
-    return _STATE_WORDS.get(state, state.value)
+    return _(_STATE_WORDS[state])
 
 
 def utc_text(unix_ms: int) -> str:
-    """Return "21 Nov 2026, 10:31 UTC", with own month names, because strftime's depend on the machine's locale."""
+    """Return "21 Nov 2026, 10:31 UTC"."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
-    return f"{day_words(moment)}, {moment.hour:02d}:{moment.minute:02d} UTC"
+    return f"{day_text(moment)}, {moment.hour:02d}:{moment.minute:02d} UTC"
 
 
 def local_time(unix_ms: int) -> str:
     """Return a time for mrkdwn. Slack shows it in the reader's zone and language, as "today at 9:41 PM" where it can."""
-    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}} at {{time}}|{utc_text(unix_ms)}>"
+    shown = _("{day} at {time}", day="{date_short_pretty}", time="{time}")
+    return f"<!date^{unix_ms // 1000}^{shown}|{utc_text(unix_ms)}>"
 
 
 def local_day(unix_ms: int) -> str:
     """Return a day for mrkdwn, as `local_time` does."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
-    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{day_words(moment)}>"
+    return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{day_text(moment)}>"
 
 
 def plain_times(text: str) -> str:

@@ -107,7 +107,7 @@ def test_document_line_shows_its_discount_its_slabs_and_its_bundle() -> None:
     ],
 )
 def test_unit_price_is_rounded_for_people(price: str, shown: str) -> None:
-    assert money.format_rounded_price(Decimal(price), "USD") == shown
+    assert money.rounded_price(Decimal(price), "USD") == shown
 
 
 def test_converted_slabs_and_blocks_show_no_average() -> None:

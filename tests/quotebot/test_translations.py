@@ -1,0 +1,280 @@
+"""Translations: every text that people read in Slack is marked, and each catalog has all of them.
+
+A text is any literal of words in a module of VIEWED. It is marked by `_`, `ngettext` or `N_` of quotebot/domain/language.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import Counter
+from decimal import Decimal
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po
+
+from quotebot.app.installation import CATALOGS, speak
+from quotebot.domain import language, money
+from quotebot.domain.language import LANGUAGES, _, listed, ngettext
+from quotebot.domain.quotes.quote import QuoteState, local_time, state_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PACKAGE: Final = Path(language.__file__).parents[1]
+TRANSLATED: Final = tuple(code for code in LANGUAGES if code != "en")
+WORDS: Final = re.compile(r"[A-Za-z']{2,}[,.:;]? [A-Za-z{]|^[A-Z][a-z]{2,}")
+FIELD: Final = re.compile(r"\{[a-z_]*\}")
+CODE: Final = re.compile(r"`[^`]*`")
+MARKS: Final = frozenset({"_", "N_", "ngettext"})
+# Calls whose literals no user reads: log events, patterns, errors of the program itself.
+INTERNAL: Final = re.compile(r"re\.compile|log\.\w+|(Value|Type|Assertion|Lookup|Key|Runtime|NotImplemented)Error|fullmatch|sub")
+VIEWED: Final = ("views", "slack", "handlers", "execution", "dispatch", "jobs", "domain")
+# Modules whose texts stay as they are, and why.
+UNTRANSLATED: Final = {
+    "views/document": "documents have a language of their own",
+    "views/document_texts": "documents have a language of their own",
+    "domain/language": "it reads the catalogs",
+    "domain/approvals/policy_document": "policies are read in the terminal",
+    "domain/approvals/policy_sheet": "policies are read in the terminal",
+    "domain/approvals/calendars": "policies are read in the terminal",
+    "domain/catalogue/reader": "rulesets are read in the terminal",
+    "domain/catalogue/ruleset_sheets": "rulesets are read in the terminal",
+    "domain/catalogue/rulesets": "rulesets are read in the terminal",
+    "domain/catalogue/sheets": "rulesets are read in the terminal",
+    "domain/extraction/vocabulary": "words that people type, and instructions of the language model",
+    "domain/extraction/tokens": "words that people type",
+    "domain/extraction/model_answers": "instructions of the language model",
+    "jobs/rulesets": "rulesets are read in the terminal",
+}
+# Modules whose texts are not marked yet.
+UNMARKED: Final = frozenset(
+    {
+        "dispatch/crm",
+        "dispatch/crm_opportunity",
+        "dispatch/dispatcher",
+        "dispatch/documents",
+        "dispatch/llm",
+        "dispatch/ops_cards",
+        "dispatch/services",
+        "dispatch/slack_card",
+        "dispatch/slack_post",
+        "domain/approvals/advice",
+        "domain/approvals/decisions",
+        "domain/approvals/policy",
+        "domain/approvals/reuse",
+        "domain/approvals/special_terms",
+        "domain/catalogue/catalogue",
+        "domain/extraction/inputs",
+        "domain/pricing/charging",
+        "domain/pricing/commercial_terms",
+        "domain/pricing/constraints",
+        "domain/pricing/conversion",
+        "domain/pricing/engine",
+        "domain/pricing/formulas",
+        "domain/pricing/price_books",
+        "domain/pricing/price_requests",
+        "domain/pricing/priced",
+        "domain/pricing/taxes",
+        "domain/pricing/term_clauses",
+        "domain/quotes/lifecycle",
+        "domain/quotes/quote",
+        "domain/quotes/reports",
+        "domain/quotes/summaries",
+        "domain/quotes/versions",
+        "domain/schedule/schedules",
+        "execution/crm_effects",
+        "execution/executor",
+        "execution/membership",
+        "execution/operator_actions",
+        "handlers/lifecycle",
+        "jobs/repricing",
+        "slack/builder_input",
+        "slack/connections",
+        "slack/crm_menus",
+        "slack/delegation",
+        "slack/digest",
+        "slack/form_fields",
+        "slack/form_input",
+        "slack/grammar",
+        "slack/guidance",
+        "slack/home_listeners",
+        "slack/listeners",
+        "slack/message_text",
+        "slack/queries",
+        "slack/receiver",
+        "slack/surface",
+        "slack/verbs",
+        "views/approval_messages",
+        "views/approver_card",
+        "views/blocks",
+        "views/builder",
+        "views/builder_details",
+        "views/builder_fields",
+        "views/card",
+        "views/confirmations",
+        "views/crm_messages",
+        "views/dead_letter_card",
+        "views/digest_card",
+        "views/extraction_messages",
+        "views/forms",
+        "views/help_messages",
+        "views/home",
+        "views/lifecycle_messages",
+        "views/list_card",
+        "views/messages",
+        "views/operator_messages",
+        "views/ops_cards",
+        "views/pending_buttons",
+        "views/product_messages",
+        "views/report_messages",
+        "views/timeline",
+        "views/waits",
+    }
+)
+# Literals of words that no user reads in Slack, or that are the same in every language, by module.
+NO_TEXTS: Final[dict[str, frozenset[str]]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
+
+
+@functools.cache
+def marked() -> dict[str, tuple[str, ...]]:
+    """Return every marked text of the package: singular, or singular and plural, by the singular."""
+    found: dict[str, tuple[str, ...]] = {}
+    keywords = {"_": None, "N_": None, "ngettext": (1, 2)}
+    for _file, _line, message, *_rest in extract_from_dir(PACKAGE, [("**.py", "python")], keywords=keywords):
+        texts = (message,) if isinstance(message, str) else tuple(message)
+        assert found.setdefault(texts[0], texts) == texts, f"with and without a plural: {texts[0]}"
+    return found
+
+
+def entries(code: str) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Return each entry of a language's catalogs: file name, English texts, translations."""
+    found = []
+    for file in sorted((CATALOGS / code).glob("*.po")):
+        with file.open("rb") as stream:
+            found += [
+                (file.name, _tuple(entry.id), _tuple(entry.string))
+                for entry in read_po(stream, locale=code)
+                if entry.id and not entry.fuzzy
+            ]
+    return found
+
+
+def _tuple(texts: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())
+
+
+@pytest.mark.parametrize("code", TRANSLATED)
+def test_a_catalog_has_every_marked_text_and_no_other(code: str) -> None:
+    there = {english[0]: english for _file, english, _texts in entries(code)}
+    assert [text for text in marked() if text not in there] == []
+    assert [text for text in there if text not in marked()] == []
+    assert there == marked()
+
+
+@pytest.mark.parametrize("code", TRANSLATED)
+def test_a_text_is_translated_once(code: str) -> None:
+    count = Counter(english[0] for _file, english, _texts in entries(code))
+    assert [text for text, times in count.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("code", TRANSLATED)
+def test_translations_keep_fields_commands_and_bold_text(code: str) -> None:
+    wrong = [
+        (file, source, text)
+        for file, english, texts in entries(code)
+        for source, text in zip_longest(english, texts, fillvalue="")
+        if not text or _signs(source) != _signs(text)
+    ]
+    assert wrong == []
+
+
+def _signs(text: str) -> tuple[Counter[str], Counter[str], int, int]:
+    return Counter(FIELD.findall(text)), Counter(CODE.findall(text)), text.count("*"), text.count("\n")
+
+
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of every literal of words that is not marked, a docstring, or internal."""
+    skipped = {id(child) for node in ast.walk(tree) if _is_internal(node) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                skipped.add(id(first.value))
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            skipped |= {id(part) for part in node.values}
+            text = "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if WORDS.search(text):
+            yield node.lineno, text
+
+
+def _is_internal(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) in MARKS or INTERNAL.fullmatch(ast.unparse(node.func)) is not None
+    return isinstance(node, ast.Assert)
+
+
+def viewed() -> dict[str, Path]:
+    """Return the files of the modules whose texts people read, by their names below the package."""
+    files = (file for folder in VIEWED for file in sorted((PACKAGE / folder).rglob("*.py")))
+    named = {file.relative_to(PACKAGE).with_suffix("").as_posix(): file for file in files}
+    return {name: file for name, file in named.items() if name not in UNTRANSLATED}
+
+
+@pytest.mark.parametrize("name", sorted(viewed()))
+def test_every_text_of_a_module_is_marked(name: str) -> None:
+    bare = [
+        (line, text) for line, text in literals(ast.parse(viewed()[name].read_text("utf-8"))) if text not in NO_TEXTS.get(name, ())
+    ]
+    assert bare == [] or name in UNMARKED
+    assert bare != [] or name not in UNMARKED
+
+
+def test_a_language_is_spoken_after_use() -> None:
+    assert (state_words(QuoteState.SENT), listed(["A", "B", "C"])) == ("sent to customer", "A, B and C")
+    speak("de")
+    assert (state_words(QuoteState.SENT), listed(["A", "B", "C"])) == ("an Kunden gesendet", "A, B und C")
+    assert local_time(1_795_000_000_000) == "<!date^1795000000^{date_short_pretty} um {time}|18. Nov. 2026, 11:06 UTC>"
+
+
+def test_numbers_are_written_as_the_language_writes_them() -> None:
+    price = Decimal("17340.50")
+    assert (money.format_amount(price, "USD"), money.format_amount(-price, "CAD")) == ("$17,340.50", "\u2212CAD\u00a017,340.50")
+    assert (money.format_percent(Decimal("12.50")), language.grouped(1500)) == ("12.5%", "1,500")
+    speak("de")
+    assert (money.format_amount(price, "EUR"), money.format_amount(-price, "CAD")) == (
+        "17.340,50\u00a0€",
+        "\u221217.340,50\u00a0CAD",
+    )
+    assert (money.format_percent(Decimal("12.50")), language.grouped(1500)) == ("12,5\u00a0%", "1.500")
+    assert money.rounded_price(price, "EUR") == "17,340.50"
+
+
+def test_a_value_with_braces_is_never_interpreted() -> None:
+    assert _("{day} at {time}", day="{time}", time="{0.__class__}") == "{time} at {0.__class__}"
+
+
+def test_a_text_without_a_translation_is_shown_in_english() -> None:
+    speak("de")
+    unknown = "not in any catalog"
+    assert _(unknown) == unknown
+    assert ngettext("{n} pear", "{n} pears", 2000) == "2.000 pears"
