@@ -13,7 +13,7 @@ from quotebot.app.workers import Ports
 from quotebot.sandbox.world import World
 from quotebot.views import builder_details
 from tests.quotebot.cli.conftest import begun_ledger, command, quotebot
-from tests.rig import Deal, bot_in
+from tests.rig import FIRST_QUOTE, Deal, bot_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,8 +74,9 @@ routing: {full_ladder: false, order: parallel, remind_hours: 2, escalate_hours: 
 LINES: Final = "2 starter, 100 storage (gb=100, region=eu) -5%, 1 setup -10%"
 TERMS: Final = "term 24m; discount 4%; currency USD; segment partner; billing annual"
 TYPED: Final = f"{LINES}; {TERMS}; start 2027-02-01; payment net 45; po 4711; language de"
+SOLD_BEFORE: Final = {"Deep": "5 seat; term 12m; discount 15%", "Plain": "5 seat; term 12m", "Long": "5 seat; term 24m"}
 AS_REP: Final = ("--channel", "C0DEALS", "--as", "U0REP", "--team", "T0QUOTE")
-SNAPSHOTS: Final = "SELECT pricing FROM quote_versions ORDER BY quote_id"
+SNAPSHOTS: Final = "SELECT pricing FROM quote_versions WHERE substr(quote_id, -4) > '0003' ORDER BY quote_id"
 
 
 def told(run: Run, *arguments: str) -> dict[str, Any]:
@@ -91,8 +92,21 @@ def installed(run: Run, folder: Path) -> None:
     (folder / "catalogue.yaml").write_text(CATALOGUE)
     (folder / "policy.yaml").write_text(POLICY)
     told(run, "catalog", "import", "catalogue.yaml", "--activate")
-    assert told(run, "approval-policy", "preview", "policy.yaml")["changed"] == []
+    for customer, text in SOLD_BEFORE.items():
+        told(run, "quote", "new", f"for {customer}: {text}", *AS_REP)
     version = told(run, "approval-policy", "import", "policy.yaml", "--note", "our own")["version"]
+    preview = told(run, "approval-policy", "preview", str(version))
+    assert (preview["quotes"], preview["before"], preview["after"]) == (3, *[{"sales_manager": 1, "nobody": 2}] * 2)
+    assert [{name: quote[name] for name in ("account", "total", "before", "after", "reasons")} for quote in preview["changed"]] == [
+        {"account": "Deep", "total": "$510.00", "before": "sales_manager", "after": "nobody", "reasons": []},
+        {
+            "account": "Long",
+            "total": "$1,200.00",
+            "before": "nobody",
+            "after": "sales_manager",
+            "reasons": ["term 24 months (limit 12)"],
+        },
+    ]
     told(run, "catalog", "activate", str(version))
     preview = told(run, "quote", "preview", f"{LINES}; {TERMS}")
     assert preview["required_roles"] == ["sales_manager"]
@@ -144,7 +158,7 @@ async def test_form_text_and_terminal_sell_the_same_configured_bundle(command: R
         assert prices[0] == prices[1] == prices[2]
         assert prices[0]["net_total"] == "22308.48"
 
-        await deal.complete(deal.slash("submit Q-2026-0003"))
+        await deal.complete(deal.slash(f"submit {FIRST_QUOTE[:-1]}6"))
         (asked,) = [each for each in (await deal.get("state"))["messages"] if each["channel"] == "D0MANAGER" and each["blocks"]]
         await deal.complete(
             deal.post("action", user="U0MANAGER", channel="D0MANAGER", message_ts=asked["ts"], action_id="approval.approve")

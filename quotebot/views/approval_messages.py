@@ -36,7 +36,7 @@ def changes_requested(quote: Quote, approval: Approval) -> str:
 def not_reached(quote_id: str, user: str) -> str:
     """Ask an approver in the thread whom no direct message reached."""
     who = messages.mention(user)
-    return f"{who}, a direct message about {quote_id} did not reach you. Please decide on the card above or on the Home tab."
+    return f"{who}, a direct message about {quote_id} did not reach you. Please decide on your Home tab."
 
 
 def acted_for_others(quote_id: str) -> str:
