@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain.language import day_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
