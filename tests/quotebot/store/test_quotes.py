@@ -210,6 +210,14 @@ async def test_a_twin_is_found_by_its_index(bench: Bench) -> None:
     ]
 
 
+async def test_the_last_quotes_of_a_customer_are_found_by_their_index(bench: Bench) -> None:
+    sql = "EXPLAIN QUERY PLAN " + re.sub(r":\w+", "'x'", STORE["last_quotes_of_account"])
+    assert [row["detail"] for row in bench.rows(sql)] == [
+        "SEARCH q USING INDEX quotes_of_account (team_id=? AND <expr>=?)",
+        "SEARCH v USING PRIMARY KEY (quote_id=? AND version=?)",
+    ]
+
+
 STORE = load_statements([files("quotebot.store").joinpath("queries.sql").read_text("utf-8")])
 
 
