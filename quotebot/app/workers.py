@@ -226,7 +226,7 @@ class Workers:
             [
                 Job("clock", LOOK_SECONDS, guard.look),
                 Job("approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS),
-                *_jobs(ledger, settings, ports, metrics),
+                *_jobs(ledger, settings, ports, metrics, lambda: directory.home),
             ],
             [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
@@ -295,13 +295,15 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
     ]
 
 
-def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics) -> list[Job]:
+def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics, home: Callable[[], str | None]) -> list[Job]:
     """Return the short housekeeping jobs with their intervals."""
     holders = {user for users in settings.approvers.values() for user in users}
     renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel
-    letters = [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel, holders))]
+    letters = (
+        [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel, holders, home()))]
+    )
     return [
         *letters,
         Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger)),

@@ -24,6 +24,7 @@ from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.settings import ConfigurationError, load_settings
 from quotebot.store import approvals
+from quotebot.store.quotes import only_team
 from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ async def active_rules() -> Rules:
         return rules
     async with open_ledger(settings) as ledger:
         active = replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
-        return await ledger.database.read(lambda tx: approvals.present(tx, active))
+        return await ledger.database.read(lambda tx: approvals.present(tx, active, only_team(tx)))
 
 
 async def bot_runs(ledger: Ledger) -> bool:

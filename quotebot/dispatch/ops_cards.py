@@ -42,7 +42,7 @@ def ops_shared() -> Drop:
 async def drawn(services: Services, effect: Effect) -> tuple[Card, DeadLetterCard | OpsCard | None]:
     """Return the current card of an effect's subject, and the record of where it is posted. Raises AdapterError."""
     if effect.payload["what"] == OPS:
-        return await services.ledger.database.read(lambda tx: _subject(tx, effect.payload["subject"]))
+        return await services.ledger.database.read(lambda tx: _subject(services, tx, effect.payload["subject"]))
     reference = effect.payload["reference"]
     letter = await DeadLetters(services.ledger, build=__version__).show(reference)
     card = await services.ledger.database.read(lambda tx: dead_letters.find(tx, reference))
@@ -94,11 +94,13 @@ def redrawn_again(tx: Tx, effect: Effect) -> EffectIntent:
     return effects.update_dead_letter(card.reference, card.post_key)
 
 
-def _subject(tx: Tx, subject: str) -> tuple[Card, OpsCard]:
+def _subject(services: Services, tx: Tx, subject: str) -> tuple[Card, OpsCard]:
     card = dead_letters.ops_card(tx, subject)
     if card is None:
         raise AdapterError(Failure.INTERNAL, "unknown_card", f"There is no card of {subject}.")
     newest = None
     if subject.startswith(dead_letters.CAUSE):
         newest = dead_letters.newest_error(tx, subject.removeprefix(dead_letters.CAUSE))
-    return ops_card(card, dead_letters.waiting_of(tx, subject), newest), card
+    rules = services.rules_now(tx, card.team_id)
+    holds = bool(rules.roles_of(subject.removeprefix(dead_letters.HOLDER)))
+    return ops_card(card, dead_letters.waiting_of(tx, subject, rules.gone), newest, holds=holds), card

@@ -250,9 +250,9 @@ class Services:
     settle_delay_ms: int
     observe_pdf: Callable[[float], object] = ignored  # receives the seconds of each rendering
 
-    def rules_now(self, tx: Tx) -> Rules:
+    def rules_now(self, tx: Tx, team_id: str) -> Rules:
         """Return the rules with the active ruleset and its policy, and without role holders who may not approve any more."""
-        return approvals.present(tx, replace(self.rules, ruleset=self.active.read(tx)))
+        return approvals.present(tx, replace(self.rules, ruleset=self.active.read(tx)), team_id)
 
     async def quote(self, effect: Effect) -> Quote:
         """Return the quote of an effect, see `quote_of`. Raises AdapterError if there is none."""

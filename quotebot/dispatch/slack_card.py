@@ -217,7 +217,7 @@ class QuoteCards:
         gates = [Gate.of(row) for row in tx.all("all_gates")]
         summary = quotes.summary_of(tx, quote_id, quote.version)
         now = self.services.ledger.clock.now_ms()
-        rules = self.services.rules_now(tx)
+        rules = self.services.rules_now(tx, quote.team_id)
         return CardState(
             quote,
             effect_lines(rows, gates),
@@ -414,7 +414,7 @@ class CardHandler(EffectHandler):
 
     def _home(self, tx: Tx, aggregate_id: str, user: str, team_id: str) -> tuple[Json, str | None]:
         """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since, and what it shows."""
-        rules, found = self.services.rules_now(tx), membership.known_person(tx, team_id, user)
+        rules, found = self.services.rules_now(tx, team_id), membership.known_person(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, rules.guest_reps)
         shown = homes.last_drawn(tx, aggregate_id)
         if isinstance(admitted, Refusal):

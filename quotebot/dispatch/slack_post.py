@@ -247,7 +247,7 @@ class DirectHandler(EffectHandler):
         if await services.directory.learn(team_id, user) is None:
             raise AdapterError(Failure.TRANSIENT, "not_known", f"Slack has not answered who <@{user}> is. Nothing was sent.")
         now = services.ledger.clock.now_ms()
-        home = await services.ledger.database.read(lambda tx: digest_home(tx, team_id, user, services.rules_now(tx), now))
+        home = await services.ledger.database.read(lambda tx: digest_home(tx, team_id, user, services.rules_now(tx, team_id), now))
         if home is None:
             return Drop(Trouble(Failure.VALIDATION.value, f"Nothing waits for <@{user}> any more."))
         return await self._posted(await self._opened(effect), digest_card(home))
@@ -360,16 +360,25 @@ class DirectCardHandler(EffectHandler):
                 if error.code not in GONE_CODES:
                     raise
                 return Drop(Trouble(error.failure.value, f"Somebody deleted this message ({error.code}): nothing to update."))
-        return Delivered(ts, {})
+        return Delivered(ts, {"lost": state.lost})
+
+    @classmethod
+    def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
+        """Record what the message shows now."""
+        if effect.state == "delivered":
+            lost = bool((effect.result or {}).get("lost"))
+            approvals.draw_copy(tx, effect.payload["approval_id"], effect.payload["user"], lost=lost)
+        return super().follow_ups(tx, effect, now_ms)
 
     def after_attempt(self, tx: Tx, effect: Effect) -> FollowUps:
         """Draw it once more after the settle delay if an update was lost: it may still arrive and show an older state."""
         copy = approvals.copy_of(tx, effect.payload["approval_id"], effect.payload["user"])
+        drawn = super().after_attempt(tx, effect)
         if effect.state != "delivered" or not effect.maybe_sent or copy is None:
-            return super().after_attempt(tx, effect)
+            return drawn
         not_before = self.services.ledger.clock.now_ms() + self.services.settle_delay_ms
         again = effects.update_copy(effect.aggregate_id, copy.approval_id, copy.user_id, copy.awaited)
-        return FollowUps((replace(again, supersede_key=None, not_before=not_before),))
+        return replace(drawn, effects=(*drawn.effects, replace(again, supersede_key=None, not_before=not_before)))
 
 
 async def read(services: Services, effect: Effect) -> CopyState:
@@ -393,10 +402,11 @@ def _state(services: Services, tx: Tx, effect: Effect, now: int) -> CopyState | 
     found, head = store.load_version(tx, approval.quote_id, approval.quote_version), store.load(tx, approval.quote_id)
     if found is None or head is None:
         return None
-    rules, away = services.rules_now(tx), approvals.delegations(tx, found.team_id, now)
+    rules, away = services.rules_now(tx, found.team_id), approvals.delegations(tx, found.team_id, now)
     known = membership.known_person(tx, found.team_id, user)
     person = rules.person(user, found.team_id, away, "member" if known is None else known.kind)
     quote = replace(found, approval=approval)
+    decides = isinstance(may_decide(approval, head, person, received_at=now), Mandate)
     advice = store.load_advice(tx, quote, basis_of(rules.ruleset, rules.policy))
     summary = store.summary_of(tx, quote.quote_id, quote.version)
     ask = Ask(
@@ -405,7 +415,6 @@ def _state(services: Services, tx: Tx, effect: Effect, now: int) -> CopyState | 
         summary=None if summary is None else may_be_shown(summary, facts_of(quote)),
         waiting=rules.who_may_decide(approval, quote.makers, away),
         away=away,
-        earlier=store.last_quotes_of(tx, quote, EARLIER_QUOTES),
+        earlier=store.last_quotes_of(tx, quote, EARLIER_QUOTES) if decides else (),  # shown only then
     )
-    decides = isinstance(may_decide(approval, head, person, received_at=now), Mandate)
     return CopyState(quote, copy, ask, head.version, decides, person.kind != "member" or not has_authority(approval, person.roles))

@@ -77,9 +77,14 @@ class Rules:
         return timing if timing.calendar is None else replace(timing, calendar=replace(timing.calendar, zone=self.time_zone))
 
     @property
+    def all_approvers(self) -> frozenset[str]:
+        """Everyone with a role of approvers."""
+        return frozenset().union(*self.approvers.values())
+
+    @property
     def role_holders(self) -> frozenset[str]:
         """Everyone with a role in the settings; they see the quotes of every channel."""
-        return frozenset(self.operators).union(*self.approvers.values())
+        return self.all_approvers.union(self.operators)
 
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""

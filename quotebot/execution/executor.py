@@ -146,7 +146,7 @@ class Decider:
         admitted = self._admitted(asked)
         circle = INSIDER if operation.source == "cli" else circle  # a user of the machine's terminal can read its files
         viewer = replace(admitted, circle=circle) if isinstance(admitted, Viewer) else None
-        rules = approvals.present(tx, self._rules)
+        rules = approvals.present(tx, self._rules, operation.team_id)
         run = Run(self._ledger, tx, operation, asked, viewer, rules, precomputed, now, self._vouched, self._follow)
         refusal = turned_away(asked, admitted, payload, operation.aggregate_id) or self._misnamed(operation, asked, payload)
         return execute(run, payload) if refusal is None else run.kept(answered_at_terminal(operation, refusal))

@@ -210,6 +210,11 @@ class Directory:
             return None
         return f"{base.rstrip('/')}/archives/{channel}/p{ts.replace('.', '')}" if base else None
 
+    @property
+    def home(self) -> str | None:
+        """The bot's own workspace; None until Slack was asked."""
+        return None if self._identity is None else self._identity.team_id
+
     async def _own_identity(self) -> Identity:
         if self._identity is None:
             self._identity = await self._slack.identify()

@@ -64,7 +64,7 @@ def announce_dead_letter(run: Run, payload: AnnounceDeadLetter) -> Decision:
 
 def show_ops_card(run: Run, payload: ShowOpsCard) -> Decision:
     """Post the card of a subject, or redraw it. A cause of which a letter failed again after a replay gets a new message."""
-    card, state = dead_letters.ops_card(run.tx, payload.subject), dead_letters.waiting_of(run.tx, payload.subject)
+    card, state = dead_letters.ops_card(run.tx, payload.subject), dead_letters.waiting_of(run.tx, payload.subject, run.rules.gone)
     is_open = card is not None and card.closed_at is None
     if state.over or (card is not None and is_open and not failed_again(card, state)):
         dead_letters.refresh_ops_card(run.tx, payload.subject, state, run.now)

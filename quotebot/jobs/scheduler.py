@@ -200,19 +200,23 @@ def _fate(tx: Tx, job: ScheduledJob, candidate: Candidate, now: int) -> Fate:
 
 def _request(job: ScheduledJob, candidate: Candidate, slot: int, now: int) -> Request:
     """Return the command of one slot. Its identity does not depend on when, or how often, the slot is evaluated."""
-    payload = job.payload(candidate)
     request_id = f"{job.name}:{candidate.name}:{slot}"
+    return system_request("quotebot/slot/1", request_id, candidate.quote_id, candidate.team_id, job.payload(candidate), now)
+
+
+def system_request(family: str, request_id: str, aggregate_id: str, team_id: str, payload: Payload, now: int) -> Request:
+    """Return a command of the bot itself. `family` and `request_id` identify it; `now` is Unix milliseconds."""
     return Request(
         source="scheduler",
         source_request_id=request_id,
         action_kind=payload.kind,
-        aggregate_id=candidate.quote_id,
+        aggregate_id=aggregate_id,
         aggregate_version=None,
         payload=payload.canonical(),
-        fingerprint=keys.digest(["quotebot/slot/1", request_id]),
+        fingerprint=keys.digest([family, request_id]),
         actor=QUOTEBOT,
         actor_type="system",
-        team_id=candidate.team_id,
+        team_id=team_id,
         received_at=now,
     )
 
@@ -303,15 +307,19 @@ def approval_reminder() -> ScheduledJob:
 
 
 def approval_reassignment(rules: Rules) -> ScheduledJob:
-    """Ask others where everybody whom a slot asks is gone: once per slot and set of people who are gone. No lateness limit."""
+    """Ask others where nobody is left whom a slot asks: once per slot and set of people who are gone. No lateness limit."""
 
     def find(tx: Tx, _job: str, _now: int, limit: int) -> Sequence[Candidate]:
-        present = approvals.present(tx, rules)
-        if not present.gone:
-            return ()
-        who = keys.digest(sorted(present.gone))[:16]
-        slots = islice(approvals.slots_of_gone(tx, rules.approvers, present.gone), limit)
-        return tuple(Candidate(asked, opened_at, quote, team, f"{slot}/{who}") for asked, slot, quote, team, opened_at in slots)
+        return tuple(
+            Candidate(
+                slot.approval_id,
+                slot.opened_at,
+                slot.quote_id,
+                slot.team_id,
+                f"{slot.number}/{keys.digest(sorted(slot.gone))[:16]}",
+            )
+            for slot in islice(approvals.slots_of_gone(tx, rules), limit)
+        )
 
     return ScheduledJob(
         name="approval_reassignment",

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Direct message that asks one person to decide one request. `post_key` is the effect that posts it."""
+    """Direct message that asks one person to decide one request. `post_key` is the effect that posts it.
+
+    `lost`: it was last drawn for a person without the authority to decide. `drawings` counts those after the first one.
+    """
 
     approval_id: str
     user_id: str
@@ -33,6 +36,8 @@ class Copy:
     channel: str | None  # None until it was posted
     ts: str | None
     shown: bool  # it is posted, or will be
+    lost: bool
+    drawings: int
 
     @property
     def awaited(self) -> str | None:
@@ -74,6 +79,11 @@ def place_copy(tx: Tx, copy: Copy, channel: str, ts: str) -> None:
     )
 
 
+def draw_copy(tx: Tx, approval_id: str, user: str, *, lost: bool) -> None:
+    """Record that the message was redrawn, with the person's authority of then."""
+    tx.one("draw_approval_copy", approval_id=approval_id, user_id=user, lost=int(lost))
+
+
 def is_copy_for(tx: Tx, approval_id: str, user: str, channel: str, ts: str) -> bool:
     """Return true if a message is the person's recorded copy of a request, or can be: an unconfirmed one has no ts yet."""
     copy = copy_of(tx, approval_id, user)
@@ -81,7 +91,8 @@ def is_copy_for(tx: Tx, approval_id: str, user: str, channel: str, ts: str) -> b
 
 
 def _copy(row: Row) -> Copy:
-    return Copy(row["approval_id"], row["user_id"], row["post_key"], row["channel"], row["ts"], bool(row["shown"]))
+    flags = {"shown": bool(row["shown"]), "lost": bool(row["lost"]), "drawings": row["drawings"]}
+    return Copy(row["approval_id"], row["user_id"], row["post_key"], row["channel"], row["ts"], **flags)
 
 
 def latest(tx: Tx, quote_id: str, version: int) -> Approval | None:
@@ -110,25 +121,53 @@ def zones_of(tx: Tx, team_id: str, users: Iterable[str]) -> dict[str, str]:
     return {row["user_id"]: row["zone"] for row in rows}
 
 
-def gone_holders(tx: Tx, users: Iterable[str]) -> frozenset[str]:
-    """Return those of the people whom Slack last reported as no full members: guests, bots, and people who left."""
-    return frozenset(row["user_id"] for row in tx.all("gone_holders", users=json.dumps(sorted(set(users)))))
+def gone_holders(tx: Tx, team_id: str | None, users: Iterable[str]) -> frozenset[str]:
+    """Return those of the people whom Slack last reported as no full members: guests, bots, and people who left.
+
+    Its answers about another workspace do not count; without a workspace all do.
+    """
+    rows = tx.all("gone_holders", team_id=team_id, users=json.dumps(sorted(set(users))))
+    return frozenset(row["user_id"] for row in rows)
 
 
-def present(tx: Tx, rules: Rules) -> Rules:
-    """Return the rules without the role holders who may not approve any more, by Slack's last answer."""
-    return rules.without(gone_holders(tx, {user for users in rules.approvers.values() for user in users}))
+def present(tx: Tx, rules: Rules, team_id: str | None) -> Rules:
+    """Return the rules without the role holders who may not approve in a workspace any more, by Slack's last answer."""
+    return rules.without(gone_holders(tx, team_id, rules.all_approvers))
 
 
-def slots_of_gone(
-    tx: Tx, approvers: Mapping[str, tuple[str, ...]], gone: frozenset[str]
-) -> Iterator[tuple[str, int, str, str, int]]:
-    """Yield the open slots that ask only people who are gone: approval, slot, quote, workspace, and the time it opened."""
+@dataclass(frozen=True, slots=True)
+class LeftSlot:
+    """An open slot that asks nobody who may approve, because some are gone: these people, and the time it opened (Unix ms)."""
+
+    approval_id: str
+    number: int
+    quote_id: str
+    team_id: str
+    opened_at: int
+    gone: frozenset[str]
+
+
+def slots_of_gone(tx: Tx, rules: Rules) -> Iterator[LeftSlot]:
+    """Yield the open slots that ask people who are gone, and besides them at most makers of the quote, who may not approve it."""
+    if not gone_holders(tx, None, rules.all_approvers):
+        return
+    gone_in: dict[str, frozenset[str]] = {}
     for row in tx.all("open_slots"):
+        team_id = row["team_id"]
+        if team_id not in gone_in:
+            gone_in[team_id] = gone_holders(tx, team_id, rules.all_approvers)
         roles = json.loads(row["asked"]) or json.loads(row["roles"])
-        asked = {user for role in roles for user in approvers.get(role, ())} if row["assignee"] is None else {row["assignee"]}
-        if asked and asked <= gone:
-            yield row["approval_id"], row["slot"], row["quote_id"], row["team_id"], row["opened_at"]
+        assigned = row["assignee"] is not None
+        asked = {row["assignee"]} if assigned else {user for role in roles for user in rules.approvers.get(role, ())}
+        left = asked - gone_in[team_id]
+        if left != asked and (assigned or left <= _askers(tx, row)):
+            yield LeftSlot(row["approval_id"], row["slot"], row["quote_id"], team_id, row["opened_at"], gone_in[team_id])
+
+
+def _askers(tx: Tx, row: Row) -> frozenset[str]:
+    """Return the requester of an approval and the makers of its quote; those before the next version include that of this one."""
+    makers = tx.all("earlier_makers", quote_id=row["quote_id"], version=row["version"] + 1)
+    return frozenset({row["requested_by"], row["requester"], *(maker["maker"] for maker in makers)})
 
 
 def requested_today(tx: Tx, user: str, now: int) -> int:

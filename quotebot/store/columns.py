@@ -63,7 +63,9 @@ TABLES: Final[Mapping[str, TableColumns]] = {
         of_chain="approval_id IN (SELECT approval_id FROM approvals WHERE quote_id = :chain)",
         chained="approval_id policy ruleset_hash remind_ms escalate_ms expire_ms",
     ),
-    "approval_copies": TableColumns("approval_id user_id", operational="approval_id user_id post_key channel ts added_at"),
+    "approval_copies": TableColumns(
+        "approval_id user_id", operational="approval_id user_id post_key channel ts added_at lost drawings"
+    ),
     "approval_calendars": TableColumns(
         "approval_id",
         chain="(SELECT quote_id FROM approvals WHERE approval_id = {row}.approval_id)",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ledger.gates import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ledger.database import Row, Tx
 
@@ -169,13 +169,12 @@ def decide_ops_card(tx: Tx, subject: str, decided_by: str, upto: int) -> None:
     tx.one("decide_ops_card", subject=subject, decided_by=decided_by, upto=upto)
 
 
-def waiting_of(tx: Tx, subject: str) -> Backlog:
-    """Return the state of a subject: the open dead letters of a cause, a refused login, or a role holder who is gone."""
+def waiting_of(tx: Tx, subject: str, gone: Collection[str] = ()) -> Backlog:
+    """Return the state of a subject: the open dead letters of a cause, a refused login, or one of the role holders who are gone."""
     if subject.startswith(PAUSE):
         return pause_of(tx, subject.removeprefix(PAUSE))
     if subject.startswith(HOLDER):
-        gone = tx.one("gone_person", user_id=subject.removeprefix(HOLDER))
-        return Backlog(0 if gone is None else 1, 0, None, None)
+        return Backlog(int(subject.removeprefix(HOLDER) in gone), 0, None, None)
     row = tx.required("waiting_of_cause", since=0, cause=subject.removeprefix(CAUSE))
     return Backlog(row["letters"], row["aggregates"], row["oldest_at"], row["replayed_at"])
 

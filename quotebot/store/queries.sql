@@ -203,13 +203,16 @@ WHERE a.approval_id = :approval_id;
 
 -- name: approval_copies
 -- A post that failed shows nothing; when it is replayed, it shows the state of then.
-SELECT c.approval_id, c.user_id, c.post_key, c.channel, c.ts,
+SELECT c.approval_id, c.user_id, c.post_key, c.channel, c.ts, c.lost, c.drawings,
   c.ts IS NOT NULL OR EXISTS (
     SELECT 1 FROM effects AS e WHERE e.effect_key = c.post_key AND e.state IN ('pending', 'in_flight', 'uncertain')) AS shown
 FROM approval_copies AS c WHERE c.approval_id = :approval_id AND c.user_id = coalesce(:user_id, c.user_id) ORDER BY c.user_id;
 
 -- name: open_requests
-SELECT quote_id, approval_id FROM approvals WHERE state = 'pending' ORDER BY requested_at, approval_id LIMIT :limit;
+-- One page: those after a request, the oldest first.
+SELECT quote_id, approval_id, requested_at FROM approvals
+WHERE state = 'pending' AND (requested_at, approval_id) > (:requested_at, :approval_id)
+ORDER BY requested_at, approval_id LIMIT :limit;
 
 -- name: approval_copies_of_operation
 SELECT json_extract(payload, '$.user') AS user_id FROM effects WHERE operation_id = :operation_id AND class = 'slack.direct';
@@ -220,6 +223,9 @@ INSERT INTO approval_copies (approval_id, user_id, post_key, added_at) VALUES (:
 -- name: place_approval_copy
 UPDATE approval_copies SET channel = :channel, ts = :ts
 WHERE approval_id = :approval_id AND user_id = :user_id AND post_key = :post_key;
+
+-- name: draw_approval_copy
+UPDATE approval_copies SET lost = :lost, drawings = drawings + 1 WHERE approval_id = :approval_id AND user_id = :user_id;
 
 -- name: insert_approval
 INSERT INTO approvals (
@@ -964,15 +970,12 @@ INSERT INTO digests (team_id, user_id, due_at) VALUES (:team_id, :user_id, :due_
 SELECT team_id, user_id, due_at FROM digests WHERE due_at <= :now ORDER BY due_at, user_id LIMIT :limit;
 
 -- name: gone_holders
--- Of the people in a JSON list. The index holds no full members.
-SELECT p.user_id FROM people AS p INDEXED BY people_gone
-WHERE p.kind <> 'member' AND p.user_id IN (SELECT value FROM json_each(:users));
-
--- name: gone_person
-SELECT team_id, kind FROM people INDEXED BY people_gone WHERE kind <> 'member' AND user_id = :user_id;
+-- Of the people in a JSON list, in one workspace, or in any without one. The index holds no full members.
+SELECT DISTINCT p.user_id FROM people AS p INDEXED BY people_gone
+WHERE p.kind <> 'member' AND p.user_id IN (SELECT value FROM json_each(:users)) AND p.team_id = coalesce(:team_id, p.team_id);
 
 -- name: open_slots
-SELECT s.approval_id, s.slot, s.roles, s.asked, s.assignee, s.opened_at, a.quote_id, q.team_id
+SELECT s.approval_id, s.slot, s.roles, s.asked, s.assignee, s.opened_at, a.quote_id, a.requested_by, q.version, q.requester, q.team_id
 FROM approvals AS a INDEXED BY approvals_one_pending
   CROSS JOIN quotes AS q ON q.quote_id = a.quote_id AND q.version = a.quote_version
   CROSS JOIN approval_slots AS s ON s.approval_id = a.approval_id AND (s.state = 'pending' OR s.state = 'escalated')

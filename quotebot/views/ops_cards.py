@@ -56,12 +56,12 @@ def parse_cause_value(text: str) -> str | None:
     return found if isinstance(found, str) and 0 < len(found) <= CAUSE_CHARACTERS_MAX else None
 
 
-def ops_card(card: OpsCard, state: Backlog, newest_error: str | None) -> Card:
-    """Render the card of a subject from its current state."""
+def ops_card(card: OpsCard, state: Backlog, newest_error: str | None, *, holds: bool = False) -> Card:
+    """Render the card of a subject from its current state. `holds`: the person whom it is about may approve by a role."""
     if state.gate is not None:
         return _pause_card(state, state.gate)
     if card.subject.startswith(HOLDER):
-        return _holder_card(card.subject.removeprefix(HOLDER), is_gone=bool(state.letters))
+        return _holder_card(card.subject.removeprefix(HOLDER), is_gone=bool(state.letters), holds=holds)
     return _cause_card(card, card.subject.removeprefix(CAUSE), state, newest_error)
 
 
@@ -114,18 +114,19 @@ def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | N
     return Card(f"{head}: {_words(cause)}", blocks)
 
 
-def _holder_card(user: str, *, is_gone: bool) -> Card:
+def _holder_card(user: str, *, is_gone: bool, holds: bool) -> Card:
     """Return the card of a role holder who is no full member of the workspace any more."""
-    if not is_gone:
-        head = "An approver is a full member again"
-        return Card(
-            head, [{"type": "header", "text": plain(head)}, section(f"✅ {messages.mention(user)} is asked to approve again.")]
+    who = messages.mention(user)
+    if is_gone:
+        head = "An approver can't approve any more"
+        text = (
+            f"⚠️ {who} holds a role and is no full member of this workspace. Others are asked instead.\n"
+            "Name somebody else in `QUOTEBOT_APPROVERS` and restart the bot."
         )
-    head = "An approver can't approve any more"
-    text = (
-        f"⚠️ {messages.mention(user)} holds a role and is no full member of this workspace. Others are asked instead.\n"
-        "Name somebody else in `QUOTEBOT_APPROVERS` and restart the bot."
-    )
+    elif holds:
+        head, text = "An approver is a full member again", f"✅ {who} is asked to approve again."
+    else:
+        head, text = "The approvers are up to date", f"✅ {who} holds no role any more and is not asked to approve."
     return Card(head, [{"type": "header", "text": plain(head)}, section(text)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.quotebot.views.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Approval
+    from quotebot.domain.rules import Rules
 
 
 def asked(people: str, holders: dict[str, tuple[str, ...]]) -> Approval:
@@ -61,12 +63,18 @@ def test_role_without_a_holder_asks_the_next_higher_one(left: dict[str, tuple[st
     assert (None if after is None else after.slots[0].asked) == asks
 
 
-async def test_request_is_put_to_the_next_role_once_when_its_only_approver_is_gone(bench: Bench) -> None:
-    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+async def submitted(bench: Bench, rules: Rules) -> Executor:
+    """Submit a quote; return the executor."""
+    executor = Executor(bench.ledger, rules, lambda low, _: low, MATRIX)
     await bench.ledger.reserve(request_for(create_command(), "1"))
-    await executor.step()
     await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id="Q-2026-0001", version=1))
-    await executor.step()
+    while await executor.step():
+        pass
+    return executor
+
+
+async def test_request_is_put_to_the_next_role_once_when_its_only_approver_is_gone(bench: Bench) -> None:
+    executor = await submitted(bench, RULES)
     scheduler = Scheduler(bench.ledger, [approval_reassignment(RULES)])
     assert await scheduler.step() == 0
     gone = Known("deactivated", bench.clock.now_ms())
@@ -115,7 +123,7 @@ async def test_operators_get_one_card_about_each_holder_who_is_gone_until_they_a
         known = Known(kind, bench.clock.now_ms())
         await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0VP", known))
         for _ in range(2):
-            await announce(bench.ledger, "C0OPS", held)
+            await announce(bench.ledger, "C0OPS", held, "T0HOME")
             await executor.step()
         return bench.rows("SELECT subject, shown, closed_at IS NULL AS open FROM ops_cards")
 
@@ -126,6 +134,39 @@ async def test_operators_get_one_card_about_each_holder_who_is_gone_until_they_a
     assert await cards("member") == [{"subject": "holder:U0VP", "shown": "0", "open": 0}]
     card = await bench.ledger.database.read(lambda tx: dead_letters.ops_card(tx, "holder:U0VP"))
     assert card is not None
-    texts = [ops_card(card, Backlog(letters, 0, None, None), None) for letters in (1, 0)]
+    gone, present = Backlog(1, 0, None, None), Backlog(0, 0, None, None)
+    texts = [ops_card(card, state, None, holds=holds) for state, holds in ((gone, True), (present, True), (present, False))]
     assert "<@U0VP> holds a role" in str(texts[0].blocks)
     assert "full member again" in texts[1].text
+    assert "<@U0VP> holds no role any more" in str(texts[2].blocks)
+
+
+async def test_card_about_a_holder_who_is_gone_is_closed_when_they_hold_no_role(bench: Bench) -> None:
+    gone = Known("deactivated", bench.clock.now_ms())
+    await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0VP", gone))
+    for approvers in (RULES.approvers, {**RULES.approvers, "vp_sales": ("U0NEW",)}):
+        bench.clock.advance(60_000)
+        executor = Executor(bench.ledger, replace(RULES, approvers=approvers), lambda low, _: low, MATRIX)
+        await announce(bench.ledger, "C0OPS", {user for users in approvers.values() for user in users}, "T0HOME")
+        await executor.step()
+    assert bench.rows("SELECT shown, closed_at IS NULL AS open FROM ops_cards") == [{"shown": "0", "open": 0}]
+
+
+async def test_person_unknown_in_another_workspace_stays_an_approver(bench: Bench) -> None:
+    foreign = Known("stranger", bench.clock.now_ms())
+    await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0TYPO", "U0MANAGER", foreign))
+    executor = await submitted(bench, RULES)
+    assert [row["user_id"] for row in bench.rows("SELECT user_id FROM approval_copies")] == ["U0MANAGER"]
+    assert await Scheduler(bench.ledger, [approval_reassignment(RULES)]).step() == 0
+    assert await announce(bench.ledger, "C0OPS", ["U0MANAGER"], "T0HOME") == 0
+    assert await executor.step() == 0
+
+
+async def test_slot_whose_other_holder_is_the_requester_is_put_to_the_next_role(bench: Bench) -> None:
+    rules = replace(RULES, approvers={**RULES.approvers, "sales_manager": ("U0MANAGER", "U0REP")})
+    executor = await submitted(bench, rules)
+    gone = Known("deactivated", bench.clock.now_ms())
+    await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0MANAGER", gone))
+    assert await Scheduler(bench.ledger, [approval_reassignment(rules)]).step() == 1
+    await executor.step()
+    assert bench.row("SELECT asked FROM approval_slots") == {"asked": '["sales_manager", "deal_desk"]'}

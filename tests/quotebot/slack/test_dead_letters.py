@@ -326,7 +326,7 @@ def test_a_command_too_long_for_the_form_is_left_to_the_terminal() -> None:
 
 @pytest.mark.parametrize(("channel", "runs"), [(None, False), ("C0OPS", True)])
 def test_dead_letters_are_announced_only_if_a_channel_is_configured(bench: Bench, channel: str | None, runs: bool) -> None:  # noqa: FBT001 -- a case
-    jobs = _jobs(bench.ledger, Settings(_env_file=None, ops_channel=channel), Ports(clock=bench.clock), Metrics())
+    jobs = _jobs(bench.ledger, Settings(_env_file=None, ops_channel=channel), Ports(clock=bench.clock), Metrics(), lambda: None)
     assert ("letters" in {job.name for job in jobs}) == runs
 
 
