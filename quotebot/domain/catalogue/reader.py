@@ -53,7 +53,15 @@ def shown(value: object) -> str:
 
 def is_text(text: str, most: int) -> bool:
     """Return whether a text is non-empty, within the limit and on one line: no line ends, control or direction characters."""
-    return bool(text.strip()) and len(text) <= most and not any(unicodedata.category(sign)[0] == "C" for sign in text)
+    if text.isascii() and text.isprintable():  # the common case
+        return bool(text.strip()) and len(text) <= most
+    return bool(text.strip()) and len(text) <= most and not any(_ends_or_hides(sign) for sign in text)
+
+
+def _ends_or_hides(sign: str) -> bool:
+    """Return whether a character ends a line or is a control, format, surrogate or unassigned one."""
+    category = unicodedata.category(sign)
+    return category[0] == "C" or category in ("Zl", "Zp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain.catalogue.reader import is_text
 from quotebot.domain.language import day_text
 
 if TYPE_CHECKING:
@@ -236,19 +237,9 @@ def _text_problem(name: str, text: str) -> tuple[str, str] | None:
     what = _LABELS[name].lower().replace("vat", "VAT")
     if len(text) > TEXTS_MAX[name]:
         return f"the {what} has {len(text):,} characters, and {TEXTS_MAX[name]} are possible", "shorten it"
-    if not text.strip() or text != " ".join(text.split()) or any(_is_control(letter) for letter in text):
+    if not is_text(text, TEXTS_MAX[name]) or text != " ".join(text.split()):
         return f"the {what} is no text on one line", "write it without control characters"
     return None
-
-
-def _is_control(letter: str) -> bool:
-    """Return whether a character is a control, a lone surrogate, or changes the direction of text."""
-    return (
-        letter < " "
-        or "\x7f" <= letter <= "\x9f"
-        or "\ud800" <= letter <= "\udfff"
-        or letter in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-    )
 
 
 def _code(name: str) -> str:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
+from quotebot.domain.catalogue.reader import is_text
 from quotebot.domain.pricing import commercial_terms
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms, canonical_terms, parse_terms
 
@@ -275,6 +276,9 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
             too_long = f"the reason for the price of {sku} is longer than {REASON_CHARACTERS_MAX} characters"
             message = too_long if line.price_reason else f"the price of {sku} needs a reason"
             yield PricingProblem("agreed_price", message, f"e.g. {line.quantity} {sku} @5.40 because volume deal")
+        elif not is_text(line.price_reason, REASON_CHARACTERS_MAX):
+            message = f"the reason for the price of {sku} is no text on one line"
+            yield PricingProblem("agreed_price", message, "write it without control characters")
 
 
 def _is_agreed_price(price: Decimal) -> bool:

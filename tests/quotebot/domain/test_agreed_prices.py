@@ -67,6 +67,11 @@ def test_the_trace_names_both_prices_and_the_reason() -> None:
         (agreed("10.01"), "the price $10.01 of a is above its list price $10.00"),
         (agreed("9", reason=""), "the price of a needs a reason"),
         (agreed("9", reason="x" * 201), "the reason for the price of a is longer than 200 characters"),
+        *(
+            (agreed("9", reason=f"vol{sign}ume"), "the reason for the price of a is no text on one line")
+            for sign in ("\n", "\x07", "\u200b", "\u2028", "\u202e")
+        ),
+        (agreed("9", reason="   "), "the reason for the price of a is no text on one line"),
         (agreed("9", discount_percent=Decimal(1)), "a has both a price and a discount of its own"),
         (agreed("-1"), "the price of a is 0 or more with at most 6 decimals, not -1"),
         (agreed("1.0000001"), "the price of a is 0 or more with at most 6 decimals"),

@@ -103,6 +103,8 @@ def test_only_a_quoted_text_after_its_word_may_hold_a_semicolon() -> None:
         (CommercialTerms(approver_note="x" * 301), "note"),
         (CommercialTerms(customer_note="two\nlines"), "note"),
         (CommercialTerms(po_number="4711\u202e"), "po"),
+        (CommercialTerms(bill_to="Jo\u200bDoe"), "bill_to"),
+        (CommercialTerms(approver_note="soft\xadhyphen"), "note"),
         (CommercialTerms(language="fr"), "language"),
         (CommercialTerms(template="../x"), "template"),
     ],

@@ -149,6 +149,7 @@ def test_all_problems_are_found_at_once_each_with_its_path_in_the_document() -> 
         ({"products": [product("a"), product("b", name="A")]}, "products[2].name", "the name 'A' already means 'a'"),
         ({"products": [product("a", name="Two\nlines")]}, "products[1].name", "visible characters"),
         ({"products": [product("a", name="\u202eevil")]}, "products[1].name", "visible characters"),
+        ({"products": [product("a", name="Two\u2028lines")]}, "products[1].name", "visible characters"),
         ({"products": [product("a", name="x" * 81)]}, "products[1].name", "at most 80"),
         ({"products": [product("A B")]}, "products[1].sku", "must be lower-case"),
         ({"products": [product("a", billing="weekly")]}, "products[1].billing", "must be one of recurring, one_time"),
