@@ -13,6 +13,7 @@ from quotebot.app.installation import load_rules
 from quotebot.domain.pricing.commercial_terms import LANGUAGES, CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.views.document import language_of, quote_document
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from quotebot.views.document import Seller
 
 SAMPLE_AT: Final = 1_795_257_060_000  # 21 Nov 2026
-DAY_MS: Final = 86_400_000
 SAMPLE_TERMS: Final = CommercialTerms(
     start_date=date(2027, 1, 1),
     po_number="PO-4711",

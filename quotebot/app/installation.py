@@ -42,7 +42,8 @@ from quotebot import __version__, effects
 from quotebot.domain import language
 from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
-from quotebot.domain.rules import DAY_MS, Rules
+from quotebot.domain.rules import Rules
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.settings import ConfigurationError
 from quotebot.store import dead_letters as letter_store

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Own context: results must not depend on the calling thread's changes to the shared one. 60 digits hold any product of a legal
 # unit price, quantity, term and percentage exactly.
 EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
+HUNDRED = Decimal(100)
 DIGITS_MAX = 30
 TEXT_CHARACTERS_MAX = 80  # of a number as text
 MINUS = "\N{MINUS SIGN}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain.approvals import people
 from quotebot.domain.approvals.people import Delegation, Kind, Person, StandIn
 from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
+from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Approval
 
-DAY_MS: Final = 86_400_000
 KEEP_CLOSED_MS: Final = 90 * DAY_MS  # retention of a quote's commands after the quote has ended
 KEEP_REFUSED_MS: Final = 30 * DAY_MS  # retention of a refused command, and of one that concerns no quote
 

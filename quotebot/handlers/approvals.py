@@ -29,8 +29,8 @@ from quotebot.domain.approvals.requests import (
 )
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
 from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Quote, QuoteState, Slot, approval_id_for
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
-from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import approval_messages, messages
 
 if TYPE_CHECKING:

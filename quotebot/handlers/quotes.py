@@ -70,7 +70,6 @@ DOMAIN_EVENTS = frozenset(
         "clock.confirmed",
     }
 )
-DAY_MS = 86_400_000
 RESUBMISSION_MS = 120_000  # the same request within this time needs a confirmation
 
 

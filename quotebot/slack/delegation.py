@@ -15,12 +15,12 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, DelegateApprovals
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.slack.grammar import GrammarProblem, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DAY_MS: Final = 86_400_000
 DEFAULT_DAYS: Final = 14
 EXAMPLE: Final = "/quote delegate @colleague from 2026-12-21 until 2026-12-31 reason holidays"
 _MENTION = re.compile(r"<@([UW][A-Z0-9]{1,30})(?:\|[^>]*)?>|@?([UW][A-Z0-9]{2,30})")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger.gates import Gate, family
-from quotebot.domain.schedule.schedules import Candidate
+from quotebot.domain.schedule.schedules import DAY_MS, Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from adapters.llm.api import ModelCall
     from ledger.database import Tx
 
-DAY_MS: Final = 86_400_000
 SHORT_WAIT_MS: Final = 10_000  # a 429 with a wait up to this does not count as held
 FINISHED: Final = ("delivered", "failed", "superseded", "discarded")
 

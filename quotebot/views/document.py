@@ -45,7 +45,8 @@ _BILLINGS: Final = (RECURRING, "one_time")
 SLABS_MAX = 6  # listed in a row
 INVOICES_MAX: Final = 6  # rows of the billing schedule
 ADDRESS_LINES_MAX: Final = 5
-FILE_ACCOUNT_CHARACTERS_MAX: Final = 60  # of at most four bytes each: a file's name has at most 255
+FILE_ACCOUNT_CHARACTERS_MAX: Final = 60
+FILE_ACCOUNT_BYTES_MAX: Final = 220  # a file's name has at most 255, with the quote's number and version
 _FILE_SIGNS: Final = frozenset(" .,&+-_()")
 LETTER_TERRITORIES: Final = frozenset({"US", "CA", "MX", "PH", "CL", "CO", "CR", "GT", "PA", "PR", "SV", "VE"})
 NO_BREAK_SPACE: Final = "\u00a0"
@@ -305,7 +306,8 @@ def file_title(quote: Quote) -> str:
 def file_name(quote: Quote) -> str:
     """Return the name of a quote's file: "Quote Q-2026-0042 v1 - Acme.pdf", without signs that a file system refuses."""
     plain = "".join(sign if sign.isalnum() or sign in _FILE_SIGNS else " " for sign in quote.account)
-    account = " ".join(plain.split())[:FILE_ACCOUNT_CHARACTERS_MAX].strip(" .")
+    short = " ".join(plain.split())[:FILE_ACCOUNT_CHARACTERS_MAX].encode()[:FILE_ACCOUNT_BYTES_MAX]
+    account = short.decode(errors="ignore").strip(" .")
     return f"Quote {quote.quote_id} v{quote.version}{f' - {account}' if account else ''}.pdf"
 
 

@@ -24,11 +24,14 @@ import adapters
 from adapters.pdf.renderer import canonical_model
 from adapters.pdf.worker import (
     INSTALL_NATIVE_LIBRARIES,
+    PNG_SIZE,
+    PNG_SIZE_AT,
     RefusedError,
     Renderer,
     compress_once,
     environment_of,
     fixed_fetcher,
+    logo_width,
     longer_than,
 )
 from tests.adapters.test_pdf import DOCUMENT
@@ -271,3 +274,11 @@ def test_own_template_reaches_nothing_but_the_document(source: str) -> None:
     environment = environment_of({**OWN, "evil.html": source}, own=True)
     with pytest.raises((jinja2.TemplateError, OverflowError)):
         environment.get_template("evil.html").render(document={"account": "x"}, texts={})
+
+
+def test_the_documentation_says_the_size_at_which_a_logo_is_drawn(checkout: Path) -> None:
+    style = (checkout / "adapters/pdf/templates/quote.css").read_text("utf-8")
+    assert ".logo { display: block; max-width: 50mm; max-height: 16mm; }" in style
+    assert "shown 50 x 16 mm at most" in (checkout / "docs/documents.md").read_text("utf-8")
+    sizes = {(1000, 10): 50.0, (100, 100): 16.0}
+    assert {size: logo_width(b"\0" * PNG_SIZE_AT + PNG_SIZE.pack(*size)) for size in sizes} == sizes

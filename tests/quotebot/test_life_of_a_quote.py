@@ -27,8 +27,8 @@ from quotebot.dispatch.registry import follow_ups
 from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.rules import KEEP_CLOSED_MS, KEEP_REFUSED_MS
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.executor import Executor
-from quotebot.handlers.quotes import DAY_MS
 from quotebot.store import quotes as store
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for

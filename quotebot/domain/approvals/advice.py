@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import HUNDRED, LADDER, PolicyDecision, evaluate, family_totals, over_total
+from quotebot.domain.approvals.policy import LADDER, PolicyDecision, evaluate, family_totals, over_total
 from quotebot.domain.pricing.conversion import factor
 from quotebot.domain.pricing.engine import Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import QUANTITY_MAX, TERM_MONTHS_MAX
@@ -212,7 +212,7 @@ def _discount(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffice
 
     now = int(money.multiply(request.discount_percent, 100))
     limits = (policy.discount_blocked_over, *(row.limit for row in policy.discount_over))
-    ends = {0, *(int(money.multiply(min(limit, HUNDRED), 100)) for limit in limits)}
+    ends = {0, *(int(money.multiply(min(limit, money.HUNDRED), 100)) for limit in limits)}
     step = search.nearest(edit, suffices, now, ends)
     if step is None:
         return None
@@ -409,7 +409,7 @@ def _steps_of_rounding(pricing: Pricing) -> int:
 
 
 def _deepest_by_discount_alone(policy: ApprovalPolicy) -> int:
-    limits = [policy.discount_blocked_over, *(row.limit for row in policy.discount_over[:1]), HUNDRED]
+    limits = [policy.discount_blocked_over, *(row.limit for row in policy.discount_over[:1]), money.HUNDRED]
     return int(money.multiply(min(limits), 100))
 
 

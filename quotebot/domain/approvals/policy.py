@@ -35,7 +35,6 @@ NOBODY: Final = "nobody"  # in place of a role: no approval is needed
 BLOCKED: Final = "blocked"  # in place of a role: nobody can approve
 UNNAMED_SEGMENT_ROLE: Final = "deal_desk"  # approves the prices of a segment that the policy does not name
 ANY_FAMILY: Final = "*"  # margin floor of the families without one of their own
-HUNDRED = Decimal(100)
 HOUR_MS = 3_600_000
 UNDER_THE_FLOOR = "margin is under the floor"
 UNDER_PRICE_FLOOR: Final = "is priced under its floor"
@@ -353,7 +352,7 @@ def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
     for family, (net, cost) in family_totals(pricing).items():
         floor = policy.floor(family)
         if floor is not None and net != 0 and _is_under(floor, net, cost):
-            scaled = money.multiply(money.EXACT.subtract(net, cost), HUNDRED)
+            scaled = money.multiply(money.EXACT.subtract(net, cost), money.HUNDRED)
             margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
             found.append(f"{family} margin {margin} is under {money.format_percent(floor.limit)}")
     for line in _under_price_floor(pricing):
@@ -369,7 +368,7 @@ def without_margin_figures(text: str) -> str:
 
 def _is_under(floor: Threshold, net: Decimal, cost: Decimal) -> bool:
     # (net - cost) / net < floor %, without the division: exact, and defined when net is 0.
-    return money.multiply(money.EXACT.subtract(net, cost), HUNDRED) < money.multiply(floor.limit, net)
+    return money.multiply(money.EXACT.subtract(net, cost), money.HUNDRED) < money.multiply(floor.limit, net)
 
 
 def family_totals(pricing: Pricing) -> dict[str, tuple[Decimal, Decimal]]:

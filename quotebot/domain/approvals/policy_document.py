@@ -11,7 +11,6 @@ from quotebot.domain.approvals.policy import (
     ANY_FAMILY,
     BLOCKED,
     HOUR_MS,
-    HUNDRED,
     LADDER,
     NOBODY,
     ROLES,
@@ -179,7 +178,7 @@ def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> I
 
 def _floor(row: Any, place: str) -> Threshold:
     floor = _threshold(row, place, "under")
-    if floor.limit > HUNDRED:
+    if floor.limit > money.HUNDRED:
         raise PolicyError(f"{place}.under: no margin is over 100 %, so nothing could ever meet this floor")
     return floor
 

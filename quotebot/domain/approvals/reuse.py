@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.approvals.people import roles_of, sufficient_role
-from quotebot.domain.approvals.policy import HUNDRED, Need, PolicyDecision, family_totals, sufficient_roles
+from quotebot.domain.approvals.policy import Need, PolicyDecision, family_totals, sufficient_roles
 from quotebot.domain.pricing.commercial_terms import worse_terms
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
@@ -196,4 +196,4 @@ def _net(lines: list[PricedLine], pricing: Pricing) -> Decimal:
 
 def _keeps_too_little(before: Decimal, after: Decimal, tolerance_percent: Decimal) -> bool:
     # after / before < tolerance %, without the division.
-    return money.multiply(after, HUNDRED) < money.multiply(before, tolerance_percent)
+    return money.multiply(after, money.HUNDRED) < money.multiply(before, tolerance_percent)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 RECURRING = "recurring"
 PERCENT = Decimal("0.01")
-HUNDRED = Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +379,9 @@ def _percent_of(part: Decimal, whole: Decimal) -> Decimal:
     """Return the percentage, rounded up to 2 decimals, so that no limit of a policy is passed unseen."""
     if not whole:
         return ZERO
-    return money.EXACT.divide(money.product(part, HUNDRED), whole).quantize(PERCENT, rounding=ROUND_CEILING, context=money.EXACT)
+    return money.EXACT.divide(money.product(part, money.HUNDRED), whole).quantize(
+        PERCENT, rounding=ROUND_CEILING, context=money.EXACT
+    )
 
 
 def _above_list(item: SelectedItem, unit_price: Decimal, terms: Terms) -> PricingProblem:

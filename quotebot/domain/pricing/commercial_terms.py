@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue.reader import is_text
 from quotebot.domain.language import day_text
+from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-DAY_MS: Final = 86_400_000
 PAYMENT_DAYS_MAX: Final = 365
 VALID_DAYS_MAX: Final = 365
 YEARS: Final = (2000, 2099)

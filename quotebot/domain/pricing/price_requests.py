@@ -22,7 +22,6 @@ LINES_MAX = 400  # one all-or-nothing request to the CRM
 QUANTITY_MAX = 1_000_000
 TERM_MONTHS_MAX = 120
 ATTRIBUTES_MAX = 20
-HUNDRED = Decimal(100)
 ZERO = Decimal(0)
 DISCOUNT_STEP = Decimal("0.01")
 AGREED_PRICE_MAX = Decimal("1e9")
@@ -294,7 +293,7 @@ def _is_discount(percent: Decimal) -> bool:
         value = money.exact(percent)
     except ValueError:
         return False
-    return 0 <= value <= HUNDRED and value == value.quantize(DISCOUNT_STEP, context=money.EXACT)
+    return 0 <= value <= money.HUNDRED and value == value.quantize(DISCOUNT_STEP, context=money.EXACT)
 
 
 def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:

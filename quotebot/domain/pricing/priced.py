@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SNAPSHOT_SCHEMA = 2
 ZERO = Decimal(0)
-HUNDRED = Decimal(100)
 HUNDREDTH = Decimal("0.01")
 LARGEST_REMAINDER = "largest_remainder"  # the header discount is rounded once and allocated, so that the sum is exact
 _SLAB: Final = re.compile(r"([0-9,]+) in tier \S+ at ([0-9.]+)")  # the detail of a slab's step
@@ -167,7 +166,7 @@ class Pricing:
     def _margin_of(self, total: Decimal) -> Decimal | None:
         if total == 0:
             return None
-        margin = money.multiply(money.EXACT.subtract(total, self.cost_total), HUNDRED)
+        margin = money.multiply(money.EXACT.subtract(total, self.cost_total), money.HUNDRED)
         return money.floor_hundredths(money.EXACT.divide(margin, total))
 
     def granted_percent(self, line: PricedLine) -> Decimal:
@@ -176,7 +175,7 @@ class Pricing:
             return self.authorised_percent
         if line.list_amount == 0:
             return ZERO
-        percent = money.EXACT.divide(money.product(line.discount_amount, HUNDRED), line.list_amount)
+        percent = money.EXACT.divide(money.product(line.discount_amount, money.HUNDRED), line.list_amount)
         return percent.quantize(HUNDREDTH, context=money.EXACT)
 
     @property
@@ -186,9 +185,9 @@ class Pricing:
         Optional lines count too, because the customer can choose them at that price. Equals `discount_percent` if no line has its
         own discount. A policy that checks the header alone would miss line discounts.
         """
-        kept = money.EXACT.subtract(HUNDRED, self.discount_percent)
+        kept = money.EXACT.subtract(money.HUNDRED, self.discount_percent)
         own = max((line.requested_percent for line in self.every_line), default=ZERO)
-        return money.EXACT.subtract(HUNDRED, money.multiply(kept, money.EXACT.subtract(HUNDRED, own), HUNDREDTH))
+        return money.EXACT.subtract(money.HUNDRED, money.multiply(kept, money.EXACT.subtract(money.HUNDRED, own), HUNDREDTH))
 
 
 REMEMBERED: Final = 32  # prices in use at a time; a large one takes a few hundred kilobytes

@@ -32,7 +32,6 @@ OPEN_STATES: Final = (
 )
 HOUR_MS: Final = 3_600_000
 REASONS_SHOWN: Final = 3
-HUNDRED: Final = Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +269,7 @@ def _discount(found: _Sum) -> str:
 
 
 def _percent(part: Decimal, whole: Decimal) -> str:
-    return f"{part * HUNDRED / whole:.2f}"
+    return f"{part * money.HUNDRED / whole:.2f}"
 
 
 def _p90(hours: Sequence[float]) -> float:

@@ -139,10 +139,6 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _counted(line: PricedLine) -> str:
-    return f"{line.quantity:,} \u00d7 {line.full_name}"
-
-
 def _from_to(before: Decimal, after: Decimal, old: str, new: str) -> str:
     return f"{money.format_amount(before, old)} \u2192 {money.format_amount(after, new)}"
 

@@ -13,7 +13,7 @@ from quotebot.app import workers
 from quotebot.app.installation import claim_settings, load_rules
 from quotebot.app.workers import Ports
 from quotebot.commands.payloads import SubmitQuote
-from quotebot.domain.rules import DAY_MS
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.executor import Executor
 from quotebot.jobs.maintenance import Housekeeper
 from quotebot.sandbox.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from quotebot.domain.rules import DAY_MS
+from quotebot.domain.schedule.schedules import DAY_MS
 from tests.quotebot.parts import tampered
 from tests.rig import read_ledger
 

@@ -290,6 +290,7 @@ def test_a_file_is_called_by_its_version_within_slacks_length() -> None:
         ('a"<b>|c?*:\\d\n', "Quote Q-2026-0042 v1 - a b c d.pdf"),
         ("...", "Quote Q-2026-0042 v1.pdf"),
         ("株" * 300, f"Quote Q-2026-0042 v1 - {'株' * 60}.pdf"),
+        ("𠮷" * 300, f"Quote Q-2026-0042 v1 - {'𠮷' * 55}.pdf"),  # four bytes each
     ],
 )
 def test_file_is_named_after_its_quote_and_customer(account: str, name: str) -> None:

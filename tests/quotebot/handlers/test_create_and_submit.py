@@ -10,10 +10,11 @@ import pytest
 from ledger.keys import effect_key
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.effects import ANSWER_MS
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.decision import Asked, Decision, Twin
-from quotebot.handlers.quotes import DAY_MS, create, refused_offer, resubmission, root_key
+from quotebot.handlers.quotes import create, refused_offer, resubmission, root_key
 from quotebot.views import messages
 from tests.quotebot.parts import RULES, create_command
 from tests.quotebot.views.quote_examples import MORNING, example_pricing, example_quote

@@ -28,10 +28,10 @@ from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Closing, Freezing, QuoteState, Sending, plain_times
 from quotebot.domain.quotes.versions import difference
+from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.kinds import KINDS, QuoteHead
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.handlers.lifecycle import clone
-from quotebot.handlers.quotes import DAY_MS
 from quotebot.views import messages
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in

@@ -204,6 +204,20 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
         assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
 
 
+async def test_a_report_says_that_it_does_not_count_all_quotes(
+    revised: Bench, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await revised.ledger.reserve(request_for(create_command("20"), "3"))
+    await executor.step()
+    assert "Only" not in await said(revised, "report discounts", user="U0DEALDESK")
+    monkeypatch.setattr(queries, "REPORTED_MAX", 1)
+    found = await said(revised, "report discounts", user="U0DEALDESK")
+    assert found.splitlines()[1:] == [
+        "\u2022 <@U0REP>: 1 quote, $14,400.00 list, $13,248.00 net, 8.00% discount",
+        "Only the first 1 are counted. At a terminal: `quotebot report discounts` counts all.",
+    ]
+
+
 async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: Bench) -> None:
     round_ = Round(bench)
     for number in range(12):
