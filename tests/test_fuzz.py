@@ -91,9 +91,9 @@ def form(text: str) -> object:
         blocks = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]
         for most in (20, 100, 500, 2_900, len(text)):
             entered = {block_id: {block_id: {"type": "plain_text_input", "value": text[:most]}} for block_id in blocks}
-            said.append(read_form(Form({**view, "root_view_id": "V1", "state": {"values": entered}}, RULESET, MORNING, QUOTE)))
+            said.append(read_form(Form({**view, "root_view_id": "V1", "state": {"values": entered}}, RULES, MORNING, QUOTE)))
         metadata = {**view, "private_metadata": text, "root_view_id": "V1", "state": {"values": {}}}
-        said.append(read_form(Form(metadata, RULESET, MORNING, QUOTE)))
+        said.append(read_form(Form(metadata, RULES, MORNING, QUOTE)))
     return len(str(said)) < 30 * ANSWER_CHARACTERS_MAX, forms.parse_rejection({"reason": {"reason": {"value": text}}})
 
 

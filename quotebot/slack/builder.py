@@ -116,8 +116,13 @@ class QuoteBuilder:
 
 
 def _notice(before: Carried, drawn: Json, action: Body) -> str:
-    """Return why a chosen product got no line; empty if it has one."""
+    """Return why a chosen product got no line, or a line not the fields that were asked for; empty if they are there."""
     chosen = (action.get("selected_option") or {}).get("value")
+    row = builder_fields.row_of(str(action["action_id"]))
+    if row is not None:
+        asked = {builder_fields.PRICED: builder_fields.price_block, builder_fields.OPTIONAL: builder_fields.optional_block}
+        named = asked.get(str(chosen)) if str(action["action_id"]).endswith(".more") else None
+        return "" if named is None or named(row) in _ids(drawn) else builder.NO_ROOM
     after = builder.carried_by(drawn["private_metadata"])
     if not builder_fields.PRODUCTS.match(str(action["action_id"])) or after is None or chosen in dict(after.rows).values():
         return ""

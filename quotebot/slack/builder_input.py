@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
-from quotebot.domain.pricing.engine import Pricing, price, request_of
+from quotebot.domain.pricing.engine import Pricing, request_of
 from quotebot.domain.pricing.price_requests import (
     Changes,
     LineChange,
     PriceRequest,
     PricingProblem,
-    as_of,
     changed,
-    dated,
     reason_text,
 )
 from quotebot.domain.pricing.term_clauses import read_clause
@@ -73,7 +71,7 @@ def read_creation(form: Form) -> Filled | Errors:
         return {last_block(form.view): messages.UNREADABLE_FORM}
     errors: Errors = {}
     about = carried.stored
-    account, channel = form.typed(forms.ACCOUNT) or form.typed(FOUND), about["c"] or form.typed(forms.CHANNEL)
+    account, channel = _account(form), about["c"] or form.typed(forms.CHANNEL)
     if not account:
         errors[forms.ACCOUNT] = "Enter a customer."
     elif len(account) > ACCOUNT_CHARACTERS_MAX:
@@ -97,7 +95,8 @@ def read_revision(form: Form) -> Filled | Errors:
     changes = _changes(form, carried, request_of(form.quote.pricing), errors)
     if not errors and changes == Changes():
         return {forms.TEXT if form.has(forms.TEXT) else last_block(form.view): "No changes yet."}
-    _checked(form, carried, errors)
+    if not errors:
+        _checked(form, carried, errors)
     return errors or Filled(ReviseQuote(changes=changes), form.quote.quote_id, form.quote.version)
 
 
@@ -113,12 +112,19 @@ def _checked(form: Form, carried: Carried, errors: Errors) -> PriceRequest | Non
     request = _edited(form, carried, errors)
     if request is None:
         return None
-    days = dated if form.quote is None else as_of
-    priced = price(days(request, form.received_at), form.ruleset)
-    if isinstance(priced, Pricing):
+    found = _simulated(form, request)
+    if isinstance(found, Simulation):
         return request
-    _place(priced, form, carried, errors)
+    _place(found, form, carried, errors)
     return None
+
+
+def _simulated(form: Form, request: PriceRequest) -> Simulation | tuple[PricingProblem, ...]:
+    return simulate(request, form.ruleset, form.rules.policy, form.received_at, _account(form))
+
+
+def _account(form: Form) -> str:
+    return (form.typed(forms.ACCOUNT) or form.typed(FOUND)) if form.quote is None else form.quote.account
 
 
 def _edited(form: Form, carried: Carried, errors: Errors) -> PriceRequest | None:
@@ -156,6 +162,8 @@ def _block(problem: PricingProblem, form: Form, carried: Carried) -> str:
         *_BLOCKS_OF.get(problem.code, ()),
         forms.TEXT,
     ]
+    if problem.code == "terms" and not any(f'"{term}"' in problem.message for term in form.several(blocks.SPECIAL)):
+        candidates.insert(0, forms.TEXT)
     shown = [block_id for block_id in candidates if form.has(block_id)]
     quoted = (block_id for block_id in shown if (typed := form.typed(block_id)) and f'"{typed}"' in problem.message)
     return next(quoted, next(iter(shown), last_block(form.view)))
@@ -183,7 +191,46 @@ def _changes(form: Form, carried: Carried, original: PriceRequest, errors: Error
         twice = sorted({sku for sku in skus if skus.count(sku) > 1})
         if twice:
             errors[forms.TEXT] = f"{', '.join(twice)}: a product has one line. Keep one."[:ERROR_CHARACTERS_MAX]
+    else:
+        typed = replace(typed, lines=_typed_lines(rows, typed.lines, original, errors))
     return _joined(chosen, typed, errors)
+
+
+def _typed_lines(
+    rows: tuple[LineChange, ...], typed: tuple[LineChange, ...], original: PriceRequest, errors: Errors
+) -> tuple[LineChange, ...]:
+    """Return the typed changes of lines without removals that the rows say too; add those that contradict a row to `errors`."""
+    before = {line.sku: line.quantity for line in original.lines}
+    changed_above = {row.sku: row for row in rows}
+    pairs = [(changed_above[here.sku], here) for here in typed if here.sku in changed_above]
+    contrary = sorted({here.sku for above, here in pairs if _contradict(above, here, before.get(here.sku))})
+    if contrary:
+        errors.setdefault(
+            forms.TEXT, f"Here and above are different changes of {', '.join(contrary)}. Keep one."[:ERROR_CHARACTERS_MAX]
+        )
+    return tuple(here for here in typed if here.deed != "remove" or here != changed_above.get(here.sku))
+
+
+def _contradict(above: LineChange, here: LineChange, quantity: int | None) -> bool:
+    """Return whether a row and the typed text change a line in different ways. A row also names an unchanged quantity."""
+    if "remove" in (above.deed, here.deed):
+        return above.deed != here.deed
+    fields_say, text_says = _values(above), _values(here)
+    if above.quantity == quantity:
+        del fields_say["quantity"]
+    return any(fields_say[name] != text_says[name] for name in fields_say.keys() & text_says.keys())
+
+
+def _values(change: LineChange) -> dict[str, object]:
+    """Return what a change sets, adds or takes, by name. An agreed price and an own discount replace each other."""
+    agreed = None if change.agreed_price is None else (change.agreed_price, change.price_reason)
+    values = {
+        "quantity": None if change.deed == "take" else (change.deed, change.quantity),
+        "price": change.discount_percent if agreed is None else agreed,
+        "attributes": change.attributes,
+        "optional": False if change.deed == "take" else change.optional,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _joined(chosen: Changes, typed: Changes, errors: Errors) -> Changes:
@@ -217,12 +264,10 @@ def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
     billing = form.typed(blocks.BILLING)
     terms: tuple[str, ...] | None = None
     if form.has(blocks.SPECIAL):
-        offered = {each["value"] for each in _element(form, blocks.SPECIAL)["options"]}
-        kept = [term for term in original.terms if term not in offered]
-        terms = tuple(sorted({*kept, *form.several(blocks.SPECIAL)}))
+        terms = tuple(sorted(set(form.several(blocks.SPECIAL))))
     region = tax.removeprefix(blocks.CHOSEN) if tax.startswith(blocks.CHOSEN) else None
     with_tax = None if not tax else region is not None
-    named = segment.removeprefix(blocks.CHOSEN) if segment.startswith(blocks.CHOSEN) else None
+    named = segment.removeprefix(blocks.CHOSEN) if segment.startswith(blocks.CHOSEN) else "" if segment == blocks.NONE else None
     commercial, cleared = _commercial(form, original.commercial, errors)
     return Changes(
         commercial=commercial,
@@ -233,7 +278,7 @@ def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
         region=_unless(region, original.region),
         with_tax=_unless(with_tax, original.with_tax),
         terms=_unless(terms, tuple(sorted(original.terms))),
-        segment=_unless(named, original.segment),
+        segment=_unless(named, original.segment or ""),
         billing_frequency=_unless(billing or None, original.billing_frequency),
     )
 
@@ -267,11 +312,6 @@ def _commercial(form: Form, before: CommercialTerms, errors: Errors) -> tuple[Co
 
 def _unless(value: Any, same: object) -> Any:
     return None if value == same else value
-
-
-def _element(form: Form, block_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(block["element"] for block in form.view["blocks"] if block.get("block_id") == block_id)
-    return found
 
 
 def _row_changes(form: Form, carried: Carried, original: PriceRequest, errors: Errors) -> Iterator[LineChange]:
@@ -416,13 +456,12 @@ def previewed(view: Mapping[str, Any], rules: Rules, now: int, quote: Quote | No
 
 
 def _foot(view: Mapping[str, Any], carried: Carried, rules: Rules, now: int, quote: Quote | None) -> tuple[str, Pricing | None]:
-    form = Form(view, rules.ruleset, now, quote)
+    form = Form(view, rules, now, quote)
     over = too_long(form)
     request = next(iter(over.values())) if over else wanted(form, carried)
     if isinstance(request, str):
         return builder.foot_of_problem(request), None
-    account = (form.typed(forms.ACCOUNT) or form.typed(forms.FOUND)) if quote is None else quote.account
-    found = simulate(request, rules.ruleset, rules.policy, now, account)
+    found = _simulated(form, request)
     if not isinstance(found, Simulation):
         return builder.foot_of_problem(f"{found[0].message}: {found[0].suggestion}"), None
     short = len(found.pricing.lines) <= ADVISED_LINES_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX
 from quotebot.domain.pricing.commercial_terms import TEXTS_MAX
 from quotebot.domain.texts import composed
 from quotebot.views import builder_fields, forms, messages
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from quotebot.commands.registry import LifecyclePayload
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Quote
+    from quotebot.domain.rules import Rules
 
 ERROR_CHARACTERS_MAX: Final = 500
 PROBLEMS_SHOWN_MAX: Final = 4
@@ -32,7 +33,7 @@ _CHARACTERS_MAX: Final = {
     "discount": forms.SHORT_CHARACTERS_MAX,
     **TEXTS_MAX,
     forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,
-    forms.REASON: REASON_CHARACTERS_MAX,
+    forms.REASON: forms.DETAILS_CHARACTERS_MAX,
 }
 
 Errors = dict[str, str]  # block_id -> error, as plain text
@@ -49,15 +50,20 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A view with its fields as typed, and the ruleset that prices them. `received_at` is Unix milliseconds.
+    """A view with its fields as typed, and the rules that price them. `received_at` is Unix milliseconds.
 
     `quote` is the version that the view edits, as it was when the view was opened.
     """
 
     view: Mapping[str, Any]
-    ruleset: Ruleset
+    rules: Rules
     received_at: int
     quote: Quote | None = None
+
+    @property
+    def ruleset(self) -> Ruleset:
+        """Return the ruleset in force."""
+        return self.rules.ruleset
 
     def typed(self, block_id: str) -> str:
         """Return the input of a block on one line; empty if there is none."""

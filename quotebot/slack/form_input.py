@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
+from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES
 from quotebot.slack.builder_input import read_creation, read_revision
 from quotebot.slack.form_fields import Errors, Filled, Form, last_block, too_long
@@ -47,8 +47,8 @@ def _loss(form: Form) -> Filled | Errors:
     reason = ": ".join(filter(None, (category, details)))
     if not reason:
         return {forms.REASON: "Add a reason."}
-    if len(reason) > REASON_CHARACTERS_MAX:
-        return {forms.REASON: lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX)}
+    if len(details) > forms.DETAILS_CHARACTERS_MAX:  # the category stands before them in the reason
+        return {forms.REASON: lifecycle_messages.too_long("reason", forms.DETAILS_CHARACTERS_MAX)}
     return Filled(LoseQuote(reason), value.quote_id, value.version)
 
 

@@ -2,7 +2,7 @@
 
     for <account>: <quantity> <product> [(<attribute>=<choice>, ...)] [(optional)] [-<percent>% | @<price> because <reason>], ...
         [; term <months>] [; discount <percent>] [; currency <code>] [; tax <region>|off] [; region <region>]
-        [; terms <name>, ...|none] [; segment <name>] [; billing <frequency>]
+        [; terms <name>, ...|none] [; segment <name>|none] [; billing <frequency>]
         [; <commercial term>, as in term_clauses.py]
 
 verbs.py is the entry point and parses the verbs.
@@ -25,7 +25,7 @@ from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
-from quotebot.domain.pricing.term_clauses import ALIASES, FIELDS, clauses, read_clause
+from quotebot.domain.pricing.term_clauses import ALIASES, CLEARED, FIELDS, clauses, read_clause
 from quotebot.domain.texts import composed
 from quotebot.views import messages
 
@@ -307,7 +307,7 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
         region=draft.region,
         with_tax=bool(draft.with_tax),
         terms=draft.terms or (),
-        segment=draft.segment,
+        segment=draft.segment or None,
         billing_frequency=draft.billing_frequency or BILLING_FREQUENCIES[0],
         commercial=CommercialTerms(**draft.commercial),
     )
@@ -517,7 +517,7 @@ def _read_segment(value: str, draft: _Draft) -> None:
     if _SEGMENT.fullmatch(value) is None:
         draft.problems.append(f"{shown(value)} isn't a segment. Example: `segment partner`.")
         return
-    draft.segment = value.casefold()
+    draft.segment = "" if value.casefold() in CLEARED else value.casefold()
 
 
 def _read_billing(value: str, draft: _Draft) -> None:

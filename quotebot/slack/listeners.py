@@ -396,7 +396,7 @@ class QuoteListeners:
         """Handle a submitted form that creates, revises, sends or loses a quote; each error is shown at its field."""
         received_at = self.surface.ledger.clock.now_ms()
         view, rules = body["view"], await self.surface.rules_now()
-        filled = read_form(Form(view, rules.ruleset, received_at, await edited_version(self.surface, view, context)))
+        filled = read_form(Form(view, rules, received_at, await edited_version(self.surface, view, context)))
         if not isinstance(filled, Filled):
             await ack(response_action="errors", errors=filled)
             return

@@ -119,7 +119,7 @@ def create_form(
     months = draft.term.removesuffix("m")
     term = int(months) if months.isdecimal() else None
     shown = details.shown(_request_of(draft.more))
-    further = details.blocks(shown, revised=False)
+    further = details.blocks(shown)
     known = ruleset.catalogue.products
     blocks = [
         *([section(draft.quoted[:QUOTED_CHARACTERS_MAX])] if draft.quoted else []),
@@ -182,7 +182,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
         fields.discount_input(money.trimmed(request.discount_percent), _free(policy)),
         fields.currency_input(tuple(currencies)[: fields.OPTIONS_MAX], quote.pricing.currency),
         _preview(f"Total {messages.net(quote)}. No changes yet."),
-        *details.blocks(request, revised=True),
+        *details.blocks(request),
         _text_input("Other changes", "", hint),
     ]
     carried = written({"q": quote.quote_id, "n": quote.version, "d": len(drawn), "r": drawn, "k": len(drawn)})
@@ -225,7 +225,7 @@ def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tup
 def _request_of(more: Changes) -> PriceRequest:
     return replace(
         NOTHING,
-        segment=more.segment,
+        segment=more.segment or None,
         region=more.region,
         with_tax=bool(more.with_tax),
         terms=more.terms or (),
@@ -269,8 +269,7 @@ def with_line(view: Mapping[str, Any], carried: Carried, sku: str, ruleset: Rule
     if product is not None and all(sku != row[1] for row in rows):
         line = fields.line_blocks(key, LineRequest(sku, 1), product, product.name, may_empty="q" in carried.stored)
         size = len(str([*rows, (key, sku)]))
-        drawn = sum(fields.row_of(str(block.get("block_id"))) is not None for block in blocks)
-        if len(rows) < fields.ROWS_MAX and drawn + len(line) <= LINE_BLOCKS_MAX and size <= CARRIED_CHARACTERS_MAX:
+        if len(rows) < fields.ROWS_MAX and _have_room(view, len(line)) and size <= CARRIED_CHARACTERS_MAX:
             blocks[at:at] = line
             rows.append((key, sku))
             at += len(line)
@@ -285,22 +284,27 @@ def without_line(view: Mapping[str, Any], carried: Carried, key: int) -> Json:
 
 
 def with_price(view: Mapping[str, Any], carried: Carried, key: int, name: str, *, priced: bool) -> Json:
-    """Return the form with the fields of an agreed price in place of a line's own discount, or the other way round."""
+    """Return the form with the fields of an agreed price in place of a line's own discount, or the other way round.
+
+    Fields that do not fit are left out.
+    """
     before = (fields.discount_block(key),) if priced else (fields.price_block(key), fields.reason_block(key))
     after = fields.price_inputs(key, name) if priced else [fields.own_discount_input(key, name)]
     blocks = [block for block in view["blocks"] if block.get("block_id") not in before]
     names = [block.get("block_id") for block in blocks]
-    if len(blocks) < len(view["blocks"]) and fields.quantity_block(key) in names:
+    if not _have_room(view, len(after) - len(before)):
+        blocks = [*view["blocks"]]
+    elif len(blocks) < len(view["blocks"]) and fields.quantity_block(key) in names:
         at = names.index(fields.quantity_block(key)) + 1
         blocks[at:at] = after
     return drawn_again(view, carried.stored, blocks)
 
 
 def with_option(view: Mapping[str, Any], carried: Carried, key: int, name: str) -> Json:
-    """Return the form with the mark of an optional line, set."""
+    """Return the form with the mark of an optional line, set; without it if it does not fit."""
     blocks = [*view["blocks"]]
     names = [block.get("block_id") for block in blocks]
-    if fields.optional_block(key) not in names and fields.quantity_block(key) in names:
+    if fields.optional_block(key) not in names and fields.quantity_block(key) in names and _have_room(view, 1):
         blocks.insert(names.index(fields.quantity_block(key)) + 1, fields.optional_input(key, name))
     return drawn_again(view, carried.stored, blocks)
 
@@ -341,6 +345,12 @@ def with_preview(view: Mapping[str, Any], carried: Carried, foot: str, priced: P
     return drawn_again(view, carried.stored, blocks)
 
 
+def _have_room(view: Mapping[str, Any], more: int) -> bool:
+    """Return whether the lines may have so many more blocks."""
+    drawn = sum(fields.row_of(str(block.get("block_id"))) is not None for block in view["blocks"])
+    return drawn + more <= LINE_BLOCKS_MAX
+
+
 def _place_of(block_id: re.Pattern[str], view: Mapping[str, Any]) -> int | None:
     found = (index for index, block in enumerate(view["blocks"]) if block_id.match(str(block.get("block_id"))))
     return next(found, None)
@@ -374,6 +384,7 @@ def _amount_words(name: str, sku: str, priced: Pricing | None) -> str:
 
 
 FULL: Final = f"This form holds {fields.ROWS_MAX} products at most. Write the rest below, e.g. `10 sso`."
+NO_ROOM: Final = "This form has no room for that. Remove another line, or write this one below instead, e.g. `10 sso (optional)`."
 
 
 def foot_of_problem(text: str) -> str:

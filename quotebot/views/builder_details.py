@@ -49,6 +49,7 @@ _PARTIES: Final = {
     "approver_note": ("Note to the approver", "Their budget ends in June"),
     "customer_note": ("Note to the customer", "Thank you for your trust"),
 }
+_PARTY_FIELDS: Final = (*_PARTIES, "language", "template")
 
 
 def commercial_block(name: str) -> str:
@@ -58,7 +59,7 @@ def commercial_block(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Choices of the further fields, by the active ruleset and policy."""
+    """Choices of the further fields, by the active ruleset and policy. A quote's own choice is offered also where they lack it."""
 
     segments: tuple[str, ...]
     taxes: tuple[str, ...]
@@ -97,11 +98,8 @@ class Details:
             commercial=USUAL,
         )
 
-    def blocks(self, request: PriceRequest, *, revised: bool, opened: Sequence[str] = ()) -> list[Json]:
-        """Return each group that says something or is `opened`, filled in with the request, and buttons for the other groups.
-
-        `revised`: a segment can be replaced, but not removed.
-        """
+    def blocks(self, request: PriceRequest) -> list[Json]:
+        """Return each group that says something, filled in with the request, and buttons for the other groups."""
         usual = replace(
             request,
             segment=None,
@@ -109,41 +107,44 @@ class Details:
             with_tax=False,
             terms=(),
             billing_frequency=BILLING_FREQUENCIES[0],
-            commercial=replace(USUAL, **{name: getattr(request.commercial, name) for name in _PARTIES}),
+            commercial=replace(USUAL, **{name: getattr(request.commercial, name) for name in _PARTY_FIELDS}),
         )
-        said = {TERMS: request != usual, PARTIES: any(getattr(request.commercial, name) is not None for name in _PARTIES)}
-        groups = {TERMS: self._terms(request, revised=revised), PARTIES: _parties(request.commercial)}
-        shown = [name for name in groups if said[name] or name in opened]
+        said = {TERMS: request != usual, PARTIES: any(getattr(request.commercial, name) is not None for name in _PARTY_FIELDS)}
+        groups = {TERMS: self._terms(request), PARTIES: _parties(request.commercial)}
+        shown = [name for name in groups if said[name]]
         return [*(block for name in shown for block in groups[name]), *_buttons([name for name in groups if name not in shown])]
 
     def group(self, name: str, request: PriceRequest) -> list[Json]:
         """Return the fields of one group."""
-        return list(_parties(request.commercial) if name == PARTIES else self._terms(request, revised=False))
+        return list(_parties(request.commercial) if name == PARTIES else self._terms(request))
 
-    def _terms(self, request: PriceRequest, *, revised: bool) -> Iterator[Json]:
+    def _terms(self, request: PriceRequest) -> Iterator[Json]:
         commercial = request.commercial
         yield live(menu(BILLING, "Billing", list(BILLING_WORDS.items()), request.billing_frequency))
         yield live(_payment(commercial.payment_days))
         yield _date(commercial)
         yield _valid(commercial)
-        if self.segments:
-            shown = request.segment if request.segment in self.segments else None
-            nothing = [] if revised and request.segment is not None else [(NONE, "None")]
-            names = [(f"{CHOSEN}{each}", clipped(each, OPTION_CHARACTERS_MAX)) for each in self.segments]
-            initial = f"{CHOSEN}{shown}" if shown else NONE if nothing else None
-            yield live({**menu(SEGMENT, "Segment", [*nothing, *names], initial), "optional": not nothing})
-        if self.taxes:
-            shown = request.region if request.with_tax and request.region in self.taxes else None
-            regions = [(f"{CHOSEN}{each}", f"Tax of {each}") for each in self.taxes]
-            yield live(menu(TAX, "Tax", [(NONE, "Without tax"), *regions], f"{CHOSEN}{shown}" if shown else NONE))
-        if self.terms:
-            options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in self.terms]
+        own = () if request.segment is None else (request.segment,)
+        if segments := _with(own, self.segments, OPTIONS_MAX - 1):
+            names = [(f"{CHOSEN}{each}", clipped(each, OPTION_CHARACTERS_MAX)) for each in segments]
+            yield live(menu(SEGMENT, "Segment", [(NONE, "None"), *names], f"{CHOSEN}{own[0]}" if own else NONE))
+        own = (request.region,) if request.with_tax and request.region is not None else ()
+        if taxes := _with(own, self.taxes, OPTIONS_MAX - 1):
+            regions = [(f"{CHOSEN}{each}", f"Tax of {each}") for each in taxes]
+            yield live(menu(TAX, "Tax", [(NONE, "Without tax"), *regions], f"{CHOSEN}{own[0]}" if own else NONE))
+        if terms := _with(request.terms, self.terms, OPTIONS_MAX):
+            options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in terms]
             chosen = [each for each in options if each["value"] in request.terms]
             element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain("None")}
             element |= {"initial_options": chosen} if chosen else {}
             hint = plain("Some of them need approval by Legal.")
             block = {"type": "input", "block_id": SPECIAL, "label": plain("Special terms"), "optional": True, "hint": hint}
             yield live({**block, "element": element})
+
+
+def _with(own: tuple[str, ...], offered: tuple[str, ...], most: int) -> list[str]:
+    """Return the choices of a menu, sorted: those of the quote, and as many of the others as fit."""
+    return sorted([*dict.fromkeys((*own, *offered))][:most])
 
 
 def _payment(days: int | None) -> Json:

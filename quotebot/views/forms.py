@@ -166,6 +166,7 @@ TEXT = "terms"  # block_id of the typed part: whatever has no field of its own, 
 
 TEXT_CHARACTERS_MAX: Final = 2_900  # Slack's limit of a field is 3,000
 SHORT_CHARACTERS_MAX: Final = 20
+DETAILS_CHARACTERS_MAX: Final = REASON_CHARACTERS_MAX - max(len(f"{each}: ") for each in LOSS_CATEGORIES.values())
 
 
 def send_form(quote: Quote, *, contacts: bool = False) -> Json:
@@ -198,7 +199,7 @@ def lose_form(quote: Quote) -> Json:
         },
     }
     note = text_input(
-        REASON, "Details", length_max=REASON_CHARACTERS_MAX, example="20% over their budget", multiline=True, optional=True
+        REASON, "Details", length_max=DETAILS_CHARACTERS_MAX, example="20% over their budget", multiline=True, optional=True
     )
     return modal(LOSE_FORM, "Mark as lost", "Mark as lost", button_value(quote), [section(about(quote)), category, note])
 

@@ -28,10 +28,11 @@ from quotebot.domain.pricing.price_requests import (
     parse_changes,
 )
 from quotebot.domain.pricing.term_clauses import FIELDS, line_text, terms_text
+from quotebot.domain.rules import Rules
 from quotebot.handlers.decision import Asked
 from quotebot.handlers.lifecycle import clone
 from quotebot.handlers.quotes import create
-from quotebot.slack.drafts import draft_of_creation
+from quotebot.slack.drafts import draft_of, draft_of_creation
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.grammar import creation, read_changes, read_request
 from quotebot.views.builder import create_form, revise_form
@@ -61,6 +62,7 @@ RULESET: Final = parse_ruleset(
         rates=[{"base": "USD", "currency": "EUR", "rate": "0.9", "on": "2026-01-02"}],
     )
 )
+OFFERED: Final = Rules(RULESET, POLICY, {})
 NOW: Final = 1_790_000_000_000
 NOT_TYPED: Final = {
     "account": "the customer, whom the quote names",
@@ -110,7 +112,7 @@ def as_text(request: PriceRequest) -> str:
 def by_form(request: PriceRequest) -> PriceRequest:
     """Return the request of the form that was filled in with this one and submitted unchanged."""
     draft = draft_of_creation(CreateQuote("Acme", request, "C0DEALS"))
-    filled = read_form(Form(typed(create_form("C0DEALS", RULESET, draft)), RULESET, NOW))
+    filled = read_form(Form(typed(create_form("C0DEALS", RULESET, draft)), OFFERED, NOW))
     assert isinstance(filled, Filled), filled
     assert isinstance(filled.payload, CreateByForm)
     assert isinstance(filled.payload.quote, CreateQuote)
@@ -212,7 +214,7 @@ def test_no_request_is_lost_between_quote_text_and_form(
     priced = price(dated(request, NOW), RULESET)
     assert isinstance(priced, Pricing)
     quote = replace(example_quote(), pricing=priced)
-    edited = Form(typed(revise_form(quote, RULESET)), RULESET, NOW, quote)
+    edited = Form(typed(revise_form(quote, RULESET)), OFFERED, NOW, quote)
     assert read_form(edited) == {"terms": "No changes yet."}
 
 
@@ -242,6 +244,21 @@ def test_a_revision_may_change_attributes_segment_and_billing() -> None:
     assert isinstance(found, PriceRequest)
     assert found.lines[1] == LineRequest("storage", 5, Decimal(5), attributes=(("gb", "10"), ("region", "us")), optional=True)
     assert (found.segment, found.billing_frequency) == ("reseller", "annual")
+
+
+def test_the_word_none_removes_a_segment_and_is_read_in_a_new_quote() -> None:
+    changes = read_changes("segment none", RULESET.catalogue)
+    assert not isinstance(changes, tuple)
+    assert changes != Changes()
+    found = changed(EVERYTHING, parse_changes(canonical_changes(changes)))
+    assert found == replace(EVERYTHING, segment=None)
+    request = PriceRequest((LineRequest("a", 1),), 12, Decimal(0), "USD")
+    assert read_request("1 a; currency USD; segment None", RULESET.catalogue) == request
+    draft = draft_of("for Acme: 1 a; currency USD; segment none", RULESET.catalogue)
+    filled = read_form(Form(typed(create_form("C0DEALS", RULESET, draft)), OFFERED, NOW))
+    assert isinstance(filled, Filled), filled
+    assert isinstance(filled.payload, CreateByForm)
+    assert filled.payload.quote.request == request
 
 
 def test_changes_without_the_new_inputs_keep_their_stored_form() -> None:
@@ -343,7 +360,7 @@ async def test_a_segment_needs_an_approval_until_the_policy_says_otherwise() -> 
 def test_the_form_of_a_revision_changes_every_other_input_too() -> None:
     quote = example_quote()
     typed_text = "add 1 sso; currency EUR; billing annual\npayment net 45; valid until 2026-12-31; po none"
-    form = Form(typed(revise_form(quote, EXAMPLE_RULESET), terms=typed_text), EXAMPLE_RULESET, MORNING, quote)
+    form = Form(typed(revise_form(quote, EXAMPLE_RULESET), terms=typed_text), RULES, MORNING, quote)
     filled = read_form(form)
     assert isinstance(filled, Filled), filled
     assert isinstance(filled.payload, ReviseQuote)

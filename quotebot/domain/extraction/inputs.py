@@ -34,7 +34,8 @@ _HOW_OFTEN: Final = r"(upfront|up front|monthly|quarterly|annually|annual|yearly
 _BILLED: Final = re.compile(rf"\b(?:billed|billing|invoiced|paid|payable|pay) ?[:=]? ?{_HOW_OFTEN}\b", re.IGNORECASE)
 _OFTEN_BILLED: Final = re.compile(rf"\b{_HOW_OFTEN} (?:billing|invoicing|invoices?|payments?|instal?lments?)\b", re.IGNORECASE)
 _SEGMENT: Final = re.compile(
-    r"\bsegment ?[:=]? ?(?!(?:a|an|and|at|for|in|is|of|or|price|prices|pricing|the|to|we|with)\b)([a-z][a-z0-9_-]{0,39})\b",
+    r"\bsegment ?[:=]? ?(?!(?:a|an|and|at|for|in|is|none|of|off|or|price|prices|pricing|the|to|we|with)\b)"
+    r"([a-z][a-z0-9_-]{0,39})\b",
     re.IGNORECASE,
 )
 _SEGMENT_PRICES: Final = re.compile(

@@ -364,7 +364,7 @@ class Changes:
     region: str | None = None
     with_tax: bool | None = None
     terms: tuple[str, ...] | None = None  # replaces all terms; () removes them
-    segment: str | None = None
+    segment: str | None = None  # "" removes it
     billing_frequency: str | None = None
     commercial: CommercialTerms = USUAL  # the fields to set
     cleared: tuple[str, ...] = ()  # the commercial fields to remove
@@ -496,7 +496,7 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         region=request.region if changes.region is None else changes.region,
         with_tax=request.with_tax if changes.with_tax is None else changes.with_tax,
         terms=request.terms if changes.terms is None else changes.terms,
-        segment=request.segment if changes.segment is None else changes.segment,
+        segment=request.segment if changes.segment is None else changes.segment or None,
         billing_frequency=request.billing_frequency if changes.billing_frequency is None else changes.billing_frequency,
         commercial=commercial_terms.edited(request.commercial, changes.commercial, changes.cleared),
     )

@@ -59,8 +59,10 @@ def simulate(
     `account` is the customer, if known.
     """
     request = request if account is None else for_account(request, account)
-    priced = unknown_terms(request.terms, policy) or price(as_of(request, at_ms), ruleset)
-    return Simulation(priced, evaluate(priced, policy)) if isinstance(priced, Pricing) else priced
+    unknown, priced = unknown_terms(request.terms, policy), price(as_of(request, at_ms), ruleset)
+    if not isinstance(priced, Pricing):
+        return (*unknown, *priced)
+    return unknown or Simulation(priced, evaluate(priced, policy))
 
 
 def difference(before: Pricing, after: Pricing) -> Difference:

@@ -119,7 +119,9 @@ def test_a_price_without_a_reason_is_remarked_and_changes_nothing() -> None:
     assert found.lines == (LineRequest("pro", 20),)
 
 
-@pytest.mark.parametrize("said", ["the segment is growing", "they start with us", "tax is their problem", "the PO follows"])
+@pytest.mark.parametrize(
+    "said", ["the segment is growing", "segment none", "they start with us", "tax is their problem", "the PO follows"]
+)
 def test_other_words_set_no_input(said: str) -> None:
     found = extract(f"{TEXT}, {said}", CATALOGUE)
     assert found.inputs == extract(TEXT, CATALOGUE).inputs

@@ -17,7 +17,7 @@ from quotebot.domain.pricing.engine import Pricing, price
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest, dated
 from quotebot.domain.rules import Rules
 from quotebot.slack import grammar
-from quotebot.slack.builder import QuoteBuilder, _notice
+from quotebot.slack.builder import QuoteBuilder, _changed, _notice
 from quotebot.slack.builder_input import previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
@@ -25,7 +25,7 @@ from quotebot.views.builder_details import PARTIES, TERMS
 from quotebot.views.forms import with_opportunities
 from quotebot.views.product_messages import price_words, products_text
 from tests.quotebot.domain.ruleset_parts import book, document, product
-from tests.quotebot.parts import POLICY
+from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 from tests.quotebot.views.test_forms import typed
@@ -34,7 +34,6 @@ from tests.rig import FIRST_QUOTE
 if TYPE_CHECKING:
     from tests.rig import Deal
 
-SAMPLE: Final = Rules(RULESET, POLICY, {})
 STORAGE: Final = product(
     "storage",
     kind="configurable",
@@ -74,7 +73,7 @@ def carried(view: dict[str, Any]) -> builder.Carried:
 
 def filled(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
     """Return the view as previewed after these values were typed."""
-    return previewed(typed(view, **values), SAMPLE, MORNING, None)
+    return previewed(typed(view, **values), RULES, MORNING, None)
 
 
 def test_a_product_adds_a_line_of_one_unit_and_the_menu_is_empty_again() -> None:
@@ -121,7 +120,7 @@ def test_a_form_is_full_at_twenty_lines_and_keeps_within_slacks_limits() -> None
     draft = builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus))
     long = builder.create_form("C0SALES", rules, draft, policy=POLICY)
     assert blocks_of(long)["terms"]["element"]["initial_value"].endswith("1 p24")  # the rest stays typed, and none is lost
-    found = read_form(Form(typed(long), rules, MORNING))
+    found = read_form(Form(typed(long), Rules(rules, POLICY, {}), MORNING))
     assert isinstance(found, Filled)
     assert isinstance(found.payload, CreateByForm)
     assert [line.sku for line in found.payload.quote.request.lines] == skus
@@ -167,7 +166,7 @@ def revised(request: PriceRequest, **values: str | None) -> Filled | dict[str, s
     shown = previewed(typed(view, **values), SHOP, MORNING, quote)
     assert blocks_of(shown)["row.0"]["text"]["text"].endswith("\n2 a, 1 b") == (request is CONFIGURED)
     assert ("against v1" in foot(shown)) == any(name.endswith("quantity") for name in values) or "No total" in foot(shown)
-    return read_form(Form(typed(view, **values), SHOP.ruleset, MORNING, quote))
+    return read_form(Form(typed(view, **values), SHOP, MORNING, quote))
 
 
 CONFIGURED: Final = PriceRequest(
@@ -203,12 +202,12 @@ def test_an_agreed_price_and_an_option_are_edited_in_their_fields() -> None:
         (back, {}, LineChange("set", "a", 7, Decimal(0))),
     )
     for shown, values, change in cases:
-        found = read_form(Form(typed(shown, **values), SHOP.ruleset, MORNING, quote))
+        found = read_form(Form(typed(shown, **values), SHOP, MORNING, quote))
         assert found == Filled(ReviseQuote(changes=Changes((change,))), "Q-2026-0042", 1)
     taken = typed(view)
     taken["state"]["values"]["row.1.optional"]["row.1.optional"]["selected_options"] = []
     change = LineChange("set", "b", 2, optional=False)
-    found = read_form(Form(taken, SHOP.ruleset, MORNING, quote))
+    found = read_form(Form(taken, SHOP, MORNING, quote))
     assert found == Filled(ReviseQuote(changes=Changes((change,))), "Q-2026-0042", 1)
 
 
@@ -226,6 +225,83 @@ def test_a_larger_edit_leaves_lines_without_fields_as_they_are() -> None:
     assert found == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
 
 
+def test_a_full_form_adds_no_further_fields_to_a_line_and_says_so() -> None:
+    skus = [f"p{number}" for number in range(20)]
+    rules = parse_ruleset(document(products=[product(sku) for sku in skus], price_books=[book(dict.fromkeys(skus, 10))]))
+    view = builder.create_form(None, rules, builder.Draft(lines=tuple(LineRequest(sku, 1) for sku in skus)), policy=POLICY)
+    for group in (TERMS, PARTIES):
+        view = builder.with_details(view, carried(view), group, rules, POLICY)
+    said = []
+    for row in range(20):
+        for chosen in ("price", "optional"):
+            action = {"action_id": f"row.{row}.more", "selected_option": {"value": chosen}}
+            view = _changed(view, carried(view), action, Rules(rules, POLICY, {}))
+            said.append(_notice(carried(view), view, action))
+    assert said == [""] * 4 + [builder.NO_ROOM] * 36
+    assert view_problems(view) == []
+    assert all({f"row.{row}.discount", f"row.{row}.price"} & set(blocks_of(view)) for row in range(20))
+
+
+LOST: Final = document(
+    products=[product("a")],
+    price_books=[book({"a": 10}), book({"a": 8}, name="edu", segment="edu", priority=1)],
+    taxes=[{"region": "FR", "percent": 20}],
+)
+LEFT: Final = {**LOST, "price_books": [book({"a": 10})], "taxes": [{"region": "DE", "percent": 19}]}
+
+
+def test_what_the_rules_lost_stays_chosen_in_an_edit_until_it_is_removed() -> None:
+    request = PriceRequest(
+        (LineRequest("a", 7),), 12, Decimal(0), "USD", segment="edu", region="FR", with_tax=True, terms=("old_term",)
+    )
+    priced = price(dated(request, MORNING), parse_ruleset(LOST))
+    assert isinstance(priced, Pricing)
+    quote, rules = replace(example_quote(), pricing=priced), Rules(parse_ruleset(LEFT), POLICY, {})
+    view = builder.revise_form(quote, rules.ruleset, POLICY)
+    assert view_problems(view) == []
+    assert read_form(Form(typed(view), rules, MORNING, quote)) == {"terms": "No changes yet."}
+    lost = read_form(Form(typed(view, **{"row.0.quantity": "9"}), rules, MORNING, quote))
+    assert isinstance(lost, dict)
+    assert set(lost) == {"tax", "special"}
+    assert " in FR" in lost["tax"]
+    assert '"old_term" is no special term of the policy' in lost["special"]
+    removed = typed(view, tax="none", segment="none")
+    removed["state"]["values"]["special"]["special"]["selected_options"] = []
+    changes = Changes(with_tax=False, terms=(), segment="")
+    assert read_form(Form(removed, rules, MORNING, quote)) == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+def test_a_quotes_language_is_kept_when_other_fields_are_filled_in() -> None:
+    priced = price(
+        dated(replace(CONFIGURED, commercial=CommercialTerms(language="de", template="standard")), MORNING), SHOP.ruleset
+    )
+    assert isinstance(priced, Pricing)
+    quote = replace(example_quote(), pricing=priced)
+    view = builder.revise_form(quote, SHOP.ruleset, POLICY)
+    for group in (TERMS, PARTIES):
+        view = builder.with_details(view, carried(view), group, SHOP.ruleset, POLICY)
+    found = read_form(Form(typed(view, **{"deal.po_number": "4711"}), SHOP, MORNING, quote))
+    changes = Changes(commercial=CommercialTerms(po_number="4711"))
+    assert found == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
+
+
+async def test_a_segment_is_removed_in_the_form_and_by_text(deal: Deal) -> None:
+    await deal.slash("new for Acme: 10 pro; segment partner")
+    await deal.settled()
+    assert "Segment: *partner*" in await deal.card_text()
+    await deal.click("quote.revise", user="U0REP")
+    person = {"user": "U0REP", "view_id": (await opened(deal))["id"]}
+    await deal.post("submit", **person, values={"segment": {"segment": "none"}})
+    await deal.settled()
+    assert "v2" in (await deal.card())["text"]
+    assert "Segment" not in await deal.card_text()
+    for text in ("segment partner", "segment none"):
+        await deal.slash(f"revise {FIRST_QUOTE}: {text}")
+        await deal.settled()
+    assert "v4" in (await deal.card())["text"]
+    assert "Segment" not in await deal.card_text()
+
+
 def test_a_line_gets_an_agreed_price_with_a_reason_or_becomes_an_option() -> None:
     view = builder.create_form("C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 10), LineRequest("sso", 5))))
     view = builder.with_price(view, carried(view), 0, "Pro", priced=True)
@@ -236,7 +312,7 @@ def test_a_line_gets_an_agreed_price_with_a_reason_or_becomes_an_option() -> Non
     shown = filled(view, **values)
     assert "660.00" in foot(shown)  # without the option
     assert "(optional)" in blocks_of(shown)["row.1"]["text"]["text"]
-    found = read_form(Form(typed(view, **values), RULESET, MORNING))
+    found = read_form(Form(typed(view, **values), RULES, MORNING))
     assert isinstance(found, Filled)
     assert isinstance(found.payload, CreateByForm)
     lines = (
@@ -245,7 +321,7 @@ def test_a_line_gets_an_agreed_price_with_a_reason_or_becomes_an_option() -> Non
     )
     assert found.payload.quote.request.lines == lines
     again = builder.create_form("C0SALES", RULESET, builder.Draft("Acme", lines))
-    assert read_form(Form(typed(again), RULESET, MORNING)) == found  # a prefilled form loses neither
+    assert read_form(Form(typed(again), RULES, MORNING)) == found  # a prefilled form loses neither
     back = builder.with_price(again, carried(again), 0, "Pro", priced=False)
     assert "row.0.discount" in blocks_of(back)
 
@@ -310,7 +386,7 @@ async def test_the_total_goes_on_after_a_lost_answer_and_after_a_foreign_redraw(
 def test_a_field_over_its_limit_is_not_parsed_for_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
     view = typed(builder.create_form("C0SALES", RULESET), terms="1 pro, " * 1_000)
     monkeypatch.setattr(grammar, "read_changes", None)
-    assert foot(previewed(view, SAMPLE, MORNING, None)) == "*No total yet:* At most 2,900 characters."
+    assert foot(previewed(view, RULES, MORNING, None)) == "*No total yet:* At most 2,900 characters."
 
 
 async def opened(deal: Deal) -> dict[str, Any]:
@@ -360,7 +436,7 @@ def test_an_emptied_field_removes_its_term_and_unused_groups_are_buttons() -> No
     quote = replace(example_quote(), pricing=priced)
     view = builder.revise_form(quote, SHOP.ruleset, POLICY)
     emptied: dict[str, str | None] = {"deal.po_number": None, "deal.payment_days": "none", "deal.valid": "2026-12-24"}
-    found = read_form(Form(typed(view, **emptied), SHOP.ruleset, MORNING, quote))
+    found = read_form(Form(typed(view, **emptied), SHOP, MORNING, quote))
     changes = Changes(commercial=CommercialTerms(valid_until=date(2026, 12, 24)), cleared=("payment_days", "po_number"))
     assert found == Filled(ReviseQuote(changes=changes), "Q-2026-0042", 1)
     plain = builder.revise_form(replace(quote, pricing=replace(priced, request=CONFIGURED)), SHOP.ruleset, POLICY)
@@ -371,10 +447,10 @@ def test_an_emptied_field_removes_its_term_and_unused_groups_are_buttons() -> No
 def test_the_discount_alone_shows_what_it_comes_to() -> None:
     quote = example_quote()
     view = builder.discount_form(quote, POLICY)
-    shown = previewed(typed(view, discount="5"), SAMPLE, MORNING, quote)
+    shown = previewed(typed(view, discount="5"), RULES, MORNING, quote)
     assert "+2,040.00" in foot(shown).replace("$", "")
     assert "No approval needed" in foot(shown)
-    assert read_form(Form(typed(view), RULESET, MORNING, quote)) == {"discount": "No changes yet."}
+    assert read_form(Form(typed(view), RULES, MORNING, quote)) == {"discount": "No changes yet."}
 
 
 def test_the_longest_names_leave_the_metadata_readable() -> None:

@@ -15,8 +15,9 @@ from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import Found
 from quotebot.views import forms
 from tests.quotebot.access_parts import OpenGate
+from tests.quotebot.parts import RULES
 from tests.quotebot.slack.test_opportunity_menu import NOBODY, answer
-from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
+from tests.quotebot.views.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
@@ -54,7 +55,7 @@ def test_a_contact_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chose
         forms.CONTACT: {forms.CONTACT: {"selected_option": None if chosen is None else {"value": chosen}}},
         forms.RECIPIENT: {forms.RECIPIENT: {"value": typed}},
     }
-    filled = read_form(Form({**view, "state": {"values": values}}, RULESET, MORNING))
+    filled = read_form(Form({**view, "state": {"values": values}}, RULES, MORNING))
     if recipient is None:
         assert filled == {forms.RECIPIENT: "Enter a name or an address."}
     else:

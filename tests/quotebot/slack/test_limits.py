@@ -16,6 +16,7 @@ from quotebot.views import builder, forms
 from quotebot.views import messages as words
 from quotebot.views.blocks import BUTTON_CHARACTERS_MAX
 from quotebot.views.forms import parse_rejection
+from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal
 
@@ -90,7 +91,7 @@ FIELDS: dict[str, tuple[Callable[[], dict[str, Any]], int]] = {
     "row.0.discount": (lambda: builder.revise_form(example_quote(), RULESET), 20),
     "row.0.quantity": (lambda: builder.revise_form(example_quote(), RULESET), 20),
     forms.RECIPIENT: (lambda: forms.send_form(example_quote()), 200),
-    forms.REASON: (lambda: forms.lose_form(example_quote()), 500),
+    forms.REASON: (lambda: forms.lose_form(example_quote()), 487),
     "no.such.block": (lambda: forms.lose_form(example_quote()), 150),
 }
 
@@ -99,7 +100,7 @@ FIELDS: dict[str, tuple[Callable[[], dict[str, Any]], int]] = {
 def test_form_field_over_its_limit_is_refused_at_the_field(block_id: str) -> None:
     view, most = FIELDS[block_id][0](), FIELDS[block_id][1]
     state = {"values": {block_id: {block_id: {"value": "\u0315" * (most + 1)}}}}
-    assert read_form(Form({**view, "state": state}, RULESET, MORNING)) == {block_id: f"At most {most:,} characters."}
+    assert read_form(Form({**view, "state": state}, RULES, MORNING)) == {block_id: f"At most {most:,} characters."}
 
 
 def test_reason_over_its_limit_is_no_reason() -> None:
@@ -109,7 +110,7 @@ def test_reason_over_its_limit_is_no_reason() -> None:
 @pytest.mark.parametrize("metadata", ["[" * 100_000, json.dumps({"v": 1, "c": "C" * BUTTON_CHARACTERS_MAX})])
 def test_private_metadata_over_its_limit_is_not_parsed(metadata: str) -> None:
     view = {**builder.create_form("C0DEALS", RULESET), "private_metadata": metadata, "root_view_id": "V1", "state": {"values": {}}}
-    assert list(read_form(Form(view, RULESET, MORNING)).values()) == [words.UNREADABLE_FORM]  # type: ignore[union-attr]
+    assert list(read_form(Form(view, RULES, MORNING)).values()) == [words.UNREADABLE_FORM]  # type: ignore[union-attr]
 
 
 @given(st.text(max_size=60))
@@ -139,7 +140,7 @@ def test_form_name_without_a_visible_character_is_refused(name: str) -> None:
         (forms.send_form(example_quote()), forms.RECIPIENT),
     ):
         state = {"values": {block_id: {block_id: {"type": "plain_text_input", "value": name}}}}
-        found = read_form(Form({**view, "root_view_id": "V1", "state": state}, RULESET, MORNING))
+        found = read_form(Form({**view, "root_view_id": "V1", "state": state}, RULES, MORNING))
         assert block_id in found  # type: ignore[operator] # a form that is filled in would be a command
 
 

@@ -21,7 +21,7 @@ from quotebot.store.crm_mirror import Found
 from quotebot.views import builder, forms
 from tests.adapters.test_salesforce_errors import Scripted, http, talking_to
 from tests.quotebot.access_parts import OpenGate
-from tests.quotebot.parts import ManualClock
+from tests.quotebot.parts import RULES, ManualClock
 from tests.quotebot.views.quote_examples import MORNING, RULESET
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_a_customer_is_chosen_or_typed_and_what_is_typed_counts(typed: str, chos
         forms.DISCOUNT: {forms.DISCOUNT: {"value": "0"}},
         forms.CURRENCY: {forms.CURRENCY: {"selected_option": {"value": "USD"}}},
     }
-    filled = read_form(Form({**view, "state": {"values": values}}, RULESET, MORNING))
+    filled = read_form(Form({**view, "state": {"values": values}}, RULES, MORNING))
     assert isinstance(filled, Filled)
     assert json.dumps(filled.payload.canonical()).count(f'"account": "{account}"') == 1
 

@@ -22,7 +22,7 @@ from quotebot.slack.surface import Surface
 from quotebot.store.crm_mirror import Found
 from quotebot.views import builder, forms
 from tests.quotebot.access_parts import OpenGate
-from tests.quotebot.parts import ManualClock
+from tests.quotebot.parts import RULES, ManualClock
 from tests.quotebot.views.quote_examples import MORNING, RULESET
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def sent(account: str, opportunity: str, *, typed: str = "", currency: str = "US
         forms.DISCOUNT: {forms.DISCOUNT: {"value": "0"}},
         forms.CURRENCY: {forms.CURRENCY: {"selected_option": {"value": currency}}},
     }
-    return read_form(Form({**view, "root_view_id": "V1", "state": {"values": values}}, RULESET, MORNING))
+    return read_form(Form({**view, "root_view_id": "V1", "state": {"values": values}}, RULES, MORNING))
 
 
 @pytest.mark.parametrize(

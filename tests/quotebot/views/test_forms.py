@@ -19,7 +19,7 @@ from quotebot.views import messages
 from quotebot.views.builder import Draft, carried_by, create_form, discount_form, revise_form, with_details
 from quotebot.views.builder_details import PARTIES, TERMS
 from quotebot.views.forms import lose_form, send_form
-from tests.quotebot.parts import POLICY
+from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
 
@@ -69,7 +69,7 @@ def typed(view: dict[str, Any], **values: str | None) -> dict[str, Any]:
 
 
 def read(view: dict[str, Any], **values: str | None) -> Filled | dict[str, str]:
-    return read_form(Form(typed(view, **values), RULESET, MORNING, QUOTE if view["callback_id"] == "quote.revise" else None))
+    return read_form(Form(typed(view, **values), RULES, MORNING, QUOTE if view["callback_id"] == "quote.revise" else None))
 
 
 # -------------------------------------------------------------------------------------------------------------- as drawn
@@ -171,6 +171,7 @@ WRONG: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
     "a discount in letters": ({"discount": "1O"}, {"discount": "Enter a number from 0 to 100."}),
     "a discount over 100": ({"discount": "101"}, {"discount": "0 to 100%"}),
     "a special term that is no name": ({"terms": "10 pro; terms 5%"}, {"terms": "is no name of a term"}),
+    "an unknown special term": ({"terms": "10 pro; terms line_cap"}, {"terms": '"line_cap" is no special term of the policy'}),
     "several at once": ({"account": "", "terms": "1.5 pro", "term": ""}, {"account": "Enter", "terms": "whole", "term": "Enter"}),
 }
 
@@ -232,6 +233,14 @@ REVISED: dict[str, tuple[dict[str, str | None], Changes]] = {
         {"deal.payment_days": "60", "terms": "payment net 60; po 4711"},
         Changes(commercial=CommercialTerms(payment_days=60, po_number="4711")),
     ),
+    "the same line in a field and as text": (
+        {"row.0.quantity": "200", "row.2.quantity": "0", "terms": "200 pro, remove support"},
+        Changes((LineChange("set", "pro", 200), LineChange("remove", "support"), LineChange("set", "pro", 200))),
+    ),
+    "one line's discount in its field and its quantity as text": (
+        {"row.0.discount": "5", "terms": "add 10 pro"},
+        Changes((LineChange("set", "pro", 150, Decimal(5)), LineChange("add", "pro", 10))),
+    ),
     "all of it": (
         {"row.1.quantity": "0", "terms": "2 support", "term": "24m", "discount": "8"},
         Changes((LineChange("remove", "sso"), LineChange("set", "support", 2)), 24, Decimal(8)),
@@ -260,6 +269,14 @@ def test_the_discount_alone_is_changed_by_its_own_form() -> None:
         ({}, "terms"),
         ({"row.0.quantity": "1.5"}, "row.0.quantity"),
         ({"terms": "remove prro"}, "terms"),
+        ({"terms": "terms line_cap"}, "terms"),
+        ({"row.0.quantity": "200", "terms": "300 pro"}, "terms"),
+        ({"row.0.quantity": "200", "terms": "2000000 pro"}, "terms"),
+        ({"row.0.quantity": "200", "terms": "add 50 pro"}, "terms"),
+        ({"row.0.quantity": "0", "terms": "300 pro"}, "terms"),
+        ({"row.0.discount": "5", "terms": "150 pro -6%"}, "terms"),
+        ({"row.0.discount": "5", "terms": "150 pro @5 because volume"}, "terms"),
+        ({"row.0.discount": "5", "terms": "remove pro"}, "terms"),
         ({"term": "x"}, "term"),
     ],
 )
@@ -273,6 +290,9 @@ def test_a_recipient_and_a_reason_are_read() -> None:
     lost = read(lose_form(QUOTE), loss_category="no_decision", reason="20 % over")
     assert lost == Filled(LoseQuote("No decision: 20 % over"), "Q-2026-0042", 1)
     assert read(lose_form(QUOTE), loss_category="price") == Filled(LoseQuote("Price"), "Q-2026-0042", 1)
+    details = next(block["element"]["max_length"] for block in lose_form(QUOTE)["blocks"] if block.get("block_id") == "reason")
+    longest = read(lose_form(QUOTE), loss_category="no_decision", reason="x" * details)
+    assert longest == Filled(LoseQuote(f"No decision: {'x' * details}"), "Q-2026-0042", 1)
     assert set(read(send_form(QUOTE), recipient="x" * 201)) == {"recipient"}  # type: ignore[arg-type] # errors
     assert set(read(lose_form(QUOTE), reason=" \n ")) == {"reason"}  # type: ignore[arg-type] # errors
 
