@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from adapters.failures import AdapterError, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from importlib.resources.abc import Traversable
 
 DETAILED: Final = "detailed"  # every line with its price, term and discount
@@ -141,8 +141,8 @@ class QuoteDocument:
             raise ValueError(f"created_at needs an offset from UTC: {self.created_at!r}")
         if len(self.lines) > LINES_MAX:
             raise ValueError(f"a quote document holds at most {LINES_MAX} lines, not {len(self.lines)}")
-        if self.template not in {*TEMPLATES, *self.templates}:
-            known = sorted({*TEMPLATES, *(name for name in self.templates if not name.startswith("_"))})
+        known = template_names(self.templates)
+        if self.template not in known:
             raise ValueError(f"there is no template {self.template!r}; there are {' and '.join(known)}")
         if self.page not in PAGES:
             raise ValueError(f"there is no page size {self.page!r}; there are {' and '.join(PAGES)}")
@@ -171,6 +171,11 @@ def canonical_model(document: QuoteDocument) -> dict[str, Any]:
     logo, templates, style = (values.pop(name) for name in ("logo", "templates", "style"))
     sha256 = hashlib.sha256(logo).hexdigest() if logo else ""
     return {**_printable(values), "logo": sha256, "templates": templates, "style": style}
+
+
+def template_names(own: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the templates that a document may have: the shipped ones and an installation's `own`, without parts."""
+    return tuple(sorted({*TEMPLATES, *(name for name in own if not name.startswith("_"))}))
 
 
 def packaged_template(name: str) -> str:

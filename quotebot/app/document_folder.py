@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from adapters.pdf.renderer import LOGO_BYTES_MAX, TEMPLATE_BYTES_MAX, TEMPLATE_NAME, TEMPLATES, TEMPLATES_MAX, check_logo
+from adapters.pdf.renderer import LOGO_BYTES_MAX, TEMPLATE_BYTES_MAX, TEMPLATE_NAME, TEMPLATES_MAX, check_logo, template_names
 from quotebot.domain.catalogue.reader import DocumentError, read_toml
 from quotebot.domain.pricing.commercial_terms import LANGUAGES
 from quotebot.domain.pricing.price_requests import TERM_NAME
@@ -45,7 +45,7 @@ class DocumentFolder:
 def load_seller(settings: Settings) -> Seller:
     """Return what documents show of the seller. Raises ConfigurationError for an unusable logo, locale, template or folder."""
     own = read_folder(settings.document_folder)
-    known = sorted({*TEMPLATES, *(name for name in own.templates if not name.startswith("_"))})
+    known = template_names(own.templates)
     if settings.document_template not in known:
         reason = f"there is no template {settings.document_template!r}; there are {', '.join(known)}"
         raise ConfigurationError(f"The setting document_template cannot be used: {reason}. Nothing was started.")
@@ -151,7 +151,7 @@ def _table(parent: Mapping[str, Any], key: str, problems: list[str]) -> Mapping[
 
 def _choices(rules: Mapping[str, Any], key: str, templates: Mapping[str, str], problems: list[str]) -> dict[str, DocumentChoice]:
     found = {}
-    known = sorted({*TEMPLATES, *(name for name in templates if not name.startswith("_"))})
+    known = template_names(templates)
     for name, row in _table(rules, key, problems).items():
         values = row if isinstance(row, dict) else {}
         language, template = values.get("language"), values.get("template")

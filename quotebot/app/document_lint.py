@@ -8,10 +8,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from adapters.failures import AdapterError
-from adapters.pdf.renderer import TEMPLATES, DocumentLine
+from adapters.pdf.renderer import DocumentLine, template_names
 from quotebot.app.installation import load_rules
 from quotebot.domain.pricing.commercial_terms import LANGUAGES, CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
+from quotebot.domain.pricing.price_requests import TERMS_MAX
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.views.document import language_of, quote_document
@@ -36,7 +37,10 @@ SAMPLE_TERMS: Final = CommercialTerms(
 
 
 def sample_quote(settings: Settings, special_terms: Sequence[str] = (), *, full: bool = True) -> Quote:
-    """Return a quote of the shipped ruleset: with everything that a document may show, or of one line and nothing else."""
+    """Return a quote of the shipped ruleset: with everything that a document may show, or of one line and nothing else.
+
+    It has no more special terms than a quote may have.
+    """
     lines = (LineRequest("pro", 150),)
     request = PriceRequest(lines, 12, Decimal(0))
     if full:
@@ -44,7 +48,7 @@ def sample_quote(settings: Settings, special_terms: Sequence[str] = (), *, full:
         agreed = SAMPLE_TERMS if special_terms else replace(SAMPLE_TERMS, payment_days=30)
         more = (LineRequest("sso", 150, Decimal(5)), LineRequest("onboarding", 1), LineRequest("support", 1, optional=True))
         request = PriceRequest((*lines, *more), 36, Decimal(10), billing_frequency="quarterly", commercial=agreed)
-    pricing = price(dated(replace(request, terms=tuple(special_terms)), SAMPLE_AT), load_rules(settings).ruleset)
+    pricing = price(dated(replace(request, terms=tuple(special_terms[:TERMS_MAX])), SAMPLE_AT), load_rules(settings).ruleset)
     assert isinstance(pricing, Pricing)  # noqa: S101 -- the shipped ruleset has these products
     return Quote(
         quote_id="Q-2026-0001",
@@ -84,7 +88,7 @@ async def lint(settings: Settings, seller: Seller, special_terms: Iterable[str],
     """Return every problem of the templates, and of the clauses of a document folder; empty if there is none."""
     terms = sorted(special_terms)
     found = []
-    for name in sorted({*TEMPLATES, *(name for name in seller.templates if not name.startswith("_"))}):
+    for name in template_names(seller.templates):
         for document in sample_documents(settings, seller, terms):
             try:
                 await renderer.render(replace(document, template=name))

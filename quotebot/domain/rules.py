@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain.approvals import people
 from quotebot.domain.approvals.people import Delegation, Kind, Person, StandIn
 from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
+from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.pricing.price_requests import PricingProblem, clipped
 from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.policy import ApprovalPolicy, Timing
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.catalogue.rulesets import Ruleset
+    from quotebot.domain.pricing.price_requests import PriceRequest
     from quotebot.domain.quotes.quote import Approval
 
 KEEP_CLOSED_MS: Final = 90 * DAY_MS  # retention of a quote's commands after the quote has ended
@@ -25,10 +28,14 @@ KEEP_REFUSED_MS: Final = 30 * DAY_MS  # retention of a refused command, and of o
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """Stored form of all that documents are made from besides the quote, with the SHA-256 of that text."""
+    """Stored form of all that documents are made from besides the quote, with the SHA-256 of that text.
+
+    `templates` are the names of which a quote may choose one.
+    """
 
     sha256: str
     content: str
+    templates: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,14 @@ class Rules:
             return self
         approvers = {role: tuple(user for user in users if user not in gone) for role, users in self.approvers.items()}
         return replace(self, approvers=approvers, gone=gone)
+
+    def unknown_names(self, request: PriceRequest) -> tuple[PricingProblem, ...]:
+        """Return one problem for each special term that the policy does not know, and one for an unknown document template."""
+        terms, template = unknown_terms(request.terms, self.policy), request.commercial.template
+        if template is None or self.documents is None or template in self.documents.templates:
+            return terms
+        known = f"write one of {', '.join(self.documents.templates)}"
+        return (*terms, PricingProblem("template", f'"{clipped(template)}" is no template of a document', known))
 
     @property
     def timing(self) -> Timing:

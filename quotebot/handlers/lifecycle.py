@@ -21,7 +21,6 @@ from quotebot.commands.payloads import (
     MarkSent,
     NoteStaleDraft,
 )
-from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.commercial_terms import ends_at, renewed_terms
 from quotebot.domain.pricing.engine import Pricing, for_account, price, renewed, request_of
 from quotebot.domain.pricing.price_requests import Changes, PricingProblem, as_of, changed
@@ -82,7 +81,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     same_customer = command.account in (None, original.account)
     request = replace(request, commercial=renewed_terms(request.commercial, asked.received_at, same_customer=same_customer))
     request = for_account(request, command.account or original.account)
-    priced = unknown_terms(request.terms, rules.policy) or price(request, rules.ruleset)
+    priced = rules.unknown_names(request) or price(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", messages.problem_list(problems))
@@ -176,7 +175,7 @@ def revised_price(command: ReviseQuote, quote: Quote, rules: Rules, at: int) -> 
         if isinstance(edited, tuple):
             return edited
         request = edited
-    return unknown_terms(request.terms, rules.policy) or price(for_account(as_of(request, at), quote.account), rules.ruleset)
+    return rules.unknown_names(request) or price(for_account(as_of(request, at), quote.account), rules.ruleset)
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

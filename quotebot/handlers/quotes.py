@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from ledger.keys import effect_key
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.pricing.commercial_terms import ends_at
 from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, for_account, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
@@ -108,7 +107,7 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
     `priced_by` prices as the domain's `price` does; its result may have been precomputed.
     """
     request = for_account(dated(command.request, asked.received_at), command.account)
-    priced = unknown_terms(command.request.terms, rules.policy) or priced_by(request, rules.ruleset)
+    priced = rules.unknown_names(command.request) or priced_by(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", command.channel, "not_priceable", messages.problem_list(problems))

@@ -191,7 +191,7 @@ def _parties(terms: CommercialTerms) -> Iterator[Json]:
         "Document template",
         length_max=TEMPLATE_CHARACTERS_MAX,
         initial=terms.template,
-        example="standard",
+        example="detailed",
         optional=True,
     )
 

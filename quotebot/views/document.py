@@ -16,7 +16,7 @@ from babel import Locale, UnknownLocaleError
 from babel.dates import format_date
 from babel.numbers import format_currency, format_decimal, format_percent, get_currency_symbol
 
-from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument
+from adapters.pdf.renderer import DETAILED, DocumentLine, QuoteDocument, template_names
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.pricing.charging import RECURRING
@@ -102,7 +102,7 @@ def document_set(seller: Seller) -> DocumentSet:
     """Return all that decides how documents look besides the quote, as it is stored with an approved version."""
     values = {**asdict(seller), "logo": base64.b64encode(seller.logo).decode("ascii"), "v": SET_SCHEMA}
     content = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return DocumentSet(hashlib.sha256(content.encode("ascii")).hexdigest(), content)
+    return DocumentSet(hashlib.sha256(content.encode("ascii")).hexdigest(), content, template_names(seller.templates))
 
 
 @functools.lru_cache(maxsize=SETS_REMEMBERED)

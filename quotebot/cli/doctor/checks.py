@@ -24,7 +24,6 @@ from adapters.pdf.renderer import PdfRenderer, QuoteDocument
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.locks import instance_holder
 from quotebot.app.document_folder import load_seller
-from quotebot.app.document_lint import lint
 from quotebot.app.installation import load_rules
 from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles
 from quotebot.observability.exporters import open_observers
@@ -277,23 +276,6 @@ async def pdf(site: Site) -> Seen:
         await asyncio.shield(renderer.close())
     missing = f"; no font for {', '.join(boxes)}: PDFs with such names will fail" if boxes else ""
     return fine(f"a page was rendered ({len(page.content):,} bytes){missing}")
-
-
-async def document_folder(site: Site) -> Seen:
-    """Render every template of the document folder with sample quotes, and look for the clauses of special terms."""
-    if site.settings.document_folder is None:
-        return nothing("there is no document_folder: documents look as shipped")
-    try:
-        seller = load_seller(site.settings)
-    except ConfigurationError as error:
-        return bad(str(error))
-    policy, renderer = load_rules(site.settings).policy, PdfRenderer()
-    try:
-        problems = await lint(site.settings, seller, policy.legal_terms | policy.other_terms, renderer)
-    finally:
-        await asyncio.shield(renderer.close())
-    more = f"; and {len(problems) - NAMED_MAX} more" if len(problems) > NAMED_MAX else ""
-    return bad(f"{'; '.join(problems[:NAMED_MAX])}{more}") if problems else fine("every template and clause is in order")
 
 
 async def _printable(renderer: PdfRenderer, sample: str) -> bool:

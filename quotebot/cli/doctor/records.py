@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.artefacts import Artefacts
+from adapters.pdf.renderer import PdfRenderer
 from ledger.audit.keyring import load_keyring, require_keys
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
@@ -20,12 +22,16 @@ from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
 from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
+from quotebot.app.document_folder import load_seller
+from quotebot.app.document_lint import lint
 from quotebot.app.installation import LedgerLostError, load_rules, require_ledger, schema_and_statements
-from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
+from quotebot.cli.doctor.checks import NAMED_MAX, Seen, Site, bad, fine, nothing
 from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
+from quotebot.settings import ConfigurationError
 from quotebot.store import crm_mirror, history, quotes, rulesets
+from quotebot.store.rulesets import ActiveRuleset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,6 +260,25 @@ async def rates(site: Site) -> Seen:
     return await _read(site, look)
 
 
+async def document_folder(site: Site) -> Seen:
+    """Render every template of the document folder with sample quotes, and look for the clauses of the active special terms."""
+    if site.settings.document_folder is None:
+        return nothing("there is no document_folder: documents look as shipped")
+    try:
+        seller = load_seller(site.settings)
+    except ConfigurationError as error:
+        return bad(str(error))
+    rules, renderer = load_rules(site.settings), PdfRenderer()
+    active = await _read(site, ActiveRuleset(rules.ruleset).read)
+    policy = rules.policy if isinstance(active, Seen) else replace(rules, ruleset=active).policy
+    try:
+        problems = await lint(site.settings, seller, policy.legal_terms | policy.other_terms, renderer)
+    finally:
+        await asyncio.shield(renderer.close())
+    more = f"; and {len(problems) - NAMED_MAX} more" if len(problems) > NAMED_MAX else ""
+    return bad(f"{'; '.join(problems[:NAMED_MAX])}{more}") if problems else fine("every template and clause is in order")
+
+
 async def backups(site: Site) -> Seen:
     """Check the age of the newest backup."""
     settings = site.settings
@@ -291,12 +316,12 @@ def _begun_at(path: Path) -> float:
     return float(first or 0) / 1000
 
 
-async def _read(site: Site, look: Callable[[Tx], Seen]) -> Seen:
-    """Read the ledger in its own thread. A ledger of an older build is skipped; the schema check reports it."""
+async def _read(site: Site, look: Callable[[Tx], T]) -> T | Seen:
+    """Read the ledger in its own thread. One of an older build is skipped with a finding; the schema check reports it."""
     if not site.settings.ledger_path.exists():
         return nothing(NO_LEDGER)
 
-    def read() -> Seen:
+    def read() -> T | Seen:
         migrations, statements = schema_and_statements()
         with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
             if pending(connection, migrations):

@@ -223,7 +223,7 @@ CHECKS: Final = (
         "Mend what is named; `quotebot document lint` says the same, `quotebot document preview` shows the page.",
         State.WARNING,
         CONFIG,
-        checks.document_folder,
+        records.document_folder,
     ),
     Check(
         "documents.stored",

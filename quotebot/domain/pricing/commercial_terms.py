@@ -212,7 +212,7 @@ def find_term_problems(terms: CommercialTerms, special_terms: Iterable[str], tod
 _EXAMPLES: Final = {
     "bill_to_email": "e.g. email billing@acme.example",
     "vat_id": "e.g. vat DE123456789",
-    "template": "lower-case letters, digits, - and _, e.g. template standard",
+    "template": "lower-case letters, digits, - and _, e.g. template detailed",
     "start_date": "e.g. start 2027-01-31",
     "valid_until": "e.g. valid until 2027-01-31",
 }

@@ -1,7 +1,7 @@
 """Clauses of typed requests about commercial terms: how they are written and read; and requests written as typed text.
 
     start 2027-01-31; payment net 45; po 4711; valid 45d; bill-to Jo Doe; email jo@acme.example; address 1 Main St, Springfield;
-    vat DE123456789; language de; template standard; note Their budget ends in June.; customer-note "Thank you; see you soon."
+    vat DE123456789; language de; template detailed; note Their budget ends in June.; customer-note "Thank you; see you soon."
 
 A text with a semicolon is put in quotation marks, inside which two of them stand for one. `none` removes a term. A date that can
 be read in two ways is refused.
@@ -194,7 +194,7 @@ def _language(value: str) -> Found | str:
 
 
 def _template(value: str) -> Found | str:
-    return {"": value.casefold()} if value else "is empty: write e.g. `template standard`"
+    return {"": value.casefold()} if value else "is empty: write e.g. `template detailed`"
 
 
 _READERS: Final[Mapping[str, Callable[[str], Found | str]]] = {

@@ -11,6 +11,7 @@ from quotebot.app.document_folder import load_seller, read_folder
 from quotebot.app.document_lint import missing_clauses, sample_documents
 from quotebot.app.installation import load_rules
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
+from quotebot.domain.pricing.price_requests import TERMS_MAX
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
@@ -147,6 +148,12 @@ def test_samples_show_everything_that_a_document_may_hold() -> None:
     optional = {"logo", "templates", "style", "footer", "tax_rows", "seller_lines", "payment"}
     assert not [name for name in type(full).__slots__ if name not in optional and not getattr(full, name)]
     assert {line.kind for line in full.lines} == {"", "bundle", "part"}
+
+
+def test_a_sample_has_no_more_special_terms_than_a_quote_may_have() -> None:
+    terms = [f"term_{number:02}" for number in range(TERMS_MAX + 5)]
+    full = next(sample_documents(Settings(_env_file=None), Seller("Seller", ()), terms))
+    assert len(full.clauses) == TERMS_MAX
 
 
 def test_sandbox_shows_a_seller_with_address_logo_and_every_clause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable  # noqa: TC003 -- dataclasses read it
+from collections.abc import Callable, Iterable  # noqa: TC003 -- dataclasses read it
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +27,7 @@ from quotebot.cli import root
 from quotebot.cli.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
 from quotebot.cli.doctor.others import CHANNEL_SCOPES, SCOPES
 from quotebot.cli.doctor.table import CHECKS
+from quotebot.domain.approvals.policy_document import policy_document
 from quotebot.sandbox.slack.directory import APPROVERS
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings
@@ -415,6 +416,22 @@ def test_old_exchange_rates_are_reported_with_their_effect(
     assert (state, "USD to EUR is of 2026-01-02" in words, effect in words) == (State.WARNING, True, True), words
     day = datetime(2026, 1, 20, tzinfo=UTC).timestamp()
     assert asyncio.run(looked(replace(with_(site, rate_days_max=most), now_seconds=lambda: day), "rates.age"))[0] is State.OK
+
+
+def test_documents_are_checked_with_the_special_terms_of_the_active_policy(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lint(_: object, __: object, terms: Iterable[str], ___: object) -> tuple[str, ...]:
+        return tuple(sorted(terms))
+
+    monkeypatch.setattr("quotebot.cli.doctor.records.lint", lint)
+    own = with_(site, document_folder=tmp_path)
+    shipped = load_rules(site.settings).policy
+    assert asyncio.run(looked(own, "documents.folder"))[1] == "; ".join(sorted(shipped.legal_terms | shipped.other_terms))
+    policy = policy_document(replace(shipped, legal_terms=frozenset({"escrow"}), other_terms=frozenset({"net_90"})))
+    (tmp_path / "policy.yaml").write_text(json.dumps(policy))
+    quotebot("approval-policy", "import", str(tmp_path / "policy.yaml"), "--activate")(site)
+    assert asyncio.run(looked(own, "documents.folder")) == (State.WARNING, "escrow; net_90")
 
 
 def test_the_bot_s_own_renderer_is_tried(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from adapters.pdf.renderer import DETAILED
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.policy_document import lint_policy, policy_document, read_policy
 from quotebot.domain.approvals.reuse import got_worse
@@ -25,6 +27,7 @@ from quotebot.domain.pricing.commercial_terms import (
 from quotebot.domain.pricing.engine import Pricing, canonical, dated, from_canonical, price, request_of, trace
 from quotebot.domain.pricing.term_clauses import clauses, read_clause
 from quotebot.domain.quotes.versions import difference_words
+from quotebot.views.builder_details import PARTIES, Details, commercial_block
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 
@@ -111,6 +114,13 @@ def test_only_a_quoted_text_after_its_word_may_hold_a_semicolon() -> None:
 )
 def test_a_term_out_of_its_limits_is_refused(terms: CommercialTerms, code: str) -> None:
     assert [problem[0] for problem in find_term_problems(terms, ("net_60",), DAY)] == [code]
+
+
+def test_hints_about_a_template_name_one_that_every_installation_has() -> None:
+    ((_, _, suggestion),) = find_term_problems(CommercialTerms(template="../x"), (), DAY)
+    (field,) = (block for block in Details((), (), ()).group(PARTIES, REQUEST) if block["block_id"] == commercial_block("template"))
+    hints = (suggestion, str(read_clause("template", "")), f"template {field['element']['placeholder']['text']}")
+    assert [re.findall(r"template ([a-z]+)", hint)[-1] for hint in hints] == [DETAILED] * 3
 
 
 def test_an_edit_keeps_what_it_does_not_name_and_removes_what_it_clears() -> None:

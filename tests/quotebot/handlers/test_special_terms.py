@@ -9,11 +9,13 @@ import pytest
 
 from quotebot.commands.payloads import CloneQuote, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.reuse import got_worse
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.lifecycle import clone, revise
 from quotebot.handlers.quotes import create
+from quotebot.views.document import Seller, document_set
 from tests.quotebot.handlers.test_create_and_submit import ROOT, asked, numbered
 from tests.quotebot.parts import RULES, create_command
 
@@ -59,6 +61,27 @@ def test_a_misspelt_term_is_refused_with_the_right_one_wherever_it_comes_in() ->
     for decision, right in zip(decisions, ("exclusivity", "exclusivity", "exclusive"), strict=True):
         assert (decision.kind, decision.response["code"]) == ("refused", "not_priceable")
         assert f"Did you mean {right}?" in decision.response["text"]
+
+
+def test_an_unknown_template_is_refused_with_the_known_ones_wherever_it_comes_in() -> None:
+    original, command = quote_with(), create_command("5")
+    assert original.pricing.request is not None
+    agreed = CommercialTerms(template="own")
+    wanted = replace(command, request=replace(command.request, commercial=agreed))
+    old = replace(original, pricing=replace(original.pricing, request=replace(original.pricing.request, commercial=agreed)))
+
+    def decisions(own: str) -> list[Decision]:
+        rules = replace(RULES, documents=document_set(Seller("Seller", (), templates={own: "<p/>", "_head": "<p/>"})))
+        return [
+            create(asked(), wanted, numbered("Q-2026-0001"), rules),
+            revise(asked(), ReviseQuote(Changes(commercial=agreed)), original, ROOT, rules),
+            clone(asked(), CloneQuote("Q-2026-0001", "C0SALES"), old, numbered("Q-2026-0002"), rules),
+        ]
+
+    assert [decision.kind for decision in decisions("own")] == ["applied"] * 3
+    for decision in decisions("other"):
+        assert (decision.kind, decision.response["code"]) == ("refused", "not_priceable")
+        assert '"own" is no template of a document. Write one of detailed, other, summary.' in decision.response["text"]
 
 
 def test_a_term_that_the_policy_has_forgotten_since_goes_to_legal() -> None:
