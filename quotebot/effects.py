@@ -134,11 +134,11 @@ def post_dead_letter(reference: str, channel: str) -> EffectIntent:
     return _intent(POST, target, target, {"what": "letter", "reference": reference, "channel": channel})
 
 
-def update_dead_letter(reference: str, post_key: str) -> EffectIntent:
+def update_dead_letter(reference: str, awaited: str | None) -> EffectIntent:
     """Show the current state of a dead letter on its card. A newer one supersedes this one."""
     target = dead_letter_target(reference)
     content = {"what": "letter", "reference": reference}
-    return _intent(CARD, target, target, content, after=post_key, supersede_key=f"card:{target}")
+    return _intent(CARD, target, target, content, after=awaited, supersede_key=f"card:{target}")
 
 
 def ops_target(subject: str) -> str:
@@ -152,10 +152,10 @@ def post_ops_card(subject: str, channel: str) -> EffectIntent:
     return _intent(POST, target, target, {"what": "ops", "subject": subject, "channel": channel})
 
 
-def update_ops_card(subject: str, post_key: str) -> EffectIntent:
+def update_ops_card(subject: str, awaited: str | None) -> EffectIntent:
     """Show the current state of a subject on its card. A newer one supersedes this one."""
     target = ops_target(subject)
-    return _intent(CARD, target, target, {"what": "ops", "subject": subject}, after=post_key, supersede_key=f"card:{target}")
+    return _intent(CARD, target, target, {"what": "ops", "subject": subject}, after=awaited, supersede_key=f"card:{target}")
 
 
 def close_ops_message(target: str, channel: str, ts: str) -> EffectIntent:

@@ -283,7 +283,7 @@ def dead_letters(ledger: Ledger) -> DeadLetters:
 def _card_redrawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
     """Return the effect that redraws the card of a dead command, if it has one."""
     card = letter_store.find(tx, f"op{operation.id}")
-    return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)
+    return () if card is None else (effects.update_dead_letter(card.reference, card.awaited),)
 
 
 @contextlib.asynccontextmanager

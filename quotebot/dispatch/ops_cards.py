@@ -57,8 +57,8 @@ async def redraw(services: Services, effect: Effect, update: Update) -> Settleme
         shown, channel, ts = Card(operator_messages.CONTINUED, []), effect.payload["channel"], effect.payload["ts"]
     else:
         shown, card = await drawn(services, effect)
-        assert card is not None  # noqa: S101 -- the effect waits for its posting
-        assert card.ts is not None  # noqa: S101 -- likewise
+        if card is None or card.ts is None:
+            return Drop(Trouble(Failure.NOT_FOUND.value, "No card was posted."))
         channel, ts = card.channel, card.ts
     if not await services.channels.may_post(channel):
         return ops_shared()
@@ -88,10 +88,10 @@ def redrawn_again(tx: Tx, effect: Effect) -> EffectIntent:
     if effect.payload["what"] == OPS:
         subject = dead_letters.ops_card(tx, effect.payload["subject"])
         assert subject is not None  # noqa: S101 -- it was just drawn
-        return effects.update_ops_card(subject.subject, subject.post_key)
+        return effects.update_ops_card(subject.subject, subject.awaited)
     card = dead_letters.find(tx, effect.payload["reference"])
     assert card is not None  # noqa: S101 -- likewise
-    return effects.update_dead_letter(card.reference, card.post_key)
+    return effects.update_dead_letter(card.reference, card.awaited)
 
 
 def _subject(services: Services, tx: Tx, subject: str) -> tuple[Card, OpsCard]:

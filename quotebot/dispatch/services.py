@@ -398,4 +398,4 @@ def dead_letter_card_updated(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]
     if effect.cycle == 1 and effect.state != "discarded":
         return ()  # it was no dead letter before
     card = dead_letters.find(tx, str(effect.id))
-    return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)
+    return () if card is None else (effects.update_dead_letter(card.reference, card.awaited),)

@@ -211,7 +211,7 @@ def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
 def dead_letter_card_updated(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
     """Return the effect that redraws the card of the dead letter that this command was, if it has one."""
     card = None if operation.cycle == 1 else letter_store.find(tx, f"op{operation.id}")
-    return () if card is None else (effects.update_dead_letter(card.reference, card.post_key),)
+    return () if card is None else (effects.update_dead_letter(card.reference, card.awaited),)
 
 
 def _readable(tx: Tx, quote_id: str) -> Quote | None:

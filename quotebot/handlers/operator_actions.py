@@ -138,7 +138,7 @@ def ops_card_posted(subject: str, channel: str, earlier: OpsCard | None) -> Deci
 
 def ops_card_redrawn(card: OpsCard | None) -> Decision:
     """Enqueue the current state of a card; nothing for a subject that was over before it had one."""
-    redrawn = () if card is None else (effects.update_ops_card(card.subject, card.post_key),)
+    redrawn = () if card is None else (effects.update_ops_card(card.subject, card.awaited),)
     return Decision("applied", _response("redrawn", operator_messages.OPS_CARD_FOLLOWS), None, redrawn)
 
 
@@ -148,7 +148,7 @@ def replayed_all(card: OpsCard, count: int) -> Decision:
         "applied",
         _response("retried", operator_messages.replayed_all(count)),
         None,
-        (effects.update_ops_card(card.subject, card.post_key),),
+        (effects.update_ops_card(card.subject, card.awaited),),
     )
 
 
@@ -175,7 +175,7 @@ def _dead_letter_refused(asked: Asked, reference: str, code: str, text: str, car
 
 
 def _drawn(card: DeadLetterCard) -> EffectIntent:
-    return effects.update_dead_letter(card.reference, card.post_key)
+    return effects.update_dead_letter(card.reference, card.awaited)
 
 
 def _response(code: str, text: str, quote_id: str | None = None) -> dict[str, Any]:

@@ -24,11 +24,11 @@ PAUSES_SHOWN: Final = ("crm", "llm")  # a refused login of Slack cannot be repor
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCard:
-    """One card. `post_key` is the effect that posts it; `decided_at` is Unix milliseconds."""
+    """One card. `awaited` is the effect that posts it, until it is posted; `decided_at` is Unix milliseconds."""
 
     reference: str
     channel: str
-    post_key: str
+    awaited: str | None
     ts: str | None
     decision: Decision | None
     decided_by: str | None
@@ -38,12 +38,12 @@ class DeadLetterCard:
 
 @dataclass(frozen=True, slots=True)
 class OpsCard:
-    """The card of a cause or of a refused login. Times are Unix milliseconds."""
+    """The card of a cause, a refused login, or a role holder who is gone. Times are Unix milliseconds."""
 
     subject: str
     team_id: str
     channel: str
-    post_key: str
+    awaited: str | None
     ts: str | None
     revision: int
     shown: str

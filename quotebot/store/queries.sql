@@ -555,10 +555,13 @@ SELECT o.team_id FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
 WHERE e.class > :family || '.' AND e.class < :family || '/' AND e.next_attempt_at IS NOT NULL LIMIT 1;
 
 -- name: ops_card
-SELECT * FROM ops_cards WHERE subject = :subject;
+-- What redraws the card waits for its message; the command that posted it may have been purged since.
+SELECT c.*, (SELECT e.effect_key FROM effects AS e WHERE e.effect_key = c.post_key AND c.ts IS NULL) AS awaited
+FROM ops_cards AS c WHERE c.subject = :subject;
 
 -- name: open_ops_cards
-SELECT * FROM ops_cards WHERE closed_at IS NULL ORDER BY subject;
+SELECT c.*, (SELECT e.effect_key FROM effects AS e WHERE e.effect_key = c.post_key AND c.ts IS NULL) AS awaited
+FROM ops_cards AS c WHERE c.closed_at IS NULL ORDER BY c.subject;
 
 -- name: put_ops_card
 INSERT INTO ops_cards (subject, team_id, channel, post_key, revision, shown, opened_at, refreshed_at)
@@ -591,7 +594,8 @@ WHERE excluded.cycle > letter_cards.cycle
 RETURNING reference;
 
 -- name: letter_card
-SELECT * FROM letter_cards WHERE reference = :reference;
+SELECT c.*, (SELECT e.effect_key FROM effects AS e WHERE e.effect_key = c.post_key AND c.ts IS NULL) AS awaited
+FROM letter_cards AS c WHERE c.reference = :reference;
 
 -- name: place_letter_card
 UPDATE letter_cards SET ts = :ts WHERE reference = :reference AND post_key = :post_key

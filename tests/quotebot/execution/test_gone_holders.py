@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ledger.records import Delivered
+from ledger.retention import purge
 from quotebot.commands.payloads import SubmitQuote
+from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
 from quotebot.domain.approvals.requests import open_request, reassigned
 from quotebot.domain.quotes.quote import QuoteState
@@ -27,6 +30,8 @@ from tests.quotebot.views.quote_examples import MORNING, example_quote
 if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Approval
     from quotebot.domain.rules import Rules
+
+DAY_MS = 86_400_000
 
 
 def asked(people: str, holders: dict[str, tuple[str, ...]]) -> Approval:
@@ -149,6 +154,30 @@ async def test_card_about_a_holder_who_is_gone_is_closed_when_they_hold_no_role(
         executor = Executor(bench.ledger, replace(RULES, approvers=approvers), lambda low, _: low, MATRIX)
         await announce(bench.ledger, "C0OPS", {user for users in approvers.values() for user in users}, "T0HOME")
         await executor.step()
+    assert bench.rows("SELECT shown, closed_at IS NULL AS open FROM ops_cards") == [{"shown": "0", "open": 0}]
+
+
+async def test_card_is_closed_after_the_command_that_posted_it_was_purged(bench: Bench) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+
+    async def announced(kind: str) -> None:
+        known = Known(kind, bench.clock.now_ms())
+        await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0VP", known))
+        assert await announce(bench.ledger, "C0OPS", ["U0VP"], "T0HOME") == 1
+        await executor.step()
+
+    async def delivered() -> None:
+        for effect in await bench.ledger.claim_effects({"slack.post": 9}):
+            await bench.ledger.settle(effect, Delivered("17.1", {}), lambda tx, it: follow_ups(tx, it, MORNING))
+
+    await announced("deactivated")
+    await delivered()
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await executor.step()
+    await delivered()  # the newest rows are kept
+    bench.clock.advance(40 * DAY_MS)
+    assert (await purge(bench.ledger, bench.clock.now_ms(), dry_run=False)).operations == 1
+    await announced("member")
     assert bench.rows("SELECT shown, closed_at IS NULL AS open FROM ops_cards") == [{"shown": "0", "open": 0}]
 
 
