@@ -202,6 +202,8 @@ async def test_lost_role_takes_the_figures_and_a_new_holder_is_asked(world: Worl
         await eventually(lambda: copies(deal, "U0DEALDESK"), "the new holder to be asked")
         await deal.settled()
         assert "Acme" not in text_of(await copy_of(deal, "U0MANAGER"))
+        lost = await deal.rows("SELECT user_id FROM approval_copies WHERE lost")
+        assert lost == [{"user_id": "U0MANAGER"}]
         await decide(deal, "U0DEALDESK")
         assert await state_of(deal) == "approved"
         assert "no longer needs you" in text_of(await copy_of(deal, "U0MANAGER"))
