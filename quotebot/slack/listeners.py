@@ -171,7 +171,7 @@ class Mentions:
         return quote if may_see(await viewer_of(context, quote.quote_id), quote) is Sight.FULL else None
 
     async def on_apply(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Make it v2" under a proposed change."""
+        """Handle "Save as v2" under a proposed change."""
         change = message_text.parse_applied(body["actions"][0].get("value") or "")
         if change is None:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)

@@ -126,7 +126,7 @@ class OperatorCards:
         await self.surface.submitted(ack, context, command, dead_letter_card.REASON)
 
     async def _on_cause(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle Replay all or Details on the card of a cause."""
+        """Handle Retry all or Details on the card of a cause."""
         action, ledger = body["actions"][0], self.surface.ledger
         cause = ops_cards.parse_cause_value(action.get("value") or "")
         if cause is None:
