@@ -130,7 +130,7 @@ def discard_dead_letter(run: Run, payload: DiscardDeadLetter) -> Decision:
     order = _order(run, payload, payload.reason)
     ruling = actions.discard(run.ledger, run.tx, order)
     if ruling.verdict is not Verdict.DONE:
-        return operator_actions.came_late(run.asked, payload.reference, "no dead letter any more", card)
+        return operator_actions.came_late(run.asked, payload.reference, operator_messages.GONE, card)
     dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, payload.reason)
     return operator_actions.done(payload.reference, card, "discarded")
 
@@ -155,7 +155,7 @@ def resubmit_dead_command(run: Run, payload: ResubmitDeadCommand) -> Decision:
     request = copy_of(original, edited, "slack_interactive", request_id, run.now, transport)
     ruling, reservation = actions.resubmit(run.ledger, run.tx, order, KeyedRequest.of(request))
     if reservation is None:
-        return operator_actions.came_late(run.asked, payload.reference, ruling.objection or "no dead command any more", card)
+        return operator_actions.came_late(run.asked, payload.reference, ruling.objection or operator_messages.GONE_COMMAND, card)
     reference, correlation_id = f"op{reservation.operation.id}", reservation.operation.correlation_id
     reason = operator_messages.replaced_by(reference, correlation_id, payload.reason)
     dead_letters.decide(run.tx, payload.reference, "discarded", run.asked.actor, run.now, reason)

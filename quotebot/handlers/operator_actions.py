@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot import effects
+from quotebot.domain.language import _
 from quotebot.handlers.decision import Asked, Decision, refused
 from quotebot.views import messages, operator_messages
 
@@ -116,7 +117,7 @@ def came_late(asked: Asked, reference: str, standing: str, card: DeadLetterCard 
 
 def not_operator(asked: Asked, reference: str, card: DeadLetterCard | None) -> Decision:
     """Refuse a user who is no operator."""
-    return _dead_letter_refused(asked, reference, "not_operator", operator_messages.NOT_OPERATOR, card)
+    return _dead_letter_refused(asked, reference, "not_operator", _(operator_messages.NOT_OPERATOR), card)
 
 
 def unknown_dead_letter(asked: Asked, reference: str) -> Decision:
@@ -154,7 +155,7 @@ def replayed_all(card: OpsCard, count: int) -> Decision:
 
 def cause_refused(asked: Asked, cause: str, card: OpsCard | None, *, operator: bool) -> Decision:
     """Refuse a user who is no operator, or a cause that no card shows."""
-    text = operator_messages.unknown_cause(cause) if operator else operator_messages.NOT_OPERATOR
+    text = operator_messages.unknown_cause(cause) if operator else _(operator_messages.NOT_OPERATOR)
     channel = None if card is None else card.channel
     answer = effects.reply(effects.ops_target(f"cause:{cause}"), asked.actor, channel, text, asked.received_at)
     return Decision("refused", _response("unknown_cause" if operator else "not_operator", text), None, (answer,))

@@ -12,6 +12,7 @@ from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__
 from quotebot.commands.payloads import DiscardDeadLetter, ReplayCause, ResubmitDeadCommand, RetryDeadLetter
 from quotebot.commands.resubmission import checked_edit, is_editable, stored_fields
+from quotebot.domain.language import _
 from quotebot.effects import dead_letter_target, ops_target
 from quotebot.slack import payloads
 from quotebot.slack.gate import viewer_of
@@ -58,7 +59,7 @@ class OperatorCards:
         letters = DeadLetters(self.surface.ledger, build=__version__)
         letter = await letters.show(reference)
         if not self._is_operator(viewer):
-            await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
+            await self.surface.reply_privately(body, _(operator_messages.NOT_OPERATOR))
         elif letter is None:
             await self.surface.reply_privately(body, operator_messages.unknown(reference))
         elif action_id != dead_letter_card.DETAILS and letter.status != "pending":
@@ -90,7 +91,7 @@ class OperatorCards:
     async def on_edit(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of an edited copy; errors are shown at their field."""
         if not self._is_operator(await viewer_of(context)):
-            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: operator_messages.NOT_OPERATOR})
+            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: _(operator_messages.NOT_OPERATOR)})
             return
         values = body["view"]["state"]["values"]
         seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
@@ -100,7 +101,7 @@ class OperatorCards:
             await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: messages.UNREADABLE_FORM})
             return
         if reason is None:
-            await ack(response_action="errors", errors={dead_letter_card.REASON: operator_messages.REASON_NEEDED})
+            await ack(response_action="errors", errors={dead_letter_card.REASON: _(operator_messages.REASON_NEEDED)})
             return
         try:
             stored = stored_fields(letter.effect_class, letter.payload)
@@ -118,7 +119,7 @@ class OperatorCards:
         seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
         reason = parse_rejection(body["view"]["state"]["values"])
         if seen is None or reason is None:
-            text = messages.UNREADABLE_FORM if seen is None else operator_messages.REASON_NEEDED
+            text = messages.UNREADABLE_FORM if seen is None else _(operator_messages.REASON_NEEDED)
             await ack(response_action="errors", errors={dead_letter_card.REASON: text})
             return
         payload, now = DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms()
@@ -133,7 +134,7 @@ class OperatorCards:
             await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
         elif action["action_id"] == ops_cards.CAUSE_DETAILS:
             if not self._is_operator(await viewer_of(context)):
-                await self.surface.reply_privately(body, operator_messages.NOT_OPERATOR)
+                await self.surface.reply_privately(body, _(operator_messages.NOT_OPERATOR))
             elif not await self.surface.open_form(body, await ledger.database.read(lambda tx: _details(tx, cause))):
                 await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
             await ack()

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.resubmission import is_editable
+from quotebot.domain.language import N_, _, ngettext
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_time, parse_quote_id
 from quotebot.views import messages, operator_messages
@@ -28,12 +29,15 @@ HEADER_CHARACTERS_MAX: Final = 150
 TITLE_CHARACTERS_MAX: Final = 24
 
 _STANDING: Final = {
-    "pending": "⚠️ Needs attention",
-    "replaying": "⏳ Retrying",
-    "replayed": "✅ Done",
-    "discarded": "🗑️ Discarded",
-    "uncertain": "❔ Checking whether it went through",
+    "pending": N_("⚠️ Needs attention"),
+    "replaying": N_("⏳ Retrying"),
+    "replayed": N_("✅ Done"),
+    "discarded": N_("🗑️ Discarded"),
+    "uncertain": N_("❔ Checking whether it went through"),
 }
+
+_ALWAYS_SAFE: Final = N_("always safe")
+_SAFETY: Final = {"append": N_("checks first"), "keyed": N_("same key"), None: N_("re-evaluated")}
 
 
 def dead_letter_value(letter: DeadLetter) -> str:
@@ -59,11 +63,11 @@ def dead_letter_card(letter: DeadLetter, card: DeadLetterCard | None) -> Card:
     blocks: list[Json] = [
         {"type": "header", "text": plain(clipped(head, HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]},
-        *([] if gone_on else [section(f"*Last error*\n{_error(letter.last_error)}")]),
+        *([] if gone_on else [_last_error(letter)]),
         {"type": "actions", "block_id": "letter.actions", "elements": _buttons(letter)},
         *([] if card is None or card.decision is None else [context([_decided(card)])]),
     ]
-    return Card(f"{head}: {_STANDING[letter.status]}", blocks)
+    return Card(f"{head}: {_(_STANDING[letter.status])}", blocks)
 
 
 def details_view(letter: DeadLetter) -> Json:
@@ -72,31 +76,30 @@ def details_view(letter: DeadLetter) -> Json:
         f"*{name}*: {fact}"
         for name, fact in {
             **_facts(letter),
-            "Target": _code(letter.target),
-            "Retry safety": {"append": "checks first", "keyed": "same key", None: "re-evaluated"}.get(
-                letter.semantics, "always safe"
-            ),
-            "Operation": _code(letter.operation_key[:16]),
-            "At a terminal": f"`quotebot dead show {letter.reference}`, `quotebot trace {letter.correlation_id}`",
+            _("Target"): _code(letter.target),
+            _("Retry safety"): _(_SAFETY.get(letter.semantics, _ALWAYS_SAFE)),
+            _("Operation"): _code(letter.operation_key[:16]),
+            _("At a terminal"): f"`quotebot dead show {letter.reference}`, `quotebot trace {letter.correlation_id}`",
         }.items()
     ]
     history = [_cycle(cycle) for cycle in letter.failure_history[-HISTORY_SHOWN_MAX:]]
-    blocks = [section("\n".join(lines)), section(f"*Last error*\n{_error(letter.last_error)}")]
+    blocks = [section("\n".join(lines)), _last_error(letter)]
     if history:
         blocks.append(context(history))
     return {
         "type": "modal",
-        "title": plain(clipped(f"Failed job {letter.reference}", TITLE_CHARACTERS_MAX)),
-        "close": plain("Close"),
+        "title": plain(clipped(_("Failed job {reference}", reference=letter.reference), TITLE_CHARACTERS_MAX)),
+        "close": plain(_("Close")),
         "blocks": blocks,
     }
 
 
 def discard_form(letter: DeadLetter) -> Json:
     """Return the form that asks for the reason of a discard."""
-    text = f"*{_what(letter)}*\nDiscard this job? Anything waiting for it is dropped too. The record is kept."
-    field = text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True)
-    return modal(DISCARD_FORM, "Discard job", "Discard", dead_letter_value(letter), [section(text), field])
+    sure = _("Discard this job? Anything waiting for it is dropped too. The record is kept.")
+    return modal(
+        DISCARD_FORM, _("Discard job"), _("Discard"), dead_letter_value(letter), [section(f"*{_what(letter)}*\n{sure}"), _why()]
+    )
 
 
 def edit_form(letter: DeadLetter, fields: Any) -> Json | None:
@@ -105,13 +108,17 @@ def edit_form(letter: DeadLetter, fields: Any) -> Json | None:
     text = next((text for text in texts if len(text) <= PAYLOAD_CHARACTERS_MAX), None)
     if text is None:
         return None
-    said = f"*{_what(letter)}*\nThis runs as a new command of the same person, and the failed one is discarded."
+    said = _("This runs as a new command of the same person, and the failed one is discarded.")
     blocks = [
-        section(said),
-        text_input(PAYLOAD, "Content (JSON)", length_max=PAYLOAD_CHARACTERS_MAX, initial=text, multiline=True),
-        text_input(REASON, "Why?", length_max=REASON_CHARACTERS_MAX, hint="For the audit.", multiline=True),
+        section(f"*{_what(letter)}*\n{said}"),
+        text_input(PAYLOAD, _("Content (JSON)"), length_max=PAYLOAD_CHARACTERS_MAX, initial=text, multiline=True),
+        _why(),
     ]
-    return modal(EDIT_FORM, "Edit and resubmit", "Resubmit", dead_letter_value(letter), blocks)
+    return modal(EDIT_FORM, _("Edit and resubmit"), _("Resubmit"), dead_letter_value(letter), blocks)
+
+
+def _why() -> Json:
+    return text_input(REASON, _("Why?"), length_max=REASON_CHARACTERS_MAX, hint=_("For the audit."), multiline=True)
 
 
 def parse_edited(view_state_values: Any) -> str:
@@ -124,23 +131,24 @@ def parse_edited(view_state_values: Any) -> str:
 
 def _buttons(letter: DeadLetter) -> list[Json]:
     value = dead_letter_value(letter)
-    details = button(DETAILS, "Details", value)
+    details = button(DETAILS, _("Details"), value)
     if letter.status != "pending":
         return [details]
     edit = (
-        [button(EDIT, "Edit and resubmit", value)]
+        [button(EDIT, _("Edit and resubmit"), value)]
         if letter.kind == "operation" and is_editable(letter.effect_class, letter.source)
         else []
     )
-    return [button(RETRY, "Retry", value, style="primary"), *edit, button(DISCARD, "Discard", value, style="danger"), details]
+    retry = button(RETRY, _("Retry"), value, style="primary")
+    return [retry, *edit, button(DISCARD, _("Discard"), value, style="danger"), details]
 
 
 def _standing(letter: DeadLetter) -> dict[str, str]:
     return {
-        "Status": _STANDING[letter.status],
-        "About": _code(letter.aggregate_id) if parse_quote_id(letter.aggregate_id) is None else letter.aggregate_id,
-        "Ref": _code(letter.correlation_id),
-        "Command": _code(letter.label),
+        _("Status"): _(_STANDING[letter.status]),
+        _("About"): _code(letter.aggregate_id) if parse_quote_id(letter.aggregate_id) is None else letter.aggregate_id,
+        _("Ref"): _code(letter.correlation_id),
+        _("Command"): _code(letter.label),
     }
 
 
@@ -148,9 +156,9 @@ def _facts(letter: DeadLetter) -> dict[str, str]:
     failed_at = letter.last_attempt_at or letter.updated_at
     return {
         **_standing(letter),
-        "Failure": _code(letter.category or "unknown"),
-        "Attempts": _attempts(letter),
-        "Last tried": local_time(failed_at),
+        _("Failure"): _code(letter.category or "unknown"),
+        _("Attempts"): _attempts(letter),
+        _("Last tried"): local_time(failed_at),
     }
 
 
@@ -165,23 +173,34 @@ def _decided(card: DeadLetterCard) -> str:
 
 def _cycle(cycle: dict[str, Any]) -> str:
     replayed = cycle.get("replayed_at")
-    when = "" if replayed is None else f", replayed {local_time(int(replayed))}"
-    return f"Cycle {cycle.get('cycle')}: {cycle.get('attempts')} attempts, {_error(cycle.get('last_error'))}{when}"
+    told = {"cycle": cycle.get("cycle"), "attempts": cycle.get("attempts"), "error": _error(cycle.get("last_error"))}
+    if replayed is None:
+        return _("Cycle {cycle}: {attempts} attempts, {error}", **told)
+    return _("Cycle {cycle}: {attempts} attempts, {error}, replayed {when}", **told, when=local_time(int(replayed)))
 
 
 def _what(letter: DeadLetter) -> str:
-    about = "" if parse_quote_id(letter.aggregate_id) is None else f" · {letter.aggregate_id}"
-    return f"{operator_messages.job(letter.effect_class)} failed{about} (#{letter.reference})"
+    told = {"job": operator_messages.job(letter.effect_class), "reference": letter.reference}
+    if parse_quote_id(letter.aggregate_id) is None:
+        return _("{job} failed (#{reference})", **told)
+    return _("{job} failed · {quote} (#{reference})", **told, quote=letter.aggregate_id)
 
 
 def _attempts(letter: DeadLetter) -> str:
-    count = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
+    count = ngettext("{n} attempt", "{n} attempts", letter.attempts)
     retried = letter.prior_replay_count
-    return f"{count}, retried {retried} {'time' if retried == 1 else 'times'}" if retried else count
+    if not retried:
+        return count
+    return ngettext("{attempts}, retried {n} time", "{attempts}, retried {n} times", retried, attempts=count)
+
+
+def _last_error(letter: DeadLetter) -> Json:
+    head = _("Last error")
+    return section(f"*{head}*\n{_error(letter.last_error)}")
 
 
 def _error(error: object) -> str:
-    return messages.short(str(error or "none is known"), ERROR_CHARACTERS_MAX)
+    return messages.short(str(error or _("none is known")), ERROR_CHARACTERS_MAX)
 
 
 def _code(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from quotebot.domain.language import N_, _, ngettext
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_time, parse_quote_id
 from quotebot.store.dead_letters import CAUSE, HOLDER
@@ -26,22 +27,23 @@ SECTION_LETTERS: Final = 5  # lines in one section of the details
 HEADER_CHARACTERS_MAX: Final = 150
 
 _WORDS: Final = {
-    "transient": "The service was unavailable",
-    "timeout": "The service did not answer in time",
-    "throttled": "The service asked to wait for too long",
-    "auth": "The login was refused",
-    "mapping": "The service does not know a field or its value",
-    "validation": "The service refuses the request for good",
-    "not_found": "The target does not exist",
-    "conflict": "The service holds other content under our key",
-    "render": "The document cannot be rendered",
-    "llm_schema": "The AI answered in the wrong form",
-    "uncertain": "It is not known whether it was done",
-    "poison": "The bot crashed on it several times",
-    "expired": "It waited longer than its class allows",
-    "internal": "An error in Quotebot's own code",
+    "transient": N_("The service was unavailable"),
+    "timeout": N_("The service did not answer in time"),
+    "throttled": N_("The service asked to wait for too long"),
+    "auth": N_("The login was refused"),
+    "mapping": N_("The service does not know a field or its value"),
+    "validation": N_("The service refuses the request for good"),
+    "not_found": N_("The target does not exist"),
+    "conflict": N_("The service holds other content under our key"),
+    "render": N_("The document cannot be rendered"),
+    "llm_schema": N_("The AI answered in the wrong form"),
+    "uncertain": N_("It is not known whether it was done"),
+    "poison": N_("The bot crashed on it several times"),
+    "expired": N_("It waited longer than its class allows"),
+    "internal": N_("An error in Quotebot's own code"),
 }
-_NAMES: Final = {"crm": "Salesforce", "llm": "The AI"}
+_UNKNOWN: Final = N_("The reason is not known")
+_NAMES: Final = {"crm": "Salesforce", "llm": N_("The AI")}
 
 
 def cause_value(cause: str) -> str:
@@ -68,14 +70,16 @@ def ops_card(card: OpsCard, state: Backlog, newest_error: str | None, *, holds: 
 def cause_details(cause: str, letters: Sequence[Row], count: int) -> Json:
     """Return the Details view of a cause: its letters that wait longest, without their payloads."""
     lines = [_dead_letter(row) for row in letters]
-    left = f" The {len(lines)} oldest:" if count > len(lines) else ""
-    head = f"*{_words(cause)}*\n{_code(cause)}\n{_count(count)}.{left}"
+    jobs = f"{_count(count)}."
+    if count > len(lines):
+        jobs = _("{jobs}. The {shown} oldest:", jobs=_count(count), shown=len(lines))
+    head = f"*{_words(cause)}*\n{_code(cause)}\n{jobs}"
     parts = [lines[at : at + SECTION_LETTERS] for at in range(0, len(lines), SECTION_LETTERS)]
-    terminal = f"At a terminal: `quotebot dead list --cause {messages.escape(cause)}`"
+    terminal = _("At a terminal: `quotebot dead list --cause {cause}`", cause=messages.escape(cause))
     return {
         "type": "modal",
-        "title": plain("Failed jobs"),
-        "close": plain("Close"),
+        "title": plain(_("Failed jobs")),
+        "close": plain(_("Close")),
         "blocks": [
             section(head),
             *(section("\n".join(part)) for part in parts),
@@ -85,31 +89,32 @@ def cause_details(cause: str, letters: Sequence[Row], count: int) -> Json:
 
 
 def _cause_card(card: OpsCard, cause: str, state: Backlog, newest_error: str | None) -> Card:
-    effect_class, category, _ = cause.split("/", 2)
+    effect_class, category, _code_name = cause.split("/", 2)
     name = operator_messages.job(effect_class)
-    head = f"{name} failed · {_count(state.letters)}" if state.letters else f"{name} · all done"
+    head = _("{job} · all done", job=name)
+    if state.letters:
+        head = _("{job} failed · {jobs}", job=name, jobs=_count(state.letters))
     facts = {
-        "Cause": f"{_words(cause)}\n{_code(cause)}",
-        "Status": "⚠️ Needs attention" if state.letters else "✅ Done",
+        _("Cause"): f"{_words(cause)}\n{_code(cause)}",
+        _("Status"): _("⚠️ Needs attention") if state.letters else _("✅ Done"),
     }
     if state.letters:
-        facts |= {"Concerns": _concerns(state), "Since": local_time(state.oldest_at or card.opened_at)}
+        facts |= {_("Concerns"): _concerns(state), _("Since"): local_time(state.oldest_at or card.opened_at)}
     value = cause_value(cause)
-    sure = confirm("Retry all?", "What is done already isn't done again.", "Retry all", "Go back")
-    replay = {**button(REPLAY_ALL, "Retry all", value, style="primary"), "confirm": sure}
-    buttons = [replay, button(CAUSE_DETAILS, "Details", value)] if state.letters else []
+    sure = confirm(_("Retry all?"), _("What is done already isn't done again."), _("Retry all"), _("Go back"))
+    replay = {**button(REPLAY_ALL, _("Retry all"), value, style="primary"), "confirm": sure}
+    buttons = [replay, button(CAUSE_DETAILS, _("Details"), value)] if state.letters else []
     shown = newest_error if state.letters and category != "internal" else None
-    decided = card.decided_by is not None and card.decided_at is not None
+    decided = None
+    if card.decided_by is not None and card.decided_at is not None:
+        decided = _("Retried by {who}, {at}", who=messages.mention(card.decided_by), at=local_time(card.decided_at))
+    newest = _("Newest error")
     blocks: list[Json] = [
         {"type": "header", "text": plain(clipped(head, HEADER_CHARACTERS_MAX))},
         {"type": "section", "fields": [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]},
-        *([] if shown is None else [section(f"*Newest error*\n{messages.short(shown, ERROR_CHARACTERS_MAX)}")]),
+        *([] if shown is None else [section(f"*{newest}*\n{messages.short(shown, ERROR_CHARACTERS_MAX)}")]),
         *([{"type": "actions", "block_id": "ops.actions", "elements": buttons}] if buttons else []),
-        *(
-            [context([f"Retried by {messages.mention(card.decided_by or '')}, {local_time(card.decided_at or 0)}"])]
-            if decided
-            else []
-        ),
+        *([] if decided is None else [context([decided])]),
     ]
     return Card(f"{head}: {_words(cause)}", blocks)
 
@@ -118,62 +123,65 @@ def _holder_card(user: str, *, is_gone: bool, holds: bool) -> Card:
     """Return the card of a role holder who is no full member of the workspace any more."""
     who = messages.mention(user)
     if is_gone:
-        head = "An approver can't approve any more"
-        text = (
-            f"⚠️ {who} holds a role and is no full member of this workspace. Others are asked instead.\n"
-            "Name somebody else in `QUOTEBOT_APPROVERS` and restart the bot."
+        head = _("An approver can't approve any more")
+        text = _(
+            "⚠️ {who} holds a role and is no full member of this workspace. Others are asked instead.\n"
+            "Name somebody else in `QUOTEBOT_APPROVERS` and restart the bot.",
+            who=who,
         )
     elif holds:
-        head, text = "An approver is a full member again", f"✅ {who} is asked to approve again."
+        head, text = _("An approver is a full member again"), _("✅ {who} is asked to approve again.", who=who)
     else:
-        head, text = "The approvers are up to date", f"✅ {who} holds no role any more and is not asked to approve."
+        head = _("The approvers are up to date")
+        text = _("✅ {who} holds no role any more and is not asked to approve.", who=who)
     return Card(head, [{"type": "header", "text": plain(head)}, section(text)])
 
 
 def _pause_card(state: Backlog, gate: Gate) -> Card:
-    who = _NAMES.get(gate.name, gate.name)
+    who = _(_NAMES.get(gate.name, gate.name))
     if gate.state == "flowing":
-        head = f"{who} works again"
+        head = _("{service} works again", service=who)
         return Card(
             head,
-            [{"type": "header", "text": plain(head)}, section("✅ The login works. Everything that waited is sent now.")],
+            [{"type": "header", "text": plain(head)}, section(_("✅ The login works. Everything that waited is sent now."))],
         )
-    head = f"{who} is paused: login refused"
-    many = f"{state.letters} jobs of {_counted(state.aggregates, 'quote')} are waiting"
-    jobs = "1 job is waiting" if state.letters == 1 else many
-    waits = jobs if state.letters else "Nothing is waiting yet"
+    head = _("{service} is paused: login refused", service=who)
+    quotes = ngettext("{n} quote", "{n} quotes", state.aggregates)
+    waits = _("Nothing is waiting yet")
+    if state.letters:
+        waits = ngettext("{n} job is waiting", "{n} jobs of {quotes} are waiting", state.letters, quotes=quotes)
     if gate.state == "half_open":
-        status = f"⏳ Trying one job first. {waits}."
+        status = _("⏳ Trying one job first. {waits}.", waits=waits)
+    elif gate.held_at is None:
+        status = _("⏸️ Paused. {waits}. Nothing is lost.", waits=waits)
     else:
-        since = "" if gate.held_at is None else f" since {local_time(gate.held_at)}"
-        status = f"⏸️ Paused{since}. {waits}. Nothing is lost."
-    why = messages.short(gate.reason or "no reason is known", ERROR_CHARACTERS_MAX)
-    todo = f"Fix the login, then run `quotebot resume {gate.name}`"
-    blocks = [{"type": "header", "text": plain(head)}, section(f"{status}\n{todo}"), section(f"*Last error*\n{why}")]
+        status = _("⏸️ Paused since {at}. {waits}. Nothing is lost.", at=local_time(gate.held_at), waits=waits)
+    why = messages.short(gate.reason or _("no reason is known"), ERROR_CHARACTERS_MAX)
+    todo = _("Fix the login, then run `quotebot resume {name}`", name=gate.name)
+    last = _("Last error")
+    blocks = [{"type": "header", "text": plain(head)}, section(f"{status}\n{todo}"), section(f"*{last}*\n{why}")]
     return Card(f"{head}. {waits}.", blocks)
 
 
 def _count(letters: int) -> str:
-    return "1 job" if letters == 1 else f"{letters} jobs"
+    return ngettext("{n} job", "{n} jobs", letters)
 
 
 def _concerns(state: Backlog) -> str:
-    return "1 quote or command" if state.aggregates == 1 else f"{state.aggregates} quotes or commands"
+    return ngettext("{n} quote or command", "{n} quotes or commands", state.aggregates)
 
 
 def _words(cause: str) -> str:
-    return _WORDS.get(cause.split("/", 2)[1], "The reason is not known")
+    return _(_WORDS.get(cause.split("/", 2)[1], _UNKNOWN))
 
 
 def _dead_letter(row: Row) -> str:
     reference = f"{'op' if row['kind'] == 'operation' else ''}{row['id']}"
-    about = "" if parse_quote_id(row["aggregate_id"]) is None else f" of {row['aggregate_id']}"
-    return f"• `{reference}`{about}, {local_time(row['updated_at'])}, ref {_code(row['correlation_id'])}"
+    told = {"reference": reference, "at": local_time(row["updated_at"]), "ref": _code(row["correlation_id"])}
+    if parse_quote_id(row["aggregate_id"]) is None:
+        return _("• `{reference}`, {at}, ref {ref}", **told)
+    return _("• `{reference}` of {quote}, {at}, ref {ref}", **told, quote=row["aggregate_id"])
 
 
 def _code(text: str) -> str:
     return f"`{messages.short(text, 100).replace('`', '')}`"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"

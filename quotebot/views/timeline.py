@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from quotebot import effects
+from quotebot.domain.language import N_, _, day_text
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import Quote, title
 from quotebot.views import messages
@@ -21,54 +22,54 @@ NAME_CHARACTERS_MAX: Final = 60
 BOT: Final = "quotebot"
 _PERSON: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 _EVENTS: Final[Mapping[str, str]] = {
-    "quote.created": "Created",
-    "quote.submitted": "Submitted",
-    "quote.revised": "Revised",
-    "quote.cancelled": "Canceled",
-    "quote.finalized": "Locked for sending",
-    "quote.sent": "Marked as sent",
-    "quote.accepted": "Marked as won",
-    "quote.lost": "Marked as lost",
-    "quote.expired": "Expired",
-    "quote.stale_noted": "Reminded the owner of this draft",
-    "quote.card_replaced": "Posted the card again",
-    "quote.card_moved": "Moved the card to a direct message",
-    "access.refused": "Tried something that isn't allowed",
-    "approval.requested": "Asked for approval",
-    "approval.automatic": "Approved automatically, within policy",
-    "approval.reused": "Covered by an earlier approval",
-    "approval.slot_approved": "Approved, more approvers to go",
-    "approval.approved": "Approved",
-    "approval.rejected": "Rejected",
-    "approval.changes_requested": "Requested changes",
-    "approval.refused": "Tried to decide (declined)",
-    "approval.duplicate_suppressed": "Asked for approval again, already waiting",
-    "approval.reminded": "Reminded the approvers",
-    "approval.escalated": "Asked more approvers",
-    "approval.reassigned": "Asked other approvers",
-    "approval.expired": "Approval request expired",
-    "approval.invalidated": "Approval no longer applies",
-    "reading.distrusted": "AI reading didn't match the message",
-    "crm.conflict_found": "Found a difference in Salesforce",
-    "crm.reconciled": "Settled a difference with Salesforce",
-    "delegation.set": "Set cover",
-    "delegation.ended": "Ended cover",
-    "effect.replayed": "Retried a failed job",
-    "effect.hastened": "Retried a job early",
-    "effect.resolved": "Settled an unconfirmed job",
-    "effect.cancelled": "Canceled a job",
-    "effect.discarded": "Discarded a failed job",
-    "operation.hastened": "Retried a command early",
-    "operation.cancelled": "Canceled a command",
-    "operation.discarded": "Discarded a failed command",
-    "operation.replayed": "Retried a failed command",
-    "operation.resubmitted": "Resubmitted a failed command",
-    "system.error": "Error",
+    "quote.created": N_("Created"),
+    "quote.submitted": N_("Submitted"),
+    "quote.revised": N_("Revised"),
+    "quote.cancelled": N_("Canceled"),
+    "quote.finalized": N_("Locked for sending"),
+    "quote.sent": N_("Marked as sent"),
+    "quote.accepted": N_("Marked as won"),
+    "quote.lost": N_("Marked as lost"),
+    "quote.expired": N_("Expired"),
+    "quote.stale_noted": N_("Reminded the owner of this draft"),
+    "quote.card_replaced": N_("Posted the card again"),
+    "quote.card_moved": N_("Moved the card to a direct message"),
+    "access.refused": N_("Tried something that isn't allowed"),
+    "approval.requested": N_("Asked for approval"),
+    "approval.automatic": N_("Approved automatically, within policy"),
+    "approval.reused": N_("Covered by an earlier approval"),
+    "approval.slot_approved": N_("Approved, more approvers to go"),
+    "approval.approved": N_("Approved"),
+    "approval.rejected": N_("Rejected"),
+    "approval.changes_requested": N_("Requested changes"),
+    "approval.refused": N_("Tried to decide (declined)"),
+    "approval.duplicate_suppressed": N_("Asked for approval again, already waiting"),
+    "approval.reminded": N_("Reminded the approvers"),
+    "approval.escalated": N_("Asked more approvers"),
+    "approval.reassigned": N_("Asked other approvers"),
+    "approval.expired": N_("Approval request expired"),
+    "approval.invalidated": N_("Approval no longer applies"),
+    "reading.distrusted": N_("AI reading didn't match the message"),
+    "crm.conflict_found": N_("Found a difference in Salesforce"),
+    "crm.reconciled": N_("Settled a difference with Salesforce"),
+    "delegation.set": N_("Set cover"),
+    "delegation.ended": N_("Ended cover"),
+    "effect.replayed": N_("Retried a failed job"),
+    "effect.hastened": N_("Retried a job early"),
+    "effect.resolved": N_("Settled an unconfirmed job"),
+    "effect.cancelled": N_("Canceled a job"),
+    "effect.discarded": N_("Discarded a failed job"),
+    "operation.hastened": N_("Retried a command early"),
+    "operation.cancelled": N_("Canceled a command"),
+    "operation.discarded": N_("Discarded a failed command"),
+    "operation.replayed": N_("Retried a failed command"),
+    "operation.resubmitted": N_("Resubmitted a failed command"),
+    "system.error": N_("Error"),
 }
 _DELIVERED: Final[Mapping[str, str]] = {
-    effects.FILE: "Shared the PDF",
-    effects.CRM: "Wrote to Salesforce",
-    effects.UPDATE: "Updated Salesforce",
+    effects.FILE: N_("Shared the PDF"),
+    effects.CRM: N_("Wrote to Salesforce"),
+    effects.UPDATE: N_("Updated Salesforce"),
 }
 SHOWN: Final = frozenset(_EVENTS)  # the other events are internal steps, which the terminal shows
 
@@ -86,23 +87,25 @@ def timeline(quote: Quote, rows: Sequence[Row], *, left_out: bool, operator: boo
         at = datetime.fromtimestamp(row["at"] / 1000, UTC)
         if f"{at:%Y-%m-%d}" != day:
             day = f"{at:%Y-%m-%d}"
-            lines.append(f"*{at.day} {at:%b %Y}*")
+            lines.append(f"*{day_text(at)}*")
         lines.append(f"• {_time(row['at'])} · {_words(row)} · {_who(str(row['actor']))}")
     if left_out:
-        lines.append("Older events are left out.")
+        lines.append(_("Older events are left out."))
     if operator:
-        lines.append(f"Full audit trail: `quotebot audit show {quote.quote_id}`")
+        lines.append(_("Full audit trail: `quotebot audit show {quote}`", quote=quote.quote_id))
     return "\n".join(lines)
 
 
 def _words(row: Row) -> str:
     kind = row["event_type"]
     version = _facts(row).get("version") if kind == "quote.revised" else None
-    return f"Revised to v{version}" if version else _delivered(row) or _EVENTS.get(kind, kind)
+    if version:
+        return _("Revised to v{version}", version=version)
+    return _(_delivered(row) or _EVENTS.get(kind, kind))
 
 
 def _delivered(row: Row) -> str | None:
-    """Return the words of a delivery that people care about; None for every other event."""
+    """Return the English words of a delivery that people care about; None for every other event."""
     return _DELIVERED.get(str(_facts(row).get("class"))) if row["event_type"] == "effect.delivered" else None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.machine import EffectState, OperationState
 from ledger.operator.replay import last_replay
+from quotebot.domain.language import N_, _, ngettext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,124 +31,150 @@ def detail(ruling: Ruling) -> str:
     row = ruling.row
     state = "" if row is None else row["state"]
     who = None if row is None else last_replay(row)[0]
-    return _DETAILS[ruling.code].format(
+    is_command = ruling.reference.startswith("op")
+    now = _(_STATES[state]) if state in _STATES else state
+    return _(
+        (_COMMAND_DETAILS if is_command and ruling.code in _COMMAND_DETAILS else _DETAILS)[ruling.code],
         id=ruling.reference,
         category=None if row is None else row["category"],
-        done="executed" if ruling.reference.startswith("op") else "sent",
-        it_is=f"it is {_STATES.get(state)}" + ("" if who is None else f", last replayed by {who}"),
+        it_is=_("it is {state}", state=now) if who is None else _("it is {state}, last replayed by {who}", state=now, who=who),
         objection=ruling.objection,
-        too_late=_TOO_LATE.get(state, "").format(id=ruling.reference),
+        too_late=_(_TOO_LATE[state], id=ruling.reference) if state in _TOO_LATE else "",
         wait="" if ruling.wait is None else explain(ruling.wait)[0],
     )
 
 
 def _finished(wait: Waiting) -> Explanation:
     row = wait.facts.row
-    words = {
-        "completed": f"Done ({row['outcome'] if 'outcome' in row.keys() else ''})",  # noqa: SIM118 -- `in` looks at a row's values
-        "delivered": "Delivered",
-        "superseded": "No longer needed,",
-        "discarded": "Canceled or discarded",
-    }[row["state"]]
-    because = f": {row['last_error']}" if row["last_error"] and row["state"] in ("superseded", "discarded") else ""
-    when = "at an unknown time" if row["finished_at"] is None else _time(row["finished_at"])
-    return f"{words} {when}{because.removesuffix('.')}. Nothing left to do.", None
+    state = row["state"]
+    when = _("at an unknown time") if row["finished_at"] is None else _time(row["finished_at"])
+    if state in _FINISHED_BECAUSE and row["last_error"]:
+        return _(_FINISHED_BECAUSE[state], when=when, reason=_bare(row["last_error"])), None
+    outcome = row["outcome"] if "outcome" in row.keys() else ""  # noqa: SIM118 -- `in` looks at a row's values
+    return _(_FINISHED[state], when=when, outcome=outcome), None
 
 
 def _dead(wait: Waiting) -> Explanation:
     row, reference = wait.facts.row, wait.facts.reference
-    tries = f"after {row['attempts']} attempt{'' if row['attempts'] == 1 else 's'}"
-    sentence = f"It is a dead letter: given up {tries} ({row['category']}: {_bare(row['last_error'])})."
+    sentence = ngettext(
+        "It is a dead letter: given up after {n} attempt ({category}: {error}).",
+        "It is a dead letter: given up after {n} attempts ({category}: {error}).",
+        row["attempts"],
+        category=row["category"],
+        error=_bare(row["last_error"]),
+    )
     if row["category"] != "uncertain":
         return sentence, f"quotebot replay {reference}"
     return (
-        f"{sentence} Whether it was done can only be seen on the other side.",
+        " ".join((sentence, _("Whether it was done can only be seen on the other side."))),
         f"quotebot dead resolve {reference} --delivered|--send-again --reason ...",
     )
 
 
 def _claimed(wait: Waiting) -> Explanation:
     facts, row, owner = wait.facts, wait.facts.row, wait.facts.owner
-    process = f"epoch {row['epoch']}" + ("" if owner is None else f" ({owner['role']}, process {owner['pid']})")
-    since = f"since {_time(row['claimed_at'])} ({_span(facts.now - row['claimed_at'])})"
+    process = _("epoch {epoch}", epoch=row["epoch"])
+    if owner is not None:
+        process = _("epoch {epoch} ({role}, process {pid})", epoch=row["epoch"], role=owner["role"], pid=owner["pid"])
+    claim = {"process": process, "time": _time(row["claimed_at"]), "span": _span(facts.now - row["claimed_at"])}
     if wait.cause == "owner_gone":
-        return f"It was claimed by {process} {since}, which ended: the next start of the bot takes it back.", "quotebot run"
-    return f"It is under way: claimed by {process} {since}, {_attempt(facts)}.", None
+        sentence = _(
+            "It was claimed by {process} since {time} ({span}), which ended: the next start of the bot takes it back.", **claim
+        )
+        return sentence, "quotebot run"
+    sentence = _("It is under way: claimed by {process} since {time} ({span}), {attempt}.", **claim, attempt=_attempt(facts))
+    return sentence, None
 
 
 def _no_bot(wait: Waiting) -> Explanation:
     row = wait.facts.row
     if row["state"] in (OperationState.IN_PROGRESS, EffectState.IN_FLIGHT):
-        return f"{_claimed(wait)[0]} But no bot is running: its next start takes it back.", "quotebot run"
-    return f"It is due since {_time(row['next_attempt_at'])}, and no bot is running.", "quotebot run"
+        return " ".join((_claimed(wait)[0], _("But no bot is running: its next start takes it back."))), "quotebot run"
+    return _("It is due since {time}, and no bot is running.", time=_time(row["next_attempt_at"])), "quotebot run"
 
 
 def _due(wait: Waiting) -> Explanation:
     since = _time(wait.facts.row["next_attempt_at"])
-    return f"It is due since {since}: the bot takes it as soon as its class has a free hand.", None
+    return _("It is due since {time}: the bot takes it as soon as its class has a free hand.", time=since), None
 
 
 def _for_parent(wait: Waiting) -> Explanation:
     parent, number = wait.facts.parent, wait.facts.row["after_id"]
     if parent is None:
         remedy = f"quotebot ops cancel {wait.facts.reference} --reason ..."
-        return f"It waits for effect #{number}, which is not there any more.", remedy
-    sentence = f"It waits for the result of effect #{number} ({parent['class']}), which is {parent['state']}."
+        return _("It waits for effect #{number}, which is not there any more.", number=number), remedy
+    sentence = _(
+        "It waits for the result of effect #{number} ({name}), which is {state}.",
+        number=number,
+        name=parent["class"],
+        state=parent["state"],
+    )
     return sentence, f"quotebot {'replay' if parent['state'] == EffectState.FAILED else 'why'} {number}"
 
 
 def _held(wait: Waiting) -> Explanation:
     gate = wait.facts.gate
     assert gate is not None  # noqa: S101 -- a hold is the cause
-    because = f"since {_time(gate.held_at)} because: {_bare(gate.reason)}"
-    until = "" if gate.until_at is None else f", until {_when(gate.until_at, wait.facts.now)}"
-    words, remedy = {
-        "operator": (f"Class {gate.name} is paused by {gate.held_by} {because}", f"quotebot resume {gate.name}"),
-        "auth": (f"Class {gate.name} is held {because}", f"mend the login, then: quotebot resume {gate.name}"),
-        "breaker": (f"The breaker of {gate.name} is open {because}", None),
-        "throttled": (f"{gate.name} is throttled by the other side {because}", None),
+    since = {"time": _time(gate.held_at), "reason": _bare(gate.reason)}
+    if gate.until_at is None:
+        because = _("since {time} because: {reason}", **since)
+    else:
+        because = _("since {time} because: {reason}, until {until}", **since, until=_when(gate.until_at, wait.facts.now))
+    sentence, remedy = {
+        "operator": (N_("Class {name} is paused by {who} {because}."), f"quotebot resume {gate.name}"),
+        "auth": (N_("Class {name} is held {because}."), _("mend the login, then: quotebot resume {name}", name=gate.name)),
+        "breaker": (N_("The breaker of {name} is open {because}."), None),
+        "throttled": (N_("{name} is throttled by the other side {because}."), None),
     }[gate.cause or "operator"]
-    return f"{words}{until}.", remedy
+    return _(sentence, name=gate.name, who=gate.held_by, because=because), remedy
 
 
 def _for_build(wait: Waiting) -> Explanation:
     again = _when(wait.facts.row["next_attempt_at"], wait.facts.now)
-    sentence = f"It was recorded by a newer build, which this one cannot read; it is looked at again {again}."
-    return sentence, "install the newer build and restart the bot"
+    sentence = _("It was recorded by a newer build, which this one cannot read; it is looked at again {when}.", when=again)
+    return sentence, _("install the newer build and restart the bot")
 
 
 def _for_time(wait: Waiting) -> Explanation:
     row = wait.facts.row
-    when = _when(row["next_attempt_at"], wait.facts.now)
+    told = {"when": _when(row["next_attempt_at"], wait.facts.now), "error": _bare(row["last_error"])}
+    after = row["last_error"] is not None
     if wait.cause == "not_before":
-        return f"It is owed for later: due at {when}.", None
-    after = "" if row["last_error"] is None else f', after "{_bare(row["last_error"])}"'
+        return _("It is owed for later: due at {when}.", when=told["when"]), None
     if wait.cause == "uncertain":
-        sentence = f"Whether it was done is not known; it is looked for at {when}{after}."
-        return sentence, f"quotebot replay {wait.facts.reference} --status uncertain"
-    return f"It is due at {when}, {_attempt(wait.facts)}{after}.", None
+        known = N_("Whether it was done is not known; it is looked for at {when}.")
+        failed = N_('Whether it was done is not known; it is looked for at {when}, after "{error}".')
+        return _(failed if after else known, **told), f"quotebot replay {wait.facts.reference} --status uncertain"
+    due, retried = N_("It is due at {when}, {attempt}."), N_('It is due at {when}, {attempt}, after "{error}".')
+    return _(retried if after else due, **told, attempt=_attempt(wait.facts)), None
 
 
 def _in_lane(wait: Waiting) -> Explanation:
     row = wait.facts.row
-    lane = row["lane"] if wait.facts.kind == "operation" else f"{row['class']} of {row['target']}"
-    return f"It stands behind {wait.behind} in its lane ({lane}): one at a time, in the order they came.", _why(wait)
+    lane = row["lane"] if wait.facts.kind == "operation" else _("{name} of {target}", name=row["class"], target=row["target"])
+    sentence = _(
+        "It stands behind {behind} in its lane ({lane}): one at a time, in the order they came.", behind=wait.behind, lane=lane
+    )
+    return sentence, _why(wait)
 
 
 def _alone(wait: Waiting) -> Explanation:
     if wait.behind is not None:
-        return f"{wait.behind}, with which the process died before, is tried alone first.", _why(wait)
+        return _("{behind}, with which the process died before, is tried alone first.", behind=wait.behind), _why(wait)
     claims = wait.facts.row["claims"]
-    return f"The process died {claims} times with it, so it is tried alone: when nothing else is under way.", None
+    sentence = _("The process died {claims} times with it, so it is tried alone: when nothing else is under way.", claims=claims)
+    return sentence, None
 
 
 def _for_trial(wait: Waiting) -> Explanation:
     gate = wait.facts.gate
     assert gate is not None  # noqa: S101 -- a half-open gate is the cause
-    sentence = f"{gate.name} is tried with one effect at a time after a hold"
     if wait.behind is None:
-        return f"{sentence}; its turn comes next.", None
-    return f"{sentence}: {wait.behind} is under way.", _why(wait)
+        return _("{name} is tried with one effect at a time after a hold; its turn comes next.", name=gate.name), None
+    sentence = _(
+        "{name} is tried with one effect at a time after a hold: {behind} is under way.", name=gate.name, behind=wait.behind
+    )
+    return sentence, _why(wait)
 
 
 _EXPLANATIONS: Final[Mapping[str, Callable[[Waiting], Explanation]]] = {
@@ -176,7 +203,10 @@ def _why(wait: Waiting) -> str:
 
 
 def _attempt(facts: Facts) -> str:
-    return f"attempt {facts.row['attempts'] + 1}" + ("" if facts.budget is None else f" of {facts.budget}")
+    number = facts.row["attempts"] + 1
+    if facts.budget is None:
+        return _("attempt {number}", number=number)
+    return _("attempt {number} of {budget}", number=number, budget=facts.budget)
 
 
 def _bare(sentence: str | None) -> str:
@@ -185,11 +215,11 @@ def _bare(sentence: str | None) -> str:
 
 
 def _time(at: int | None) -> str:
-    return "an unknown time" if at is None else f"{datetime.fromtimestamp(at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return _("an unknown time") if at is None else f"{datetime.fromtimestamp(at / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _when(at: int, now: int) -> str:
-    return f"{_time(at)} (in {_span(at - now)})"
+    return _("{time} (in {span})", time=_time(at), span=_span(at - now))
 
 
 def _span(milliseconds: int) -> str:
@@ -201,55 +231,73 @@ def _span(milliseconds: int) -> str:
     return f"{seconds} s"
 
 
+_FINISHED: Final = {
+    "completed": N_("Done ({outcome}) {when}. Nothing left to do."),
+    "delivered": N_("Delivered {when}. Nothing left to do."),
+    "superseded": N_("No longer needed, {when}. Nothing left to do."),
+    "discarded": N_("Canceled or discarded {when}. Nothing left to do."),
+}
+_FINISHED_BECAUSE: Final = {
+    "superseded": N_("No longer needed, {when}: {reason}. Nothing left to do."),
+    "discarded": N_("Canceled or discarded {when}: {reason}. Nothing left to do."),
+}
+
 _DETAILS: Final = {
-    "discarded": "Discarded: it will not be {done}.",
-    "delivered": "Marked as delivered: what waited for it goes on.",
-    "sent_again": "Queued to be sent again, without looking for it first.",
-    "cancelled": "Cancelled: it will not be {done}.",
-    "cancelled_after_attempt": ("Cancelled: it will not be sent. An earlier attempt may have reached the other side all the same."),
-    "looked_for": "It is looked for now, and sent again only if it is not there.",
-    "tried": "It is tried again now, under the same key: what is there already is not done twice.",
-    "tried_after_hold": "It is tried as soon as that is over: {wait}",
+    "discarded": N_("Discarded: it will not be sent."),
+    "delivered": N_("Marked as delivered: what waited for it goes on."),
+    "sent_again": N_("Queued to be sent again, without looking for it first."),
+    "cancelled": N_("Cancelled: it will not be sent."),
+    "cancelled_after_attempt": N_(
+        "Cancelled: it will not be sent. An earlier attempt may have reached the other side all the same."
+    ),
+    "looked_for": N_("It is looked for now, and sent again only if it is not there."),
+    "tried": N_("It is tried again now, under the same key: what is there already is not done twice."),
+    "tried_after_hold": N_("It is tried as soon as that is over: {wait}"),
     "waits": "{wait}",
-    "replayed": "An operator replayed it meanwhile. {wait}",
-    "changed": "{it_is}. Nothing was changed.",
-    "not_dead": "Only a dead letter can be discarded, and {id} is none: {it_is}. Nothing was changed.",
-    "not_dead_command": "Only a dead command can be edited and resubmitted: {it_is}. Nothing was changed.",
-    "is_command": "{id} is a command, and whether a command was done is always known: {it_is}. Nothing was changed.",
-    "not_uncertain": "{id} is not in doubt: {it_is}. Nothing was changed.",
-    "repeatable": (
+    "replayed": N_("An operator replayed it meanwhile. {wait}"),
+    "changed": N_("{it_is}. Nothing was changed."),
+    "not_dead": N_("Only a dead letter can be discarded, and {id} is none: {it_is}. Nothing was changed."),
+    "not_dead_command": N_("Only a dead command can be edited and resubmitted: {it_is}. Nothing was changed."),
+    "is_command": N_("{id} is a command, and whether a command was done is always known: {it_is}. Nothing was changed."),
+    "not_uncertain": N_("{id} is not in doubt: {it_is}. Nothing was changed."),
+    "repeatable": N_(
         "{id} failed ({category}) and it is known that a repetition does no harm. Nothing was changed. Use: quotebot replay {id}"
     ),
-    "objection": "{objection} Nothing was changed.",
-    "too_late": "{too_late} Nothing was changed.",
-    "not_found": "There is no {id}.",
-    "no_operation": "There is no operation {id}.",
-    "no_effect": "There is no effect {id}.",
+    "objection": N_("{objection} Nothing was changed."),
+    "too_late": N_("{too_late} Nothing was changed."),
+    "not_found": N_("There is no {id}."),
+    "no_operation": N_("There is no operation {id}."),
+    "no_effect": N_("There is no effect {id}."),
+}
+
+_COMMAND_DETAILS: Final = {
+    "discarded": N_("Discarded: it will not be executed."),
+    "cancelled": N_("Cancelled: it will not be executed."),
 }
 
 _STATES: Final = {
-    "reserved": "waiting to be executed",
-    "in_progress": "being executed right now",
-    "failed_retryable": "waiting to be executed again",
-    "completed": "done",
-    "failed_terminal": "a dead letter",
-    "pending": "waiting to be sent",
-    "in_flight": "being sent or looked for right now",
-    "uncertain": "in doubt and will be looked for",
-    "delivered": "delivered",
-    "failed": "a dead letter",
-    "superseded": "superseded by a newer one",
-    "discarded": "discarded",
+    "reserved": N_("waiting to be executed"),
+    "in_progress": N_("being executed right now"),
+    "failed_retryable": N_("waiting to be executed again"),
+    "completed": N_("done"),
+    "failed_terminal": N_("a dead letter"),
+    "pending": N_("waiting to be sent"),
+    "in_flight": N_("being sent or looked for right now"),
+    "uncertain": N_("in doubt and will be looked for"),
+    "delivered": N_("delivered"),
+    "failed": N_("a dead letter"),
+    "superseded": N_("superseded by a newer one"),
+    "discarded": N_("discarded"),
 }
 
 _TOO_LATE: Final = {
-    "in_progress": "It is being executed right now: it is too late to cancel it.",
-    "completed": "It is done already.",
-    "failed_terminal": "It is a dead letter: close it with quotebot dead discard.",
-    "discarded": "It was cancelled or discarded before.",
-    "in_flight": "It is being sent right now: it is too late to cancel it.",
-    "uncertain": "It may have been done already: end the doubt with quotebot dead resolve {id}.",
-    "delivered": "It was delivered already.",
-    "failed": "It is a dead letter: close it with quotebot dead discard {id}.",
-    "superseded": "It became needless before.",
+    "in_progress": N_("It is being executed right now: it is too late to cancel it."),
+    "completed": N_("It is done already."),
+    "failed_terminal": N_("It is a dead letter: close it with quotebot dead discard."),
+    "discarded": N_("It was cancelled or discarded before."),
+    "in_flight": N_("It is being sent right now: it is too late to cancel it."),
+    "uncertain": N_("It may have been done already: end the doubt with quotebot dead resolve {id}."),
+    "delivered": N_("It was delivered already."),
+    "failed": N_("It is a dead letter: close it with quotebot dead discard {id}."),
+    "superseded": N_("It became needless before."),
 }

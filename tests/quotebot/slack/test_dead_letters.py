@@ -16,7 +16,7 @@ from ledger import recovery
 from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
 from ledger.records import Trouble
-from quotebot.app.installation import dead_letters, open_ledger
+from quotebot.app.installation import dead_letters, open_ledger, speak
 from quotebot.app.workers import Ports, _jobs
 from quotebot.execution.executor import Executor
 from quotebot.jobs.announcements import announce
@@ -46,7 +46,7 @@ from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from syrupy.assertion import SnapshotAssertion
@@ -99,6 +99,32 @@ def test_details_and_the_discard_form_read_like_this(snapshot: SnapshotAssertion
     assert view_problems(details_view(LETTER)) == []
     assert view_problems(discard_form(LETTER)) == []
     assert [details_view(LETTER), discard_form(LETTER)] == snapshot
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+def test_the_cards_of_operators_are_german_within_limits(german: None) -> None:
+    card = dead_letter_card(LETTER, replace(DECIDED, decision="retried", reason=None))
+    cause = OpsCard("cause:crm.create/transient/X", "T", "C", "k", "1.2", 1, "2", MORNING, MORNING, None, None, None)
+    many = ops_card(cause, Backlog(2, 2, MORNING, None), "503")
+    assert card.text == "Schreiben in Salesforce gescheitert · Q-2026-0042 (#118): ⚠️ Braucht Aufmerksamkeit"
+    assert "7 Versuche, 1-mal wiederholt" in str(card.blocks)
+    assert "Wiederholt von <@U0OPERATOR>, " in str(card.blocks)
+    assert many.text == "Schreiben in Salesforce gescheitert · 2 Aufträge: Der Dienst war nicht erreichbar"
+    assert [*message_problems(card.text, card.blocks), *message_problems(many.text, many.blocks)] == []
+    views = [details_view(LETTER), discard_form(LETTER), edit_form(LETTER, {"a": 1}), cause_details("crm.create/auth/X", [], 0)]
+    assert [view_problems(view) for view in views if view is not None] == [[], [], [], []]
+    assert [view["title"]["text"] for view in views if view is not None] == [
+        "Auftrag 118",
+        "Auftrag verwerfen",
+        "Ändern und neu senden",
+        "Gescheiterte Aufträge",
+    ]
 
 
 def test_hostile_text_keeps_a_dead_letter_within_limits_and_mentions_no_one() -> None:

@@ -10,6 +10,7 @@ import pytest
 from ledger.gates import Gate
 from ledger.operator.actions import Ruling, Verdict
 from ledger.operator.explain import Facts, Waiting, waiting
+from quotebot.app.installation import speak
 from quotebot.views import waits
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ COMMAND: dict[str, Any] = {
     "action_kind": "quote.submit",
     "outcome": None,
 }
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
 
 
 def row_of(values: dict[str, Any]) -> Row:
@@ -228,6 +236,16 @@ WAITS: dict[str, tuple[Waiting, str, str | None]] = {
 @pytest.mark.parametrize(("wait", "sentence", "remedy"), WAITS.values(), ids=list(WAITS))
 def test_a_wait_is_one_sentence_and_a_remedy(wait: Waiting, sentence: str, remedy: str | None) -> None:
     assert waits.explain(wait) == (sentence, remedy)
+
+
+def test_a_wait_is_told_in_german(german: None) -> None:
+    told = {name: waits.explain(wait)[0] for name, (wait, _, _) in WAITS.items()}
+    assert told["dead"] == "Der Auftrag ist gescheitert: aufgegeben nach 1 Versuch (mapping: No such field)."
+    assert told["lane of a target"].startswith("Steht in seiner Reihe (crm.create für Q-2026-0001) hinter #117: ")
+    dead = Ruling("118", Verdict.LOST, "not_dead", effect(state="delivered"))
+    assert waits.detail(dead) == (
+        "Nur ein gescheiterter Auftrag kann verworfen werden, und 118 ist keiner. Stand: zugestellt. Nichts wurde geändert."
+    )
 
 
 def test_every_cause_has_a_sentence() -> None:
