@@ -25,6 +25,7 @@ from quotebot.dispatch.services import GONE, EffectHandler, unknown_quote
 from quotebot.domain.access import Refusal, Sight, admit, may_see
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
@@ -365,7 +366,7 @@ class CardHandler(EffectHandler):
         """Draw it. Raises AdapterError."""
         match effect.payload.get("what"):
             case "withdrawn":
-                return await withdrawn(self.services.adapters.slack, effect, messages.CARD_WITHDRAWN)
+                return await withdrawn(self.services.adapters.slack, effect, _(messages.CARD_WITHDRAWN))
             case "home":
                 return await self._publish_home(effect)
             case ops_cards.LETTER | ops_cards.OPS | ops_cards.CLOSED:

@@ -14,6 +14,7 @@ from ledger.records import Request
 from quotebot import effects
 from quotebot.commands.payloads import AnswerMessage, ReadMessage
 from quotebot.commands.registry import parse_stored
+from quotebot.domain.language import _
 from quotebot.handlers import extraction as handlers
 from quotebot.handlers.decision import Decision
 from quotebot.store import extractions as store
@@ -35,7 +36,7 @@ def ask_model(run: Run, message: ReadMessage) -> Decision:
     store.open_slot(tx, asked.operation_key, asked.team_id, asked.actor, asked.received_at)
     if why is not None:
         return _fill(run, asked, asked.operation_key, message, handlers.by_rules(message.text, run.rules.catalogue, why))
-    response = {"code": ASKED_MODEL, "quote_id": None, "text": messages.BEING_READ}
+    response = {"code": ASKED_MODEL, "quote_id": None, "text": _(messages.BEING_READ)}
     return Decision("applied", response, None, (effects.extract(asked.operation_key),))
 
 
@@ -44,7 +45,7 @@ def answer_message(run: Run, payload: AnswerMessage) -> Decision:
     tx, catalogue = run.tx, run.rules.catalogue
     slot = store.find(tx, payload.reading)
     if slot is None or slot.answered_by is not None:
-        return Decision("refused", {"code": ANSWERED, "quote_id": None, "text": messages.MESSAGE_ANSWERED})
+        return Decision("refused", {"code": ANSWERED, "quote_id": None, "text": _(messages.MESSAGE_ANSWERED)})
     message = parse_stored(ReadMessage.kind, slot.payload)
     assert isinstance(message, ReadMessage)  # noqa: S101 -- parsed by its kind
     author = replace(run.asked, actor=slot.user_id, team_id=slot.team_id, actor_type="user")

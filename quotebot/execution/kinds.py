@@ -56,6 +56,7 @@ from quotebot.commands.queries import Section
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.advice import basis_of
+from quotebot.domain.language import _
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import ApprovalState
 from quotebot.execution import digests
@@ -467,7 +468,7 @@ def show_home(run: Run, payload: ShowHome, loaded: None) -> Decision:
     del loaded
     not_before = run.now + payload.after_ms if payload.after_ms else None
     home = effects.home(payload.user, run.operation.team_id, not_before, always=payload.always)
-    return Decision("applied", {"code": "home", "text": messages.HOME_FOLLOWS}, None, (home,))
+    return Decision("applied", {"code": "home", "text": _(messages.HOME_FOLLOWS)}, None, (home,))
 
 
 def save_home(run: Run, payload: ShowHome, loaded: None, decision: Decision) -> Outcome:

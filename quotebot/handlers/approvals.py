@@ -28,10 +28,11 @@ from quotebot.domain.approvals.requests import (
     slot_of,
 )
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
+from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Quote, QuoteState, Slot, approval_id_for
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
-from quotebot.views import approval_messages, messages
+from quotebot.views import approval_messages, lifecycle_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def submit(
     if not may_be_submitted(quote):
         return _submitted_again(asked, quote)
     if asked.received_at >= quote.valid_until:
-        return refused(asked, quote.quote_id, quote.channel, "expired", messages.expired(quote, "submit"))
+        return refused(asked, quote.quote_id, quote.channel, "expired", lifecycle_messages.expired(quote, "submit"))
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
@@ -116,7 +117,7 @@ def _submitted_again(asked: Asked, quote: Quote) -> Decision:
     """Refuse a submission by the quote's state; one that repeats a pending request learns who asked first, and when."""
     approval = quote.approval if quote.state is QuoteState.PENDING_APPROVAL else None
     if approval is None:
-        return refused(asked, quote.quote_id, quote.channel, "wrong_state", messages.wrong_state(quote, "submit"))
+        return refused(asked, quote.quote_id, quote.channel, "wrong_state", lifecycle_messages.not_offered(quote, "submit"))
     known = {"approval_id": approval.approval_id, "since": approval.requested_at, "requested_by": approval.requested_by}
     event = AuditEvent("approval.duplicate_suppressed", quote.quote_id, after={**known, "actor": asked.actor})
     text = messages.already_submitted(quote, approval)
@@ -396,7 +397,7 @@ def _verdict(
         return refusal
     approval = quote.approval
     if approval is None or approval.approval_id != command.approval_id:
-        text = messages.wrong_state(quote, command.decision.replace("_", " "))
+        text = lifecycle_messages.not_offered(quote, command.decision.replace("_", " "))
         return refused(asked, quote.quote_id, quote.channel, "stale", text)
     kind = "bot" if asked.actor_type == "system" else asked.actor_kind
     person = rules.person(asked.actor, asked.team_id, delegations, kind)
@@ -410,7 +411,7 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     """Refuse a rejection without a reason, and an approval under dual control whose reason names no incident."""
     reason = (command.reason or "").strip()
     if command.decision != "approve":
-        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", messages.REASON_NEEDED)
+        return None if reason else refused(asked, quote.quote_id, quote.channel, "reason_needed", _(messages.REASON_NEEDED))
     taken = {one.number for one in mandate.taken}
     named = INCIDENT.search(reason) is not None and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
     if named or not any(slot.dual_control for slot in approval.slots if slot.number in taken):

@@ -198,7 +198,7 @@ def _not_about_head(asked: Asked, quote: Quote) -> Decision | None:
 def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:
     if asked.received_at < quote.valid_until:
         return None
-    return _refused(asked, quote, "expired", messages.expired(quote, verb))
+    return _refused(asked, quote, "expired", lifecycle_messages.expired(quote, verb))
 
 
 def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str]) -> Decision:

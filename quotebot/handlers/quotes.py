@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from ledger.keys import effect_key
 from ledger.records import AuditEvent
 from quotebot import effects
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import ends_at
 from quotebot.domain.pricing.engine import PriceRequest, Pricing, PricingProblem, dated, for_account, price
 from quotebot.domain.quotes.quote import Quote, QuoteState
 from quotebot.handlers.decision import Asked, Decision, Twin, facts, refused
 from quotebot.store.quotes import PROPOSED, RESUBMISSION
-from quotebot.views import extraction_messages, messages
+from quotebot.views import confirmations, extraction_messages, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +85,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
     """Refuse a "Create another" that is invalid or used; `quote_id` is then the quote it created."""
     if quote_id is not None:
         return refused(asked, quote_id, None, code, messages.already_created(quote_id))
-    return refused(asked, "new", None, code, messages.NOT_YOUR_OFFER if code == "not_your_offer" else messages.OFFER_GONE)
+    return refused(asked, "new", None, code, _(messages.NOT_YOUR_OFFER) if code == "not_your_offer" else _(messages.OFFER_GONE))
 
 
 def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
@@ -95,7 +96,7 @@ def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", wanted.channel, "not_priceable", messages.problem_list(problems))
     notes = extraction_messages.beside(command.remarks)
-    text = messages.proposal(wanted.account, priced) + (f"\n{notes}" if notes else "")
+    text = confirmations.proposal(wanted.account, priced) + (f"\n{notes}" if notes else "")
     offer = {"token": asked.operation_key}
     answer = effects.reply("new", asked.actor, wanted.channel, text, asked.received_at, offer=offer, thread_ts=command.thread_ts)
     return Decision("applied", {"code": PROPOSED, "quote_id": None, "text": text, "offer": offer}, None, (answer,))

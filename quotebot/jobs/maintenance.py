@@ -23,6 +23,7 @@ from ledger.ledger import PENDING_ORDINAL
 from ledger.records import QUOTEBOT, Operation
 from ledger.retention import HOUR_MS, KEEP, Keep, Progress, Purged, Rest, purge, quiet, rest
 from quotebot import effects
+from quotebot.domain.language import _
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.executor import PENDING_MS, standing_drawn
 from quotebot.store import dead_letters, history
@@ -346,4 +347,4 @@ async def show_pending_commands(ledger: Ledger) -> int:
 
 
 def _still_creating(operation: Operation) -> EffectIntent:
-    return effects.reply("new", operation.actor, operation.payload.get("channel"), messages.CREATING, operation.received_at)
+    return effects.reply("new", operation.actor, operation.payload.get("channel"), _(messages.CREATING), operation.received_at)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.advice import avoidances
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
 from quotebot.domain.pricing.engine import Pricing, request_of
 from quotebot.domain.pricing.price_requests import (
@@ -68,7 +69,7 @@ def read_creation(form: Form) -> Filled | Errors:
     """Return the creation that a form asks for, or every error by its block."""
     carried = builder.carried_by(form.view.get("private_metadata") or "")
     if carried is None or "c" not in carried.stored:
-        return {last_block(form.view): messages.UNREADABLE_FORM}
+        return {last_block(form.view): _(messages.UNREADABLE_FORM)}
     errors: Errors = {}
     about = carried.stored
     account, channel = _account(form), about["c"] or form.typed(forms.CHANNEL)
@@ -90,7 +91,7 @@ def read_revision(form: Form) -> Filled | Errors:
     """Return the revision that a form asks for, or every error by its block."""
     carried = builder.carried_by(form.view.get("private_metadata") or "")
     if carried is None or form.quote is None or "q" not in carried.stored:
-        return {last_block(form.view): messages.UNREADABLE_FORM}
+        return {last_block(form.view): _(messages.UNREADABLE_FORM)}
     errors: Errors = {}
     changes = _changes(form, carried, request_of(form.quote.pricing), errors)
     if not errors and changes == Changes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
+from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES
 from quotebot.slack.builder_input import read_creation, read_revision
 from quotebot.slack.form_fields import Errors, Filled, Form, last_block, too_long
@@ -30,7 +31,7 @@ def read_form(form: Form) -> Filled | Errors:
 def _sending(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
-        return {forms.RECIPIENT: messages.UNREADABLE_FORM}
+        return {forms.RECIPIENT: _(messages.UNREADABLE_FORM)}
     recipient = form.typed(forms.RECIPIENT) or form.typed(CONTACT)
     if not recipient:
         return {forms.RECIPIENT: "Enter a name or an address."}
@@ -42,7 +43,7 @@ def _sending(form: Form) -> Filled | Errors:
 def _loss(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
-        return {forms.REASON: messages.UNREADABLE_FORM}
+        return {forms.REASON: _(messages.UNREADABLE_FORM)}
     category, details = LOSS_CATEGORIES.get(form.typed(forms.LOSS)), "\n".join(form.lines(forms.REASON))
     reason = ": ".join(filter(None, (category, details)))
     if not reason:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote
 from quotebot.domain.access import Sight, Viewer, may_see
+from quotebot.domain.language import _
 from quotebot.execution.membership import is_direct
 from quotebot.slack import grammar, payloads, verbs
 from quotebot.slack.drafts import draft_of
@@ -98,14 +99,14 @@ class Guidance:
         """Handle "All commands": open the list."""
         await viewer_of(context)
         if not await self.surface.open_form(body, window(help_messages.all_commands(), "All commands")):
-            await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+            await self.surface.reply_privately(body, _(messages.FORM_NOT_OPENED))
         await ack()
 
     async def on_repair(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the button that gives the corrected command. In a direct message a new quote needs a channel: open the form."""
         given, channel = parse_correction(body["actions"][0].get("value") or ""), payloads.gesture(body).channel or ""
         if given is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         viewer = await viewer_of(context)
         asked, rules = await self.surface.understood(given.text, channel)
@@ -123,7 +124,7 @@ class Guidance:
             case verbs.SimulateRequest():
                 await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
             case _:  # the catalog has changed meanwhile
-                await self.surface.reply(ack, body, messages.OFFER_GONE)
+                await self.surface.reply(ack, body, _(messages.OFFER_GONE))
 
 
 def register_guidance(app: AsyncApp, surface: Surface) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import SetDigest
+from quotebot.domain.language import _
 from quotebot.slack import payloads, verbs
 from quotebot.slack.gate import viewer_of
 from quotebot.views import builder, help_messages, home, messages
@@ -42,7 +43,7 @@ class HomeListeners:
         action = body["actions"][0]
         choice = home.parse_choice((action.get("selected_option") or action).get("value") or "")
         if choice is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         command = payloads.home_choice_command(body, choice, self.surface.ledger.clock.now_ms())
         await self.surface.click(ack, context, command)
@@ -60,7 +61,7 @@ class HomeListeners:
         """Handle the button that turns the daily digest on or off."""
         wanted = home.parse_digest(body["actions"][0].get("value") or "")
         if wanted is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         payload, now = SetDigest(wanted, at_home=True), self.surface.ledger.clock.now_ms()
         command = payloads.clicked(body, payload, f"digest:{body['user']['id']}", 0, now)

@@ -28,6 +28,7 @@ from quotebot.commands.payloads import (
 )
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
+from quotebot.domain.language import _
 from quotebot.execution.membership import is_direct
 from quotebot.execution.operator_actions import command_standing, standing
 from quotebot.handlers import extraction
@@ -146,14 +147,14 @@ class Mentions:
             case grammar.GrammarProblem(said, is_start=True) if "Did you mean" not in said:
                 return help_messages.NOT_UNDERSTOOD, help_messages.start_blocks(help_messages.NOT_UNDERSTOOD)
             case verbs.FormRequest():
-                return messages.BY_FORM, problem_blocks(messages.BY_FORM, "", form="Open form")
+                return _(messages.BY_FORM), problem_blocks(_(messages.BY_FORM), "", form="Open form")
             case verbs.ChangeRequest(quote_id, version):
-                said = messages.BY_COMMAND_ONLY
+                said = _(messages.BY_COMMAND_ONLY)
                 return said, show_blocks(said, quote_id, version or 1, f"Open {quote_id}")
             case verbs.QuoteFormRequest():
                 return asked.problem, None
             case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest() | DigestRequest():
-                return messages.COMMAND_ONLY, None
+                return _(messages.COMMAND_ONLY), None
             case question:
                 return await answered(self.surface, question, text, rules, viewer, payloads.answer_token(body))
 
@@ -174,7 +175,7 @@ class Mentions:
         """Handle "Save as v2" under a proposed change."""
         change = message_text.parse_applied(body["actions"][0].get("value") or "")
         if change is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         now = self.surface.ledger.clock.now_ms()
         await self.surface.click(ack, context, payloads.clicked(body, change.payload, change.quote_id, change.version, now))
@@ -209,8 +210,8 @@ class QuoteListeners:
         asked, rules = await self.surface.understood(text, body["channel_id"])
         if isinstance(asked, CreateQuote | CloneQuote) and is_direct(body["channel_id"]):
             await viewer_of(context)
-            blocks = problem_blocks(messages.CHOOSE_CHANNEL, verbs.typed_creation(text), form="Choose channel")
-            await ack(text=messages.CHOOSE_CHANNEL, blocks=blocks)
+            blocks = problem_blocks(_(messages.CHOOSE_CHANNEL), verbs.typed_creation(text), form="Choose channel")
+            await ack(text=_(messages.CHOOSE_CHANNEL), blocks=blocks)
             return
         match asked:
             case CreateQuote() | CloneQuote():
@@ -236,7 +237,7 @@ class QuoteListeners:
                 await ack(text=approval_messages.standing(await self.surface.ledger.database.read(read), viewer.user))
             case verbs.FormRequest():
                 opened = await self.surface.open_creation(body, body["channel_id"], builder.Draft(), viewer)
-                await (ack() if opened else ack(text=messages.FORM_NOT_OPENED))
+                await (ack() if opened else ack(text=_(messages.FORM_NOT_OPENED)))
             case verbs.QuoteFormRequest():
                 await self._open_about(ack, body, asked, viewer)
             case CreateQuote() | CloneQuote() | verbs.ChangeRequest() | delegation.DelegationRequest() | DigestRequest():
@@ -266,7 +267,7 @@ class QuoteListeners:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = payloads.button(body)
         if value is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         if action_id in FORMS:
             await self.surface.open_about(body, action_id, value, await viewer_of(context, value.quote_id))
@@ -292,7 +293,7 @@ class QuoteListeners:
         """Handle a choice in a card's menu."""
         chosen = payloads.menu(body)
         if chosen is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         deed, value = chosen
         if deed == DISCOUNT:
@@ -312,7 +313,7 @@ class QuoteListeners:
         """Handle "Create another": confirm the offered creation. In a direct message, open the form, which asks for a channel."""
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         if command is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         wanted = await self._proposed(command)
         if is_direct(payloads.gesture(body).channel) and wanted is not None and is_direct(wanted.channel):
@@ -325,7 +326,7 @@ class QuoteListeners:
         command = payloads.create_another_command(body, self.surface.ledger.clock.now_ms())
         wanted = None if command is None else await self._proposed(command)
         if command is None or wanted is None:
-            await self.surface.reply(ack, body, messages.OFFER_GONE)
+            await self.surface.reply(ack, body, _(messages.OFFER_GONE))
         else:
             await self._open_proposed(ack, body, context, command, wanted)
 
@@ -334,7 +335,7 @@ class QuoteListeners:
         assert isinstance(command.payload, CreateAnother)  # noqa: S101 -- the payload of these buttons
         draft, rules = draft_of_creation(wanted, command.payload.token), await self.surface.rules_now()
         if not builder.fits(draft, rules.ruleset, rules.policy):  # the form would lose products
-            await self.surface.reply(ack, body, messages.TOO_LONG_FOR_FORM)
+            await self.surface.reply(ack, body, _(messages.TOO_LONG_FOR_FORM))
             return
         await self.surface.offer_creation(ack, body, wanted.channel, draft, await viewer_of(context))
 
@@ -351,10 +352,10 @@ class QuoteListeners:
 
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Open" and "Show v2": send the current card of the quote to the person who clicked. Records nothing."""
-        _, value = payloads.button(body)
+        _action, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
         elif card is None:
             await self.surface.reply(ack, body, messages.unknown_quote(value.quote_id))
         else:
@@ -364,7 +365,7 @@ class QuoteListeners:
         """Handle a button under a list: replace the list with the requested one. Records nothing."""
         asked = parse_question(body["actions"][0].get("value") or "")
         if asked is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         text, blocks = await self.surface.reads(self.surface.rules).listed(asked, await viewer_of(context))
         await self.surface.reply_privately(body, text, blocks, replace=True)
@@ -375,7 +376,7 @@ class QuoteListeners:
         typed = parse_typed(body["actions"][0].get("value") or "")
         channel = payloads.gesture(body).channel
         if typed is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
         else:
             draft = draft_of(typed, (await self.surface.rules_now()).catalogue)
             await self.surface.offer_creation(ack, body, channel, draft, await viewer_of(context))
@@ -384,11 +385,11 @@ class QuoteListeners:
         """Handle the submitted form of a decision (reject, request changes or approve); errors are shown in the form."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
         if value is None:
-            await ack(response_action="errors", errors={REASON: messages.UNREADABLE_BUTTON})
+            await ack(response_action="errors", errors={REASON: _(messages.UNREADABLE_BUTTON)})
             return
         command = payloads.rejection_command(body, value, self.surface.ledger.clock.now_ms())
         if command is None:
-            await ack(response_action="errors", errors={REASON: messages.REASON_NEEDED})
+            await ack(response_action="errors", errors={REASON: _(messages.REASON_NEEDED)})
             return
         await self.surface.submitted(ack, context, command, REASON)
 
@@ -408,7 +409,7 @@ class QuoteListeners:
         action, ledger = body["actions"][0], self.surface.ledger
         value, now = parse_pending_effect_value(action.get("value") or ""), ledger.clock.now_ms()
         if value is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
         elif action["action_id"] == CHECK:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only
@@ -423,7 +424,7 @@ class QuoteListeners:
         action, ledger = body["actions"][0], self.surface.ledger
         value, now = parse_pending_command_value(action.get("value") or ""), ledger.clock.now_ms()
         if value is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
         elif action["action_id"] == CHECK_COMMAND:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only

@@ -46,7 +46,7 @@ class OperatorCards:
             return
         seen = dead_letter_card.parse_dead_letter_value(action.get("value") or "")
         if seen is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
         elif action["action_id"] in (dead_letter_card.DISCARD, dead_letter_card.DETAILS, dead_letter_card.EDIT):
             await self._open_dead_letter(body, action["action_id"], seen[0], await viewer_of(context))
             await ack()
@@ -70,7 +70,7 @@ class OperatorCards:
             discards = action_id == dead_letter_card.DISCARD
             form = dead_letter_card.discard_form(letter) if discards else dead_letter_card.details_view(letter)
             if not await self.surface.open_form(body, form):
-                await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+                await self.surface.reply_privately(body, _(messages.FORM_NOT_OPENED))
 
     def _is_operator(self, viewer: Viewer) -> bool:
         return not viewer.own_only and viewer.user in self.surface.rules.operators
@@ -86,7 +86,7 @@ class OperatorCards:
             return
         await letters.record_payload_shown(letter, viewer.user, "user")
         if not await self.surface.open_form(body, form):
-            await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+            await self.surface.reply_privately(body, _(messages.FORM_NOT_OPENED))
 
     async def on_edit(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the submitted form of an edited copy; errors are shown at their field."""
@@ -98,7 +98,7 @@ class OperatorCards:
         letter = None if seen is None else await DeadLetters(self.surface.ledger, build=__version__).show(seen[0])
         reason, text = parse_rejection(values), dead_letter_card.parse_edited(values)
         if seen is None or letter is None:
-            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: messages.UNREADABLE_FORM})
+            await ack(response_action="errors", errors={dead_letter_card.PAYLOAD: _(messages.UNREADABLE_FORM)})
             return
         if reason is None:
             await ack(response_action="errors", errors={dead_letter_card.REASON: _(operator_messages.REASON_NEEDED)})
@@ -119,7 +119,7 @@ class OperatorCards:
         seen = dead_letter_card.parse_dead_letter_value(body["view"].get("private_metadata") or "")
         reason = parse_rejection(body["view"]["state"]["values"])
         if seen is None or reason is None:
-            text = messages.UNREADABLE_FORM if seen is None else _(operator_messages.REASON_NEEDED)
+            text = _(messages.UNREADABLE_FORM) if seen is None else _(operator_messages.REASON_NEEDED)
             await ack(response_action="errors", errors={dead_letter_card.REASON: text})
             return
         payload, now = DiscardDeadLetter(*seen, reason), self.surface.ledger.clock.now_ms()
@@ -131,12 +131,12 @@ class OperatorCards:
         action, ledger = body["actions"][0], self.surface.ledger
         cause = ops_cards.parse_cause_value(action.get("value") or "")
         if cause is None:
-            await self.surface.reply(ack, body, messages.UNREADABLE_BUTTON)
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
         elif action["action_id"] == ops_cards.CAUSE_DETAILS:
             if not self._is_operator(await viewer_of(context)):
                 await self.surface.reply_privately(body, _(operator_messages.NOT_OPERATOR))
             elif not await self.surface.open_form(body, await ledger.database.read(lambda tx: _details(tx, cause))):
-                await self.surface.reply_privately(body, messages.FORM_NOT_OPENED)
+                await self.surface.reply_privately(body, _(messages.FORM_NOT_OPENED))
             await ack()
         else:
             now, target = ledger.clock.now_ms(), ops_target(f"{dead_letters.CAUSE}{cause}")

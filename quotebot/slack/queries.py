@@ -20,6 +20,7 @@ from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import LADDER, evaluate, without_margin_figures
+from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import local_time, parse_quote_id, state_words
@@ -376,6 +377,6 @@ def present_answer(operation: Operation) -> str:
         case OperationState.FAILED_RETRYABLE:
             return messages.retry_pending(operation.next_attempt_at)
         case OperationState.DISCARDED:
-            return messages.DISCARDED
+            return _(messages.DISCARDED)
         case _:
-            return messages.OPERATION_PENDING
+            return _(messages.OPERATION_PENDING)

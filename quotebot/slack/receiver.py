@@ -25,6 +25,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from ledger.database import DatabaseError
 from quotebot.domain.access import Refusal
+from quotebot.domain.language import _
 from quotebot.slack.form_input import last_block
 from quotebot.slack.gate import ADMISSION, CLICKS, TurnedAwayError
 from quotebot.slack.listeners import COMMAND, QuoteListeners, register
@@ -70,9 +71,9 @@ def refusal(request: SocketModeRequest) -> dict[str, Any] | None:
     Slack marks an unacknowledged click as failed and delivers an unacknowledged event again.
     """
     if request.type == "slash_commands":
-        return {"text": messages.NOTHING_RECORDED}
+        return {"text": _(messages.NOTHING_RECORDED)}
     if request.type == "interactive" and request.payload.get("type") == "view_submission":
-        return {"response_action": "errors", "errors": {last_block(request.payload["view"]): messages.NOTHING_RECORDED}}
+        return {"response_action": "errors", "errors": {last_block(request.payload["view"]): _(messages.NOTHING_RECORDED)}}
     return None
 
 

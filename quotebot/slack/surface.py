@@ -23,6 +23,7 @@ from quotebot.commands.payloads import CloneQuote, CreateQuote
 from quotebot.commands.registry import PAYLOAD_BYTES_MAX
 from quotebot.domain.access import Sight, may_look_up, may_see
 from quotebot.domain.approvals.decisions import Mandate, may_decide
+from quotebot.domain.language import _
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.membership import is_direct
@@ -169,10 +170,10 @@ class Reserver:
             reservation = await self._ledger.reserve(request, deadline=deadline)
         except NotRecorded:
             log.warning("command.not_recorded", action_kind=request.action_kind)
-            return Answer(recorded=False, text=messages.NOTHING_RECORDED)
+            return Answer(recorded=False, text=_(messages.NOTHING_RECORDED))
         except OutcomeUnknown:
             log.exception("command.maybe_recorded", action_kind=request.action_kind)
-            return Answer(recorded=None, text=messages.MAYBE_RECORDED)
+            return Answer(recorded=None, text=_(messages.MAYBE_RECORDED))
         self._observe(self._ledger.clock.monotonic() - began)
         if reservation.sighting is not DedupeResult.NEW:  # the worker logs the result of a new one
             repeated = partial(
@@ -232,7 +233,7 @@ def answer_for(reservation: Reservation) -> Answer:
     """
     operation = reservation.operation
     if reservation.sighting is DedupeResult.CONFLICT:
-        return Answer(recorded=True, text=messages.CONFLICT)
+        return Answer(recorded=True, text=_(messages.CONFLICT))
     if reservation.sighting is DedupeResult.NEW:
         return Answer(recorded=True, text="")
     if reservation.sighting is DedupeResult.TOMBSTONE:
@@ -342,7 +343,7 @@ class Surface:
     async def offer_creation(self, ack: Any, body: Body, channel: str | None, draft: Draft, viewer: Viewer) -> None:
         """Open the form of a new quote, or reply that Slack did not open it; then acknowledge."""
         if not await self.open_creation(body, channel, draft, viewer):
-            await self.reply_privately(body, messages.FORM_NOT_OPENED)
+            await self.reply_privately(body, _(messages.FORM_NOT_OPENED))
         await ack()
 
     async def open_creation(self, body: Body, channel: str | None, draft: Draft, viewer: Viewer) -> bool:
@@ -395,7 +396,7 @@ class Surface:
         if isinstance(view, Answer):
             await self.reply_privately(body, view.text, view.blocks)
         elif not await self.open_form(body, view):
-            await self.reply_privately(body, messages.FORM_NOT_OPENED)
+            await self.reply_privately(body, _(messages.FORM_NOT_OPENED))
 
     async def form_about(self, asked: str, quote_id: str, version: int | None, viewer: Viewer) -> Body | Answer:
         """Return the form about the `version` of a quote that the person saw, None for the head, or why it cannot be opened."""
@@ -417,7 +418,7 @@ class Surface:
         """Return the form, or the reason why it cannot be opened now."""
         if asked in _REASONS:
             if quote.approval is None:
-                return messages.wrong_state(quote, "decide about")
+                return lifecycle_messages.not_offered(quote, "decide about")
             verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
             return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else verdict.sentence
         if asked in (REVISE, DISCOUNT):

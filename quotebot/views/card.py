@@ -18,6 +18,7 @@ from quotebot.domain import money
 from quotebot.domain.approvals.decisions import decided_words, slot_words
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.conversion import converted
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request_of
@@ -504,7 +505,7 @@ def _ends(quote: Quote) -> list[str]:
 
 def _waiting(command: PendingCommand) -> str:
     if command.retried_at is None:
-        return f"⏳ {command.name}: {messages.OPERATION_PENDING}"
+        return f"⏳ {command.name}: {_(messages.OPERATION_PENDING)}"
     return f"⏳ {command.name}: {messages.retry_pending(command.retried_at)}"
 
 

@@ -9,7 +9,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain import money
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.language import N_, _, grouped, ngettext
+from quotebot.domain.pricing.commercial_terms import term_rows
+from quotebot.domain.pricing.engine import Pricing, request_of
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.views.blocks import VALUE_CHARACTERS_MAX, ButtonValue, button, read, section, value_text, written
+from quotebot.views.messages import PROPOSED_LINES_MAX, escape, line_options, option_rows, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +40,37 @@ class Correction:
     text: str
     token: str
     version: int | None
+
+
+def proposal(account: str, pricing: Pricing) -> str:
+    """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
+    lines = [
+        f"• {grouped(line.quantity)} \u00d7 {short(line.name, 60)}{line_options(line, pricing.currency)} "
+        + money.format_amount(line.net_amount, pricing.currency)
+        for line in pricing.lines[:PROPOSED_LINES_MAX]
+    ]
+    if (more := len(pricing.lines) - PROPOSED_LINES_MAX) > 0:
+        lines.append(ngettext("• and {n} more line", "• and {n} more lines", more))
+    lines += option_rows(pricing)
+    request = request_of(pricing)
+    if request.with_tax:
+        tax = money.format_amount(pricing.tax_total, pricing.currency)
+        taxed = N_("• Tax of {region} (estimated): {amount}") if pricing.tax_estimated else N_("• Tax of {region}: {amount}")
+        lines.append(_(taxed, region=escape(request.region or ""), amount=tax))
+    elif request.region is not None:
+        lines.append(_("• Prices of {region}", region=escape(request.region)))
+    if request.segment is not None:
+        lines.append(_("• Prices of the segment {segment}", segment=escape(request.segment)))
+    if request.billing_frequency != BILLING_FREQUENCIES[0]:
+        lines.append(_("• Billing: {frequency}", frequency=_(request.billing_frequency)))
+    if request.terms:
+        lines.append(_("• Special terms: {terms}", terms=", ".join(escape(term_words(term)) for term in request.terms)))
+    lines += [f"• {name}: {short(value, 100)}" for name, value in term_rows(request.commercial)]
+    terms = [ngettext("{n} month", "{n} months", pricing.term_months)]
+    terms += [_("{percent} off", percent=money.format_percent(pricing.discount_percent))] if pricing.discount_percent else []
+    total = N_("*Total {amount}* before tax") if request.with_tax else N_("*Total {amount}*")
+    said = _("*New quote for {customer}?* {terms}", customer=short(account, 100), terms=" \u00b7 ".join(terms))
+    return "\n".join((said, *lines, _(total, amount=money.format_amount(pricing.net_total, pricing.currency))))
 
 
 def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.quotes.quote import Quote, QuoteState, local_day, state_words, title
+from quotebot.domain.approvals.decisions import decided_words
+from quotebot.domain.language import N_, _
+from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_day, local_time, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
 from quotebot.views.messages import net
@@ -108,13 +110,59 @@ def superseded(seen_version: int, quote: Quote) -> str:
 def wrong_state(quote: Quote, verb: str) -> str:
     """Refuse a command that the quote's state does not allow; `verb` names it, e.g. "finalize"."""
     instead = _INSTEAD[quote.state].format(quote_id=quote.quote_id, revision=revision_example(quote.quote_id))
-    standing = messages.standing(quote)
     if _REACHED.get(verb) is quote.state:
-        return f"{title(quote)} {standing.replace('was ', 'was already ', 1)}. {instead}"
+        return f"{standing(quote, already=True)}. {instead}"
+    why = standing(quote)
     if verb in ("accept", "lose") and quote.state in (QuoteState.APPROVED, QuoteState.FINALIZED):
-        standing = "hasn't been sent yet"
-        instead = f"{instead} To drop it, use Cancel quote." if verb == "lose" else instead
-    return f"{title(quote)} {standing}, so it can't be {messages.done(verb)}. {instead}"
+        why = _("{quote} hasn't been sent yet", quote=title(quote))
+        instead = f"{instead} {_('To drop it, use Cancel quote.')}" if verb == "lose" else instead
+    return f"{cannot(verb, why)} {instead}"
+
+
+def standing(quote: Quote, *, already: bool = False) -> str:
+    """Return the state of a quote as a clause; if a person set it, also that person and the time. `already`: "was already ..."."""
+    by, at, texts = _last_move(quote)
+    if texts is not None:
+        return _(texts[already], quote=title(quote), person=messages.mention(by), time=local_time(at))
+    approval = quote.approval
+    if approval is not None and approval.state in _DECIDED and quote.state in (QuoteState.APPROVED, QuoteState.REJECTED):
+        return _("{quote} was {decided}", quote=title(quote), decided=decided_words(approval))
+    texts_of_state = _ALREADY if already and quote.state in _ALREADY else _STANDING
+    return _(texts_of_state[quote.state], quote=title(quote))
+
+
+def _last_move(quote: Quote) -> tuple[str, int, tuple[str, str] | None]:
+    """Return who closed, sent or locked the quote, when, and the texts for it; no texts if its state has another reason."""
+    if quote.closing is not None:
+        return quote.closing.closed_by, quote.closing.closed_at, _MOVED[quote.state]
+    if quote.sent is not None and quote.state is QuoteState.SENT:
+        return quote.sent.sent_by, quote.sent.sent_at, _MOVED[quote.state]
+    if quote.frozen is not None and quote.state is QuoteState.FINALIZED:
+        return quote.frozen.frozen_by, quote.frozen.frozen_at, _MOVED[quote.state]
+    return "", 0, None
+
+
+def not_offered(quote: Quote, verb: str) -> str:
+    """Reply to a button that the quote's state no longer offers; `verb` names its action, e.g. "submit"."""
+    approval = quote.approval
+    if quote.state is QuoteState.DRAFT and approval is not None and approval.decided_by is not None:
+        return _(
+            "{person} requested changes to {quote}. Edit the quote, then submit the new version.",
+            person=messages.mention(approval.decided_by),
+            quote=title(quote),
+        )
+    return f"{cannot(verb, standing(quote))} {_(_ON_CARD)}"
+
+
+def cannot(verb: str, why: str) -> str:
+    """Return a sentence that refuses an action, after the clause that says why: "..., so it can't be marked as won."."""
+    return _(_CANNOT[verb], why=why)
+
+
+def expired(quote: Quote, verb: str) -> str:
+    """Refuse a button after the quote's last day; `verb` names its action."""
+    why = _("{quote} was valid until {time}", quote=title(quote), time=local_time(quote.valid_until))
+    return f"{cannot(verb, why)} {_('Clone it to continue: `/quote clone {quote}`', quote=quote.quote_id)}"
 
 
 def nothing_to_change(quote: Quote) -> str:
@@ -213,4 +261,65 @@ _REACHED: Final[Mapping[str, QuoteState]] = {
     "accept": QuoteState.ACCEPTED,
     "lose": QuoteState.LOST,
     "cancel": QuoteState.CANCELLED,
+}
+_DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
+_ON_CARD: Final = N_("Its card shows what's possible now.")
+_MOVED = {
+    QuoteState.FINALIZED: (
+        N_("{quote} was locked for sending by {person}, {time}"),
+        N_("{quote} was already locked for sending by {person}, {time}"),
+    ),
+    QuoteState.SENT: (
+        N_("{quote} was sent to the customer by {person}, {time}"),
+        N_("{quote} was already sent to the customer by {person}, {time}"),
+    ),
+    QuoteState.ACCEPTED: (
+        N_("{quote} was marked as won by {person}, {time}"),
+        N_("{quote} was already marked as won by {person}, {time}"),
+    ),
+    QuoteState.LOST: (
+        N_("{quote} was marked as lost by {person}, {time}"),
+        N_("{quote} was already marked as lost by {person}, {time}"),
+    ),
+    QuoteState.CANCELLED: (
+        N_("{quote} was canceled by {person}, {time}"),
+        N_("{quote} was already canceled by {person}, {time}"),
+    ),
+    QuoteState.EXPIRED: (N_("{quote} was ended as expired by {person}, {time}"),) * 2,
+}
+_STANDING = {
+    QuoteState.DRAFT: N_("{quote} needs changes first"),
+    QuoteState.VALIDATED: N_("{quote} isn't approved yet"),
+    QuoteState.PRICED: N_("{quote} isn't approved yet"),
+    QuoteState.PENDING_APPROVAL: N_("{quote} is waiting for approval"),
+    QuoteState.APPROVED: N_("{quote} was approved"),
+    QuoteState.FINALIZED: N_("{quote} was locked for sending"),
+    QuoteState.SENT: N_("{quote} was sent to the customer"),
+    QuoteState.ACCEPTED: N_("{quote} was won"),
+    QuoteState.LOST: N_("{quote} was lost"),
+    QuoteState.REJECTED: N_("{quote} was rejected"),
+    QuoteState.CANCELLED: N_("{quote} was canceled"),
+    QuoteState.EXPIRED: N_("{quote} has expired"),
+}
+_ALREADY = {
+    QuoteState.FINALIZED: N_("{quote} was already locked for sending"),
+    QuoteState.SENT: N_("{quote} was already sent to the customer"),
+    QuoteState.ACCEPTED: N_("{quote} was already won"),
+    QuoteState.LOST: N_("{quote} was already lost"),
+    QuoteState.CANCELLED: N_("{quote} was already canceled"),
+}
+_CANNOT = {
+    "submit": N_("{why}, so it can't be submitted."),
+    "approve": N_("{why}, so it can't be approved."),
+    "reject": N_("{why}, so it can't be rejected."),
+    "request changes": N_("{why}, so it can't be sent back."),
+    "decide about": N_("{why}, so it can't be decided."),
+    "revise": N_("{why}, so it can't be revised."),
+    "edit": N_("{why}, so it can't be edited."),
+    "change the discount of": N_("{why}, so it can't be changed."),
+    "finalize": N_("{why}, so it can't be locked for sending."),
+    "send": N_("{why}, so it can't be marked as sent."),
+    "accept": N_("{why}, so it can't be marked as won."),
+    "lose": N_("{why}, so it can't be marked as lost."),
+    "cancel": N_("{why}, so it can't be canceled."),
 }

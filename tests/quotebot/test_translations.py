@@ -126,7 +126,6 @@ UNMARKED: Final = frozenset(
         "views/home",
         "views/lifecycle_messages",
         "views/list_card",
-        "views/messages",
         "views/pending_buttons",
         "views/product_messages",
         "views/report_messages",

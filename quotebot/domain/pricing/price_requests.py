@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
 from quotebot.domain.catalogue.reader import is_text
+from quotebot.domain.language import N_
 from quotebot.domain.pricing import commercial_terms
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms, canonical_terms, parse_terms
 
@@ -29,7 +30,7 @@ AGREED_PRICE_STEP = Decimal("0.000001")
 REASON_CHARACTERS_MAX = 200  # of an agreed price
 TERMS_MAX = 20
 TERM_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")  # a special term of the contract, by its name in policies
-BILLING_FREQUENCIES = ("upfront", "monthly", "quarterly", "annual")
+BILLING_FREQUENCIES = (N_("upfront"), N_("monthly"), N_("quarterly"), N_("annual"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from quotebot.effects import ANSWER_MS
 from quotebot.handlers.approvals import submit
 from quotebot.handlers.decision import Asked, Decision, Twin
 from quotebot.handlers.quotes import create, refused_offer, resubmission, root_key
-from quotebot.views import messages
+from quotebot.views import lifecycle_messages, messages
 from tests.quotebot.parts import RULES, create_command
 from tests.quotebot.views.quote_examples import MORNING, example_pricing, example_quote
 
@@ -187,7 +187,7 @@ def test_over_forty_percent_is_refused_and_stays_as_it_was() -> None:
 def test_only_a_priced_quote_can_be_submitted(state: QuoteState) -> None:
     decision = submit(asked(), example_quote(state), ROOT, 0, RULES)
     check_refused(decision, "wrong_state")
-    assert decision.response["text"] == messages.wrong_state(example_quote(state), "submit")
+    assert decision.response["text"] == lifecycle_messages.not_offered(example_quote(state), "submit")
 
 
 @pytest.mark.parametrize("seen", [1, 3])

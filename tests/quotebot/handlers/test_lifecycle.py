@@ -32,7 +32,7 @@ from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.execution.kinds import KINDS, QuoteHead
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.handlers.lifecycle import clone
-from quotebot.views import messages
+from quotebot.views import lifecycle_messages
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import GOLDEN, MORNING, example_pricing, example_quote, quote_in
 
@@ -120,7 +120,7 @@ def test_a_move_is_refused_from_every_state_that_has_no_such_arrow(verb: str, st
     text = check_refused(decision, "wrong_state")
     assert text.startswith("Q-2026-0042 ")
     assert ("was already " in text) == (state is target)
-    assert (f"so it can't be {messages.done(verb)}. " in text) == (state is not target)
+    assert (f"{lifecycle_messages.cannot(verb, '')} " in text) == (state is not target)
 
 
 def test_only_an_approved_quote_can_be_finalized() -> None:

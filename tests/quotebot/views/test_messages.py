@@ -4,15 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.domain.approvals.decisions import DecisionRefusal, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.pricing.engine import PricingProblem
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
-from quotebot.views import messages
+from quotebot.views import lifecycle_messages, messages
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote, quote_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from syrupy.assertion import SnapshotAssertion
 
 HOSTILE = "<!channel> & <@U0CFO>\n✅ done\u202e"
@@ -51,7 +54,7 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         ),
         "refusal": own.sentence,
         "stale": messages.stale(1, example_quote(version=4)),
-        "wrong state": messages.wrong_state(quote_in(QuoteState.APPROVED), "submit"),
+        "wrong state": lifecycle_messages.not_offered(quote_in(QuoteState.APPROVED), "submit"),
         "blocked": messages.blocked(pending, PolicyDecision(("cfo",), (typed,), blocked=True)),
         "unknown quote": messages.unknown_quote(typed),
         "unreadable button": messages.UNREADABLE_BUTTON,
@@ -67,12 +70,36 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         "rejected": messages.decided_notice(pending, decided(ApprovalState.REJECTED, decision_reason=typed)),
         "pdf": messages.pdf_comment(pending),
         "dead letter": messages.dead_letter("The PDF", "c-7f91", typed, pending),
-        "expired": messages.expired(pending, "submit"),
+        "expired": lifecycle_messages.expired(pending, "submit"),
         "expired notice": messages.expired_notice(pending),
         "stale notice": messages.stale_notice(pending, MORNING),
         "not expired": messages.not_expired(pending, "it is accepted, which is final"),
         "not reminded": messages.not_reminded(pending, "it is approved"),
     }
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("german")
+def test_sentences_in_german_read_like_this() -> None:
+    said = every_sentence()
+    assert said["nothing recorded"] == messages.NOTHING_RECORDED  # translated where it is sent
+    assert said["too long"] == "Das ist zu lang (höchstens 2.048 Zeichen). Bitte kürzen oder auf zwei Angebote aufteilen."
+    assert said["created"].startswith("Q-2026-0042 für Acme erstellt, ")
+    assert said["stale"] == (
+        "Q-2026-0042 hat sich geändert, seit v1 geöffnet wurde: Jetzt gilt v4 (Entwurf). Der Klick hat nichts geändert."
+    )
+    assert said["unknown quote"].startswith("Kein Angebot too deep. Bitte die Nummer prüfen oder suchen: `/quote list acme`.")
+    assert "kann daher nicht zur Freigabe vorgelegt werden." in said["expired"]
+    assert lifecycle_messages.not_offered(quote_in(QuoteState.SENT), "submit") == (
+        "Q-2026-0042 wurde an den Kunden gesendet und kann daher nicht zur Freigabe vorgelegt werden. "
+        "Die Karte zeigt, was jetzt möglich ist."
+    )
 
 
 def test_every_sentence_reads_like_this(snapshot: SnapshotAssertion) -> None:
