@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.access import Sight, may_see
+from quotebot.domain.language import _
 from quotebot.slack.builder_input import previewed
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
@@ -122,11 +123,11 @@ def _notice(before: Carried, drawn: Json, action: Body) -> str:
     if row is not None:
         asked = {builder_fields.PRICED: builder_fields.price_block, builder_fields.OPTIONAL: builder_fields.optional_block}
         named = asked.get(str(chosen)) if str(action["action_id"]).endswith(".more") else None
-        return "" if named is None or named(row) in _ids(drawn) else builder.NO_ROOM
+        return "" if named is None or named(row) in _ids(drawn) else _(builder.NO_ROOM)
     after = builder.carried_by(drawn["private_metadata"])
     if not builder_fields.PRODUCTS.match(str(action["action_id"])) or after is None or chosen in dict(after.rows).values():
         return ""
-    return builder.FULL if chosen and before.rows == after.rows else ""
+    return builder.full() if chosen and before.rows == after.rows else ""
 
 
 def _ids(view: Mapping[str, Any]) -> tuple[object, ...]:

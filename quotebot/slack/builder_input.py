@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.language import _
+from quotebot.domain.language import N_, _
 from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
 from quotebot.domain.pricing.engine import Pricing, request_of
 from quotebot.domain.pricing.price_requests import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from quotebot.views.blocks import Json
     from quotebot.views.builder import Carried
 
-NO_PRODUCT: Final = "Add a product."
+NO_PRODUCT: Final = N_("Add a product.")
 ADVISED_LINES_MAX: Final = 20  # a longer quote is previewed without the search for what avoids an approval
 _BLOCKS_OF: Final = {  # of a problem's code, the first one that the form has
     "term": (blocks.MONTHS, forms.TERM),
@@ -62,7 +62,29 @@ _BLOCKS_OF: Final = {  # of a problem's code, the first one that the form has
     "bill_to": tuple(commercial_block(name) for name in ("bill_to_email", "vat_id", "bill_to", "bill_to_address")),
     "note": (commercial_block("approver_note"), commercial_block("customer_note")),
 }
-_NAMES: Final = {"term_months": "the term", "discount_percent": "the discount", "with_tax": "the tax", "terms": "the special terms"}
+_NAMES: Final = {  # of what a form may say twice
+    "term_months": N_("the term"),
+    "discount_percent": N_("the discount"),
+    "currency": N_("the currency"),
+    "region": N_("the region"),
+    "with_tax": N_("the tax"),
+    "terms": N_("the special terms"),
+    "segment": N_("the segment"),
+    "billing_frequency": N_("the billing frequency"),
+    "start_date": N_("the start date"),
+    "payment_days": N_("the payment days"),
+    "po_number": N_("the po number"),
+    "bill_to": N_("the bill to"),
+    "bill_to_email": N_("the bill to email"),
+    "bill_to_address": N_("the bill to address"),
+    "vat_id": N_("the vat id"),
+    "valid_days": N_("the valid days"),
+    "valid_until": N_("the valid until"),
+    "language": N_("the language"),
+    "template": N_("the template"),
+    "approver_note": N_("the approver note"),
+    "customer_note": N_("the customer note"),
+}
 
 
 def read_creation(form: Form) -> Filled | Errors:
@@ -74,11 +96,11 @@ def read_creation(form: Form) -> Filled | Errors:
     about = carried.stored
     account, channel = _account(form), about["c"] or form.typed(forms.CHANNEL)
     if not account:
-        errors[forms.ACCOUNT] = "Enter a customer."
+        errors[forms.ACCOUNT] = _("Enter a customer.")
     elif len(account) > ACCOUNT_CHARACTERS_MAX:
-        errors[forms.ACCOUNT] = f"At most {ACCOUNT_CHARACTERS_MAX} characters."
+        errors[forms.ACCOUNT] = _("At most {count} characters.", count=ACCOUNT_CHARACTERS_MAX)
     if not channel:
-        errors[forms.CHANNEL] = "Choose a channel."
+        errors[forms.CHANNEL] = _("Choose a channel.")
     request = _checked(form, carried, errors)
     opportunity = _opportunity(form, about.get("a"), account, request, errors)
     if errors or request is None:
@@ -95,7 +117,7 @@ def read_revision(form: Form) -> Filled | Errors:
     errors: Errors = {}
     changes = _changes(form, carried, request_of(form.quote.pricing), errors)
     if not errors and changes == Changes():
-        return {forms.TEXT if form.has(forms.TEXT) else last_block(form.view): "No changes yet."}
+        return {forms.TEXT if form.has(forms.TEXT) else last_block(form.view): _("No changes yet.")}
     if not errors:
         _checked(form, carried, errors)
     return errors or Filled(ReviseQuote(changes=changes), form.quote.quote_id, form.quote.version)
@@ -105,7 +127,7 @@ def wanted(form: Form, carried: Carried) -> PriceRequest | str:
     """Return the request of an open form as it is now, or the first reason why there is none."""
     errors: Errors = {}
     request = _edited(form, carried, errors)
-    return request if request is not None else next(iter(errors.values()), NO_PRODUCT)
+    return request if request is not None else next(iter(errors.values()), _(NO_PRODUCT))
 
 
 def _checked(form: Form, carried: Carried, errors: Errors) -> PriceRequest | None:
@@ -138,7 +160,7 @@ def _edited(form: Form, carried: Carried, errors: Errors) -> PriceRequest | None
     if isinstance(request, PriceRequest) and request.lines:
         return request
     if isinstance(request, PriceRequest):
-        errors[_menu(form)] = NO_PRODUCT
+        errors[_menu(form)] = _(NO_PRODUCT)
     else:
         _place(request, form, carried, errors)
     return None
@@ -163,11 +185,16 @@ def _block(problem: PricingProblem, form: Form, carried: Carried) -> str:
         *_BLOCKS_OF.get(problem.code, ()),
         forms.TEXT,
     ]
-    if problem.code == "terms" and not any(f'"{term}"' in problem.message for term in form.several(blocks.SPECIAL)):
+    if problem.code == "terms" and not any(_quoted(term, problem) for term in form.several(blocks.SPECIAL)):
         candidates.insert(0, forms.TEXT)
     shown = [block_id for block_id in candidates if form.has(block_id)]
-    quoted = (block_id for block_id in shown if (typed := form.typed(block_id)) and f'"{typed}"' in problem.message)
+    quoted = (block_id for block_id in shown if (typed := form.typed(block_id)) and _quoted(typed, problem))
     return next(quoted, next(iter(shown), last_block(form.view)))
+
+
+def _quoted(typed: str, problem: PricingProblem) -> bool:
+    """Return whether a problem names what was typed, in the quotation marks of any language."""
+    return any(f"{begin}{typed}{end}" in problem.message for begin, end in ('""', "\u201e\u201c"))
 
 
 def _menu(form: Form) -> str:
@@ -184,14 +211,15 @@ def _changes(form: Form, carried: Carried, original: PriceRequest, errors: Error
     chosen = replace(_chosen(form, original, errors), lines=rows)
     menu = _menu(form)
     picked = form.typed(menu)
-    if picked and all(sku != picked for _, sku in carried.rows):
-        errors[menu] = "Its line was not added yet. Choose it again."
+    if picked and all(sku != picked for _key, sku in carried.rows):
+        errors[menu] = _("Its line was not added yet. Choose it again.")
     typed = _typed(form, errors)
     if form.quote is None:
-        skus = [sku for _, sku in carried.rows] + [line.sku for line in typed.lines]
+        skus = [sku for _key, sku in carried.rows] + [line.sku for line in typed.lines]
         twice = sorted({sku for sku in skus if skus.count(sku) > 1})
         if twice:
-            errors[forms.TEXT] = f"{', '.join(twice)}: a product has one line. Keep one."[:ERROR_CHARACTERS_MAX]
+            said_twice = _("{products}: a product has one line. Keep one.", products=", ".join(twice))
+            errors[forms.TEXT] = said_twice[:ERROR_CHARACTERS_MAX]
     else:
         typed = replace(typed, lines=_typed_lines(rows, typed.lines, original, errors))
     return _joined(chosen, typed, errors)
@@ -206,9 +234,8 @@ def _typed_lines(
     pairs = [(changed_above[here.sku], here) for here in typed if here.sku in changed_above]
     contrary = sorted({here.sku for above, here in pairs if _contradict(above, here, before.get(here.sku))})
     if contrary:
-        errors.setdefault(
-            forms.TEXT, f"Here and above are different changes of {', '.join(contrary)}. Keep one."[:ERROR_CHARACTERS_MAX]
-        )
+        problem = _("Here and above are different changes of {products}. Keep one.", products=", ".join(contrary))
+        errors.setdefault(forms.TEXT, problem[:ERROR_CHARACTERS_MAX])
     return tuple(here for here in typed if here.deed != "remove" or here != changed_above.get(here.sku))
 
 
@@ -243,8 +270,7 @@ def _joined(chosen: Changes, typed: Changes, errors: Errors) -> Changes:
     for name in (each.name for each in fields(Changes) if each.name not in both):
         above, here, unchanged = (getattr(each, name) for each in (chosen, typed, builder.UNCHANGED))
         if above != here and unchanged not in (above, here):
-            named = _NAMES.get(name, f"the {name.replace('_', ' ')}")
-            errors.setdefault(forms.TEXT, f"Here and above are different values for {named}. Keep one.")
+            errors.setdefault(forms.TEXT, _different(name))
         both[name] = here if above == unchanged else above
     return Changes(**both)
 
@@ -253,8 +279,12 @@ def _commercial_of_both(chosen: Changes, typed: Changes, errors: Errors) -> Comm
     for name in NAMES:
         above, here = getattr(chosen.commercial, name), getattr(typed.commercial, name)
         if above != here and None not in (above, here):
-            errors.setdefault(forms.TEXT, f"Here and above are different values for the {name.replace('_', ' ')}. Keep one.")
+            errors.setdefault(forms.TEXT, _different(name))
     return edited(typed.commercial, chosen.commercial)
+
+
+def _different(name: str) -> str:
+    return _("Here and above are different values for {what}. Keep one.", what=_(_NAMES[name]))
 
 
 def _chosen(form: Form, original: PriceRequest, errors: Errors) -> Changes:
@@ -301,7 +331,7 @@ def _commercial(form: Form, before: CommercialTerms, errors: Errors) -> tuple[Co
         typed = form.typed(blocks.VALID)
         valid = read_clause("valid", typed or "none")
         if isinstance(valid, str):
-            errors[blocks.VALID] = "Enter a number of days, or a day like 2027-01-31."
+            errors[blocks.VALID] = _("Enter a number of days, or a day like 2027-01-31.")
         else:
             found |= valid
     differing = {name: value for name, value in found.items() if value != getattr(before, name)}
@@ -317,7 +347,7 @@ def _unless(value: Any, same: object) -> Any:
 
 def _row_changes(form: Form, carried: Carried, original: PriceRequest, errors: Errors) -> Iterator[LineChange]:
     drawn = original.lines[: int(carried.stored.get("d", 0))]
-    kept = {key for key, _ in carried.rows}
+    kept = {key for key, _sku in carried.rows}
     yield from (LineChange("remove", line.sku) for key, line in enumerate(drawn) if key not in kept)
     for key, sku in carried.rows:
         change = _row_change(form, key, sku, drawn[key] if key < len(drawn) else None, errors)
@@ -333,7 +363,9 @@ def _row_change(form: Form, key: int, sku: str, before: LineRequest | None, erro
     quantity = grammar.whole(typed)
     if not quantity:
         errors[at] = (
-            "Enter a whole number like 1500, or remove the line." if before is None else "Enter a whole number, or 0 to remove."
+            _("Enter a whole number like 1500, or remove the line.")
+            if before is None
+            else _("Enter a whole number, or 0 to remove.")
         )
     own = _own_discount(form, key, errors)
     agreed, reason = _agreed_price(form, key, errors)
@@ -366,10 +398,10 @@ def _agreed_price(form: Form, key: int, errors: Errors) -> tuple[Decimal | None,
         return None, ""
     price = grammar.read_price(form.typed(at))
     if price is None:
-        errors[at] = "Enter a price like 5.40 or 1500."
+        errors[at] = _("Enter a price like 5.40 or 1500.")
     reason = reason_text(form.typed(blocks.reason_block(key)))
     if not reason:
-        errors[blocks.reason_block(key)] = "Say why, for the approver."
+        errors[blocks.reason_block(key)] = _("Say why, for the approver.")
     return price, reason
 
 
@@ -378,7 +410,7 @@ def _own_discount(form: Form, key: int, errors: Errors) -> Decimal | None:
     found = grammar.read_discount(form.typed(at) or "0")
     if isinstance(found, Decimal):
         return found
-    errors[at] = "Enter a number from 0 to 100."
+    errors[at] = _("Enter a number from 0 to 100.")
     return None
 
 
@@ -403,7 +435,7 @@ def _term(form: Form, errors: Errors) -> int | None:
     found = grammar.read_term(typed)
     if isinstance(found, int):
         return found
-    errors[at] = "Enter a term like 12 or 24 months."
+    errors[at] = _("Enter a term like 12 or 24 months.")
     return None
 
 
@@ -411,7 +443,7 @@ def _discount(form: Form, errors: Errors) -> Decimal | None:
     found = grammar.read_discount(form.typed(forms.DISCOUNT) or "0")
     if isinstance(found, Decimal):
         return found
-    errors[forms.DISCOUNT] = "Enter a number from 0 to 100."
+    errors[forms.DISCOUNT] = _("Enter a number from 0 to 100.")
     return None
 
 
@@ -435,13 +467,19 @@ def _opportunity(
     choice = read_choice(chosen)
     currency = None if request is None else request.currency
     if choice is None:
-        errors[block_id] = "This opportunity was offered by another version of the bot. Choose it again, or leave it empty."
+        errors[block_id] = _("This opportunity was offered by another version of the bot. Choose it again, or leave it empty.")
         return None
     if account.casefold() != messages.one_line(str(offered_for)).casefold():
-        problem = f"This opportunity belongs to {offered_for}, not {account}. Pick another or clear it."
+        problem = _(
+            "This opportunity belongs to {owner}, not {account}. Pick another or clear it.", owner=offered_for, account=account
+        )
         errors[block_id] = problem[:ERROR_CHARACTERS_MAX]
     elif choice.currency and currency and choice.currency != currency:
-        errors[block_id] = f"This opportunity is in {choice.currency}, and the quote in {currency}. Choose one currency."
+        errors[block_id] = _(
+            "This opportunity is in {currency}, and the quote in {other}. Choose one currency.",
+            currency=choice.currency,
+            other=currency,
+        )
     return choice.opportunity
 
 

@@ -19,6 +19,7 @@ import structlog
 
 from adapters.failures import AdapterError
 from quotebot.domain.access import Sight, may_look_up, may_see
+from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.slack.gate import viewer_of
@@ -189,7 +190,7 @@ class CrmMenus:
             return
         found = await lookup(quote.account, _sought(body))
         options = [option(clipped(each, OPTION_CHARACTERS_MAX), each) for each in found.rows if len(each) <= VALUE_CHARACTERS_MAX]
-        await ack(**_answer(options, found.as_of, why=""))
+        await ack(**_answer(options, found.as_of, is_late=False))
 
 
 def _sought(body: Body) -> str:
@@ -212,9 +213,13 @@ async def _noted(ack: Any) -> None:
     await ack()
 
 
-def _answer(options: list[Json], as_of: int | None, why: str = "; Salesforce does not answer") -> Json:
-    """Return the arguments of an acknowledgement; options from the mirror state its time in their heading."""
+def _answer(options: list[Json], as_of: int | None, *, is_late: bool = True) -> Json:
+    """Return the arguments of an acknowledgement; options from the mirror state its time in their heading.
+
+    `is_late`: the mirror answers in place of Salesforce.
+    """
     if as_of is None or not options:
         return {"options": options}
-    label = clipped(f"As of {utc_text(as_of)}{why}", OPTION_CHARACTERS_MAX)
-    return {"option_groups": [{"label": plain(label), "options": options}]}
+    at = utc_text(as_of)
+    label = _("As of {time}; Salesforce does not answer", time=at) if is_late else _("As of {time}", time=at)
+    return {"option_groups": [{"label": plain(clipped(label, OPTION_CHARACTERS_MAX)), "options": options}]}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX
+from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.commercial_terms import TEXTS_MAX
 from quotebot.domain.texts import composed
 from quotebot.views import builder_fields, forms, messages
@@ -124,7 +125,7 @@ def too_long(form: Form) -> Errors:
         kind = block_id.rpartition(".")[2]
         most = _CHARACTERS_MAX.get(kind, OPTION_VALUE_CHARACTERS_MAX)
         if len(form.raw(block_id)) > most:
-            over[block_id] = f"At most {most:,} characters."
+            over[block_id] = _("At most {count} characters.", count=grouped(most))
     return over
 
 
@@ -132,7 +133,7 @@ def said(problems: list[str]) -> str:
     """Return one error with up to four problems."""
     shown = problems[:PROBLEMS_SHOWN_MAX]
     more = len(problems) - len(shown)
-    text = "; ".join((*shown, *([f"and {more} more"] if more else [])))
+    text = "; ".join((*shown, *([_("and {count} more", count=more)] if more else [])))
     return f"{text[:1].upper()}{text[1:]}"[:ERROR_CHARACTERS_MAX]
 
 

@@ -24,7 +24,7 @@ def read_form(form: Form) -> Filled | Errors:
             return read_revision(form)
         case forms.SEND_FORM:
             return _sending(form)
-        case _:
+        case _other:
             return _loss(form)
 
 
@@ -34,7 +34,7 @@ def _sending(form: Form) -> Filled | Errors:
         return {forms.RECIPIENT: _(messages.UNREADABLE_FORM)}
     recipient = form.typed(forms.RECIPIENT) or form.typed(CONTACT)
     if not recipient:
-        return {forms.RECIPIENT: "Enter a name or an address."}
+        return {forms.RECIPIENT: _("Enter a name or an address.")}
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
         return {forms.RECIPIENT: lifecycle_messages.too_long("recipient", RECIPIENT_CHARACTERS_MAX)}
     return Filled(MarkSent(recipient), value.quote_id, value.version)
@@ -47,7 +47,7 @@ def _loss(form: Form) -> Filled | Errors:
     category, details = LOSS_CATEGORIES.get(form.typed(forms.LOSS)), "\n".join(form.lines(forms.REASON))
     reason = ": ".join(filter(None, (category, details)))
     if not reason:
-        return {forms.REASON: "Add a reason."}
+        return {forms.REASON: _("Add a reason.")}
     if len(details) > forms.DETAILS_CHARACTERS_MAX:  # the category stands before them in the reason
         return {forms.REASON: lifecycle_messages.too_long("reason", forms.DETAILS_CHARACTERS_MAX)}
     return Filled(LoseQuote(reason), value.quote_id, value.version)

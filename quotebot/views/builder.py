@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.engine import MIXED, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest, PriceRequest
 from quotebot.domain.pricing.term_clauses import line_text, terms_text
@@ -126,10 +127,10 @@ def create_form(
         *([account_input(with_more=opportunities)] if lookup else []),
         text_input(
             ACCOUNT,
-            "Not in Salesforce? Type the name" if lookup else "Customer",
+            _("Not in Salesforce? Type the name") if lookup else _("Customer"),
             length_max=ACCOUNT_CHARACTERS_MAX,
             initial=draft.account,
-            example="Acme",
+            example=_("Acme"),
             optional=lookup,
         ),
         *(
@@ -141,14 +142,15 @@ def create_form(
         *fields.term_inputs(term, draft.term),
         fields.discount_input(draft.discount, _free(policy)),
         fields.currency_input(fields.currencies(ruleset), draft.currency),
-        _preview("Add a product to see the total."),
+        _preview(_("Add a product to see the total.")),
         *further,
         *([channel_input()] if channel is None else []),
-        _text_input("Anything else", text, "Anything a command may say, with semicolons: 10 sso; terms net_60"),
+        _text_input(_("Anything else"), text, _("Anything a command may say, with semicolons: 10 sso; terms net_60")),
     ]
     once = {} if draft.token is None else {"t": draft.token}
     listed = [[key, line.sku] for key, line in enumerate(rows)]
-    return modal(CREATE_FORM, "New quote", "Create quote", written({"c": channel, **once, "r": listed, "k": len(rows)}), blocks)
+    carried = written({"c": channel, **once, "r": listed, "k": len(rows)})
+    return modal(CREATE_FORM, _("New quote"), _("Create quote"), carried, blocks)
 
 
 def fits(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> bool:
@@ -162,7 +164,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
     details = Details.of(ruleset, policy)
     known, names = ruleset.catalogue.products, {line.sku: line.name for line in quote.pricing.every_line}
     drawn: list[list[str | int]] = []
-    blocks: list[Json] = [section(f"{about(quote)}\nSaving creates v{quote.version + 1}.")]
+    blocks: list[Json] = [section(_("{quote}\nSaving creates v{version}.", quote=about(quote), version=quote.version + 1))]
     for key, line in enumerate(request.lines[: fields.ROWS_MAX]):
         product = known.get(line.sku)
         name = names.get(line.sku, line.sku) if product is None else product.name
@@ -172,21 +174,24 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
         drawn.append([key, line.sku])
         blocks += more
     left = len(request.lines) - len(drawn)
-    hint = "e.g. add 10 sso; remove support; billing annual" + (
-        f". The other {left} lines stay as they are; change them here, by name." if left else ""
-    )
+    hint = _("e.g. add 10 sso; remove support; billing annual")
+    if left:
+        hint = _(
+            "e.g. add 10 sso; remove support; billing annual. The other {count} lines stay as they are; change them here, by name.",
+            count=left,
+        )
     currencies = dict.fromkeys((quote.pricing.currency, *fields.currencies(ruleset)))
     blocks += [
         fields.product_input(len(drawn)),
         *fields.term_inputs(request.term_months, f"{request.term_months}"),
         fields.discount_input(money.trimmed(request.discount_percent), _free(policy)),
         fields.currency_input(tuple(currencies)[: fields.OPTIONS_MAX], quote.pricing.currency),
-        _preview(f"Total {messages.net(quote)}. No changes yet."),
+        _unchanged(quote),
         *details.blocks(request),
-        _text_input("Other changes", "", hint),
+        _text_input(_("Other changes"), "", hint),
     ]
     carried = written({"q": quote.quote_id, "n": quote.version, "d": len(drawn), "r": drawn, "k": len(drawn)})
-    return modal(REVISE_FORM, "Edit quote", f"Save as v{quote.version + 1}", carried, blocks)
+    return modal(REVISE_FORM, _("Edit quote"), _saving(quote), carried, blocks)
 
 
 def discount_form(quote: Quote, policy: ApprovalPolicy | None = None) -> Json:
@@ -195,10 +200,18 @@ def discount_form(quote: Quote, policy: ApprovalPolicy | None = None) -> Json:
     blocks = [
         section(about(quote)),
         fields.discount_input(percent, _free(policy)),
-        _preview(f"Total {messages.net(quote)}. No changes yet."),
+        _unchanged(quote),
     ]
     carried = written({"q": quote.quote_id, "n": quote.version, "d": 0, "r": [], "k": 0})
-    return modal(REVISE_FORM, "Change discount", f"Save as v{quote.version + 1}", carried, blocks)
+    return modal(REVISE_FORM, _("Change discount"), _saving(quote), carried, blocks)
+
+
+def _saving(quote: Quote) -> str:
+    return _("Save as v{version}", version=quote.version + 1)
+
+
+def _unchanged(quote: Quote) -> Json:
+    return _preview(_("Total {total}. No changes yet.", total=messages.net(quote)))
 
 
 def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tuple[tuple[LineRequest, ...], str]:
@@ -360,7 +373,7 @@ def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
     product = ruleset.catalogue.products.get(sku)
     name = messages.short(sku if product is None else product.name, fields.NAME_CHARACTERS_MAX)
     if product is not None and product.kind == "bundle":
-        parts = ", ".join(f"{part.quantity:,} {part.sku}" for part in product.components)
+        parts = ", ".join(f"{grouped(part.quantity)} {part.sku}" for part in product.components)
         return f"{_amount_words(name, sku, priced)}\n{messages.short(parts, 300)}"
     return _amount_words(name, sku, priced)
 
@@ -375,21 +388,27 @@ def _amount_words(name: str, sku: str, priced: Pricing | None) -> str:
     if others or line.bundle is not None or line.kind in MIXED:
         return f"*{name}* \u00b7 {amount}"
     unit = money.format_unit_price(line.unit_price, priced.currency)
-    per = "/month" if line.billing == "recurring" else ""
-    option = " (optional)" if line in priced.options else ""
-    return f"*{name}* \u00d7 {line.quantity:,} \u00b7 {unit}{per} \u00b7 {amount}{option}"
+    per = _("{price}/month", price=unit) if line.billing == "recurring" else unit
+    words = f"*{name}* \u00d7 {grouped(line.quantity)} \u00b7 {per} \u00b7 {amount}"
+    return _("{line} (optional)", line=words) if line in priced.options else words
 
 
 # ----------------------------------------------------------------------------------------------------------------- the total
 
 
-FULL: Final = f"This form holds {fields.ROWS_MAX} products at most. Write the rest below, e.g. `10 sso`."
-NO_ROOM: Final = "This form has no room for that. Remove another line, or write this one below instead, e.g. `10 sso (optional)`."
+NO_ROOM: Final = N_(
+    "This form has no room for that. Remove another line, or write this one below instead, e.g. `10 sso (optional)`."
+)
+
+
+def full() -> str:
+    """State that no other product fits into the form."""
+    return _("This form holds {count} products at most. Write the rest below, e.g. `10 sso`.", count=fields.ROWS_MAX)
 
 
 def foot_of_problem(text: str) -> str:
     """Return the foot of a form that has no price yet; `text` is plain text."""
-    return f"*No total yet:* {messages.escape(messages.one_line(text))[:1_000]}"
+    return _("*No total yet:* {why}", why=messages.escape(messages.one_line(text))[:1_000])
 
 
 def foot(found: Simulation, easier: Sequence[Avoidance], before: Quote | None) -> str:
@@ -399,42 +418,47 @@ def foot(found: Simulation, easier: Sequence[Avoidance], before: Quote | None) -
 
 def _totals(pricing: Pricing, before: Quote | None) -> Iterator[str]:
     currency = pricing.currency
-    total = f"*Total {money.format_amount(pricing.net_total, currency)}*"
+    parts = [_("*Total {total}*", total=money.format_amount(pricing.net_total, currency))]
     if pricing.discount_total:
-        total += f" \u00b7 list price {money.format_amount(pricing.list_total, currency)}"
+        parts.append(_("list price {price}", price=money.format_amount(pricing.list_total, currency)))
     if pricing.tax_total:
-        total += f" \u00b7 {money.format_amount(pricing.gross_total, currency)} with tax"
-    yield total
+        parts.append(_("{total} with tax", total=money.format_amount(pricing.gross_total, currency)))
+    yield " \u00b7 ".join(parts)
     if before is None:
         return
     if before.pricing.currency != currency:
-        yield f"Was {messages.net(before)}"
+        yield _("Was {total}", total=messages.net(before))
     elif change := money.EXACT.subtract(pricing.net_total, before.pricing.net_total):
         sign = "+" if change > 0 else "\u2212"
-        yield f"{sign}{money.format_amount(abs(change), currency)} against v{before.version}"
+        difference = f"{sign}{money.format_amount(abs(change), currency)}"
+        yield _("{difference} against v{version}", difference=difference, version=before.version)
 
 
 def _approvals(found: Simulation, easier: Sequence[Avoidance], before: Quote | None) -> Iterator[str]:
     decision = found.decision
     why = messages.escape("; ".join(decision.hits))[:1_000]
     if decision.blocked:
-        yield f"\u26d4 Can't be submitted: {why}"
+        yield _("\u26d4 Can't be submitted: {why}", why=why)
     elif decision.automatic:
-        yield "\u2705 No approval needed"
+        yield _("\u2705 No approval needed")
     else:
         yield f"\u23f3 {needs_text(decision.required_roles, decision.hits)}"
         if before is not None and _was_approved(before):
-            yield f"Saving asks for approval of v{before.version + 1} again"
+            yield _("Saving asks for approval of v{version} again", version=before.version + 1)
     for change in easier:
         if not change.by_margin:  # the figure would reveal product costs
             yield messages.escape(_avoided(change))[:300]
 
 
 def _avoided(change: Avoidance) -> str:
-    at = f"at {money.format_percent(change.after)}" if change.what == "discount" else f"with {change.words}"
-    if not change.roles:
-        return f"No approval needed {at}"
-    return f"{at[0].upper()}{at[1:]} it needs only: {messages.approver_words(change.roles)}"
+    percent, roles = money.format_percent(change.after), messages.approver_words(change.roles)
+    if change.what == "discount" and change.roles:
+        return _("At {percent} it needs only: {roles}", percent=percent, roles=roles)
+    if change.what == "discount":
+        return _("No approval needed at {percent}", percent=percent)
+    if change.roles:
+        return _("With {change} it needs only: {roles}", change=change.words, roles=roles)
+    return _("No approval needed with {change}", change=change.words)
 
 
 def _was_approved(quote: Quote) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.language import N_, _
 from quotebot.domain.pricing.commercial_terms import LANGUAGE_NAMES, TEXTS_MAX, USUAL, CommercialTerms, payment_words
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, clipped
 from quotebot.views.blocks import Json, button, option, plain, text_input
@@ -34,20 +35,21 @@ if TYPE_CHECKING:
     from quotebot.domain.pricing.price_requests import PriceRequest
 
 TERMS, PARTIES = f"{MORE}.terms", f"{MORE}.parties"  # action_ids of the buttons; the groups have the same names
-_BUTTONS: Final = {TERMS: "Payment, tax and terms", PARTIES: "Bill to and notes"}
-BILLING_WORDS: Final = dict(zip(BILLING_FREQUENCIES, ("Up front", "Monthly", "Quarterly", "Annually"), strict=True))
+_BUTTONS: Final = {TERMS: N_("Payment, tax and terms"), PARTIES: N_("Bill to and notes")}
+_BILLING: Final = (N_("Up front"), N_("Monthly"), N_("Quarterly"), N_("Annually"))
+BILLING_WORDS: Final = dict(zip(BILLING_FREQUENCIES, _BILLING, strict=True))
 PAYMENT_DAYS: Final = (0, 14, 30, 45, 60, 90)
 TEMPLATE_CHARACTERS_MAX: Final = 40
 VALID_CHARACTERS_MAX: Final = 20
 # Field of CommercialTerms -> label and example.
 _PARTIES: Final = {
-    "po_number": ("PO number", "4711"),
-    "bill_to": ("Billing contact", "Jo Doe"),
-    "bill_to_email": ("Billing e-mail", "billing@acme.example"),
-    "bill_to_address": ("Billing address", "1 Main St, Springfield"),
-    "vat_id": ("VAT ID", "DE123456789"),
-    "approver_note": ("Note to the approver", "Their budget ends in June"),
-    "customer_note": ("Note to the customer", "Thank you for your trust"),
+    "po_number": (N_("PO number"), "4711"),
+    "bill_to": (N_("Billing contact"), N_("Jo Doe")),
+    "bill_to_email": (N_("Billing e-mail"), "billing@acme.example"),
+    "bill_to_address": (N_("Billing address"), N_("1 Main St, Springfield")),
+    "vat_id": (N_("VAT ID"), "DE123456789"),
+    "approver_note": (N_("Note to the approver"), N_("Their budget ends in June")),
+    "customer_note": (N_("Note to the customer"), N_("Thank you for your trust")),
 }
 _PARTY_FIELDS: Final = (*_PARTIES, "language", "template")
 
@@ -120,25 +122,27 @@ class Details:
 
     def _terms(self, request: PriceRequest) -> Iterator[Json]:
         commercial = request.commercial
-        yield live(menu(BILLING, "Billing", list(BILLING_WORDS.items()), request.billing_frequency))
+        yield live(
+            menu(BILLING, _("Billing"), [(name, _(words)) for name, words in BILLING_WORDS.items()], request.billing_frequency)
+        )
         yield live(_payment(commercial.payment_days))
         yield _date(commercial)
         yield _valid(commercial)
         own = () if request.segment is None else (request.segment,)
         if segments := _with(own, self.segments, OPTIONS_MAX - 1):
             names = [(f"{CHOSEN}{each}", clipped(each, OPTION_CHARACTERS_MAX)) for each in segments]
-            yield live(menu(SEGMENT, "Segment", [(NONE, "None"), *names], f"{CHOSEN}{own[0]}" if own else NONE))
+            yield live(menu(SEGMENT, _("Segment"), [(NONE, _("None")), *names], f"{CHOSEN}{own[0]}" if own else NONE))
         own = (request.region,) if request.with_tax and request.region is not None else ()
         if taxes := _with(own, self.taxes, OPTIONS_MAX - 1):
-            regions = [(f"{CHOSEN}{each}", f"Tax of {each}") for each in taxes]
-            yield live(menu(TAX, "Tax", [(NONE, "Without tax"), *regions], f"{CHOSEN}{own[0]}" if own else NONE))
+            regions = [(f"{CHOSEN}{each}", _("Tax of {region}", region=each)) for each in taxes]
+            yield live(menu(TAX, _("Tax"), [(NONE, _("Without tax")), *regions], f"{CHOSEN}{own[0]}" if own else NONE))
         if terms := _with(request.terms, self.terms, OPTIONS_MAX):
             options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in terms]
             chosen = [each for each in options if each["value"] in request.terms]
-            element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain("None")}
+            element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain(_("None"))}
             element |= {"initial_options": chosen} if chosen else {}
-            hint = plain("Some of them need approval by Legal.")
-            block = {"type": "input", "block_id": SPECIAL, "label": plain("Special terms"), "optional": True, "hint": hint}
+            hint = plain(_("Some of them need approval by Legal."))
+            block = {"type": "input", "block_id": SPECIAL, "label": plain(_("Special terms")), "optional": True, "hint": hint}
             yield live({**block, "element": element})
 
 
@@ -149,27 +153,27 @@ def _with(own: tuple[str, ...], offered: tuple[str, ...], most: int) -> list[str
 
 def _payment(days: int | None) -> Json:
     offered = sorted({*PAYMENT_DAYS, *([] if days is None else [days])})
-    choices = [(f"{each}", payment_words(each).capitalize()) for each in offered]
-    return menu(PAYMENT, "Payment", [(NONE, "As usual"), *choices], NONE if days is None else f"{days}")
+    choices = [(f"{each}", f"{words[:1].upper()}{words[1:]}") for each in offered if (words := payment_words(each))]
+    return menu(PAYMENT, _("Payment"), [(NONE, _("As usual")), *choices], NONE if days is None else f"{days}")
 
 
 def _date(terms: CommercialTerms) -> Json:
     name = commercial_block("start_date")
-    element: Json = {"type": "datepicker", "action_id": name, "placeholder": plain("Choose a day")}
+    element: Json = {"type": "datepicker", "action_id": name, "placeholder": plain(_("Choose a day"))}
     if terms.start_date is not None:
         element["initial_date"] = terms.start_date.isoformat()
-    return {"type": "input", "block_id": name, "label": plain("Start date"), "optional": True, "element": element}
+    return {"type": "input", "block_id": name, "label": plain(_("Start date")), "optional": True, "element": element}
 
 
 def _valid(terms: CommercialTerms) -> Json:
     until = "" if terms.valid_until is None else terms.valid_until.isoformat()
     return text_input(
         VALID,
-        "Offer valid for",
+        _("Offer valid for"),
         length_max=VALID_CHARACTERS_MAX,
-        initial=until if terms.valid_days is None else f"{terms.valid_days} days",
-        hint="A number of days, or the last day.",
-        example="45 days or 2027-01-31",
+        initial=until if terms.valid_days is None else _("{days} days", days=terms.valid_days),
+        hint=_("A number of days, or the last day."),
+        example=_("45 days or 2027-01-31"),
         optional=True,
     )
 
@@ -178,17 +182,18 @@ def _parties(terms: CommercialTerms) -> Iterator[Json]:
     for name, (label, example) in _PARTIES.items():
         yield text_input(
             commercial_block(name),
-            label,
+            _(label),
             length_max=TEXTS_MAX[name],
             initial=getattr(terms, name),
-            example=example,
+            example=_(example),
             optional=True,
         )
     language = "" if terms.language is None else terms.language
-    yield menu(commercial_block("language"), "Document language", [(NONE, "As usual"), *LANGUAGE_NAMES.items()], language or NONE)
+    languages = [(code, _(name)) for code, name in LANGUAGE_NAMES.items()]
+    yield menu(commercial_block("language"), _("Document language"), [(NONE, _("As usual")), *languages], language or NONE)
     yield text_input(
         commercial_block("template"),
-        "Document template",
+        _("Document template"),
         length_max=TEMPLATE_CHARACTERS_MAX,
         initial=terms.template,
         example="detailed",
@@ -198,4 +203,4 @@ def _parties(terms: CommercialTerms) -> Iterator[Json]:
 
 def _buttons(names: Sequence[str]) -> list[Json]:
     """Return one block for each button, so that the group can take its place."""
-    return [{"type": "actions", "block_id": name, "elements": [button(name, _BUTTONS[name], "more")]} for name in names]
+    return [{"type": "actions", "block_id": name, "elements": [button(name, _(_BUTTONS[name]), "more")]} for name in names]

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
+from quotebot.domain.language import _, ngettext
 from quotebot.domain.pricing.price_requests import REASON_CHARACTERS_MAX, clipped
 from quotebot.domain.pricing.term_clauses import price_text
 from quotebot.views import messages, product_messages
@@ -102,10 +103,10 @@ def line_blocks(key: int, line: LineRequest, product: Product | None, name: str,
     name = clipped(messages.one_line(name), NAME_CHARACTERS_MAX)
     quantity = text_input(
         quantity_block(key),
-        f"{name}: quantity",
+        _("{product}: quantity", product=name),
         length_max=SHORT_CHARACTERS_MAX,
         initial=f"{line.quantity}",
-        example="0 to remove" if may_empty else "150",
+        example=_("0 to remove") if may_empty else "150",
         optional=may_empty,
     )
     priced = line.agreed_price is not None
@@ -124,9 +125,9 @@ def line_blocks(key: int, line: LineRequest, product: Product | None, name: str,
 def line_head(key: int, text: str, *, priced: bool, optional: bool) -> Json:
     """Return the heading of a line: escaped mrkdwn beside the menu of what else can be done with the line."""
     choices = [
-        (DISCOUNTED, "Discount, not a price") if priced else (PRICED, "Agree on a price"),
-        *([] if optional else [(OPTIONAL, "Offer as an option")]),
-        (REMOVE, "Remove"),
+        (DISCOUNTED, _("Discount, not a price")) if priced else (PRICED, _("Agree on a price")),
+        *([] if optional else [(OPTIONAL, _("Offer as an option"))]),
+        (REMOVE, _("Remove")),
     ]
     more = {"type": "overflow", "action_id": f"{ROW}.{key}.more", "options": [option(label, deed) for deed, label in choices]}
     return {**section(text), "block_id": f"{ROW}.{key}", "accessory": more}
@@ -137,7 +138,7 @@ def own_discount_input(key: int, name: str, line: LineRequest | None = None) -> 
     return live(
         text_input(
             discount_block(key),
-            f"{name}: discount (%)",
+            _("{product}: discount (%)", product=name),
             length_max=SHORT_CHARACTERS_MAX,
             initial=money.trimmed(line.discount_percent) if line is not None and line.discount_percent else None,
             example="0",
@@ -152,18 +153,18 @@ def price_inputs(key: int, name: str, line: LineRequest | None = None) -> list[J
     reason = None if line is None else line.price_reason
     price = text_input(
         price_block(key),
-        f"{name}: agreed price of a unit",
+        _("{product}: agreed price of a unit", product=name),
         length_max=SHORT_CHARACTERS_MAX,
         initial=agreed,
-        hint="Before the discount on the whole quote. It may need approval.",
+        hint=_("Before the discount on the whole quote. It may need approval."),
         example="5.40",
     )
     why = text_input(
         reason_block(key),
-        f"{name}: reason for the price",
+        _("{product}: reason for the price", product=name),
         length_max=REASON_CHARACTERS_MAX,
         initial=reason,
-        example="Volume deal",
+        example=_("Volume deal"),
     )
     return [live(price), why]
 
@@ -171,9 +172,9 @@ def price_inputs(key: int, name: str, line: LineRequest | None = None) -> list[J
 def optional_input(key: int, name: str) -> Json:
     """Return the mark of an optional line, set."""
     block_id = optional_block(key)
-    options = [option("Optional: shown beside the total, not in it", OPTIONAL)]
+    options = [option(_("Optional: shown beside the total, not in it"), OPTIONAL)]
     element = {"type": "checkboxes", "action_id": block_id, "options": options, "initial_options": options}
-    label = plain(f"{name}: option")
+    label = plain(_("{product}: option", product=name))
     return live({"type": "input", "block_id": block_id, "label": label, "optional": True, "element": element})
 
 
@@ -216,8 +217,8 @@ def in_a_row(line: LineRequest, catalogue: Catalogue) -> bool:
 def product_input(number: int) -> Json:
     """Return the menu that adds a line."""
     name = f"{PRODUCT}.{number}"
-    element = {"type": "external_select", "action_id": name, "min_query_length": 0, "placeholder": plain("Search products")}
-    return live({"type": "input", "block_id": name, "label": plain("Add a product"), "optional": True, "element": element})
+    element = {"type": "external_select", "action_id": name, "min_query_length": 0, "placeholder": plain(_("Search products"))}
+    return live({"type": "input", "block_id": name, "label": plain(_("Add a product")), "optional": True, "element": element})
 
 
 def product_groups(ruleset: Ruleset, typed: str, day: date) -> list[Json]:
@@ -232,30 +233,39 @@ def product_groups(ruleset: Ruleset, typed: str, day: date) -> list[Json]:
 
 def term_inputs(months: int | None, typed: str) -> list[Json]:
     """Return the menu of terms; with another term, or with text that is none, also the field for it."""
-    offered = [(f"{each}m", f"{each} months") for each in MONTHS_OFFERED]
+    offered = [(f"{each}m", ngettext("{n} month", "{n} months", each)) for each in MONTHS_OFFERED]
     known = months in MONTHS_OFFERED
-    terms = live(menu(TERM, "Term", [*offered, (OTHER, "Other")], f"{months}m" if known else OTHER))
+    terms = live(menu(TERM, _("Term"), [*offered, (OTHER, _("Other"))], f"{months}m" if known else OTHER))
     return [terms] if known else [terms, months_input(typed)]
 
 
 def months_input(typed: str = "") -> Json:
     """Return the field of a term that the menu does not offer."""
-    return live(text_input(MONTHS, "Term in months", length_max=SHORT_CHARACTERS_MAX, initial=typed, example="18"))
+    return live(text_input(MONTHS, _("Term in months"), length_max=SHORT_CHARACTERS_MAX, initial=typed, example="18"))
 
 
 def discount_input(typed: str, free: str | None) -> Json:
     """Return the field of the header discount; `free` is the largest one that a policy approves by itself."""
-    hint = "Applies to the whole quote." + ("" if free is None else f" Over {free} needs approval.")
+    if free is None:
+        hint = _("Applies to the whole quote.")
+    else:
+        hint = _("Applies to the whole quote. Over {percent} needs approval.", percent=free)
     return live(
         text_input(
-            DISCOUNT, "Discount (%)", length_max=SHORT_CHARACTERS_MAX, initial=typed or "0", hint=hint, example="15", optional=True
+            DISCOUNT,
+            _("Discount (%)"),
+            length_max=SHORT_CHARACTERS_MAX,
+            initial=typed or "0",
+            hint=hint,
+            example="15",
+            optional=True,
         )
     )
 
 
 def currency_input(codes: Sequence[str], chosen: str | None) -> Json:
     """Return the menu of currencies."""
-    return live(menu(CURRENCY, "Currency", [(code, code) for code in codes], chosen if chosen in codes else codes[0]))
+    return live(menu(CURRENCY, _("Currency"), [(code, code) for code in codes], chosen if chosen in codes else codes[0]))
 
 
 def currencies(ruleset: Ruleset) -> tuple[str, ...]:

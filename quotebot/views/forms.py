@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES, RECORD_ID, Approval, ChosenOpportunity, Quote, title
 from quotebot.views import lifecycle_messages, messages
@@ -48,9 +49,9 @@ def account_input(*, with_more: bool) -> Json:
         "type": "external_select",
         "action_id": FOUND,
         "min_query_length": 2,
-        "placeholder": plain("Search Salesforce accounts"),
+        "placeholder": plain(_("Search Salesforce accounts")),
     }
-    block = {"type": "input", "block_id": FOUND, "label": plain("Account in Salesforce"), "optional": True, "element": element}
+    block = {"type": "input", "block_id": FOUND, "label": plain(_("Account in Salesforce")), "optional": True, "element": element}
     return {**block, "dispatch_action": True} if with_more else block
 
 
@@ -60,9 +61,9 @@ def contact_input() -> Json:
         "type": "external_select",
         "action_id": CONTACT,
         "min_query_length": 0,
-        "placeholder": plain("Search contacts"),
+        "placeholder": plain(_("Search contacts")),
     }
-    return {"type": "input", "block_id": CONTACT, "label": plain("To which contact?"), "optional": True, "element": element}
+    return {"type": "input", "block_id": CONTACT, "label": plain(_("To which contact?")), "optional": True, "element": element}
 
 
 def account_options(names: Sequence[str]) -> list[Json]:
@@ -131,8 +132,8 @@ def block_of(account: str) -> str:
 
 def read_choice(value: str) -> Choice | None:
     """Return the opportunity of an option's value, or None if this build does not write such a value."""
-    record_id, _, rest = value.partition(" ")
-    account_id, _, currency = rest.partition(" ")
+    record_id, _space, rest = value.partition(" ")
+    account_id, _space, currency = rest.partition(" ")
     if (
         not RECORD_ID.fullmatch(record_id)
         or not RECORD_ID.fullmatch(account_id)
@@ -148,10 +149,10 @@ def _opportunity_input(account: str) -> Json:
         "type": "external_select",
         "action_id": name,
         "min_query_length": 0,
-        "placeholder": plain(clipped(f"Open opportunities for {account}", 150)),
+        "placeholder": plain(clipped(_("Open opportunities for {account}", account=account), 150)),
     }
-    hint = plain("Links the quote to this opportunity and updates its amount.")
-    block = {"type": "input", "block_id": name, "label": plain("Opportunity"), "optional": True, "element": element}
+    hint = plain(_("Links the quote to this opportunity and updates its amount."))
+    block = {"type": "input", "block_id": name, "label": plain(_("Opportunity")), "optional": True, "element": element}
     return {**block, "hint": hint}
 
 
@@ -176,14 +177,15 @@ def send_form(quote: Quote, *, contacts: bool = False) -> Json:
     """
     field = text_input(
         RECIPIENT,
-        "Not a contact? Type the name" if contacts else "Who did you send it to?",
+        _("Not a contact? Type the name") if contacts else _("Who did you send it to?"),
         length_max=RECIPIENT_CHARACTERS_MAX,
-        hint="For the record only. Quotebot doesn't send email.",
+        hint=_("For the record only. Quotebot doesn't send email."),
         example="buyer@acme.example",
         optional=contacts,
     )
     menu = [contact_input()] if contacts else []
-    return modal(SEND_FORM, "Mark as sent", "Mark as sent", button_value(quote), [section(about(quote)), *menu, field])
+    head = _("Mark as sent")
+    return modal(SEND_FORM, head, head, button_value(quote), [section(about(quote)), *menu, field])
 
 
 def lose_form(quote: Quote) -> Json:
@@ -191,25 +193,24 @@ def lose_form(quote: Quote) -> Json:
     category: Json = {
         "type": "input",
         "block_id": LOSS,
-        "label": plain("Why was it lost?"),
+        "label": plain(_("Why was it lost?")),
         "element": {
             "type": "static_select",
             "action_id": LOSS,
-            "options": [option(label, name) for name, label in LOSS_CATEGORIES.items()],
+            "options": [option(_(label), name) for name, label in LOSS_CATEGORIES.items()],
         },
     }
-    note = text_input(
-        REASON, "Details", length_max=DETAILS_CHARACTERS_MAX, example="20% over their budget", multiline=True, optional=True
-    )
-    return modal(LOSE_FORM, "Mark as lost", "Mark as lost", button_value(quote), [section(about(quote)), category, note])
+    example = _("20% over their budget")
+    note = text_input(REASON, _("Details"), length_max=DETAILS_CHARACTERS_MAX, example=example, multiline=True, optional=True)
+    head = _("Mark as lost")
+    return modal(LOSE_FORM, head, head, button_value(quote), [section(about(quote)), category, note])
 
 
 def about(quote: Quote) -> str:
     """Return the quote, its customer and its total as mrkdwn."""
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
-    return (
-        f"*{lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)}* for {account}, {messages.net(quote)}"
-    )
+    named = lifecycle_messages.version_name(quote) if quote.version == 1 else title(quote)
+    return _("*{quote}* for {account}, {net}", quote=named, account=account, net=messages.net(quote))
 
 
 def channel_input() -> Json:
@@ -217,8 +218,8 @@ def channel_input() -> Json:
     return {
         "type": "input",
         "block_id": CHANNEL,
-        "label": plain("Channel"),
-        "hint": plain("Quotebot posts the quote here. Invite it first if it's a private channel."),
+        "label": plain(_("Channel")),
+        "hint": plain(_("Quotebot posts the quote here. Invite it first if it's a private channel.")),
         "optional": False,
         "element": {
             "type": "conversations_select",
@@ -236,21 +237,21 @@ APPROVE_CALLBACK = "approval.approve"
 
 def reject_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks for the reason of a rejection."""
-    return _reason_modal(REJECT_CALLBACK, "Reject quote", "Reject", "Reason", quote, approval)
+    return _reason_modal(REJECT_CALLBACK, _("Reject quote"), _("Reject"), _("Reason"), quote, approval)
 
 
 def changes_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks for the changes required for approval."""
-    return _reason_modal(CHANGES_CALLBACK, "Request changes", "Request changes", "What needs to change?", quote, approval)
+    return _reason_modal(CHANGES_CALLBACK, _("Request changes"), _("Request changes"), _("What needs to change?"), quote, approval)
 
 
 def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
     """Return the view that asks for the written reason of an approval under dual control."""
     return _reason_modal(
         APPROVE_CALLBACK,
-        "Approve quote",
-        "Approve",
-        f"Reason and incident number, like {INCIDENT_EXAMPLE}",
+        _("Approve quote"),
+        _("Approve"),
+        _("Reason and incident number, like {example}", example=INCIDENT_EXAMPLE),
         quote,
         approval,
     )
@@ -258,8 +259,14 @@ def approve_modal(quote: Quote, approval: Approval) -> dict[str, Any]:
 
 def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote: Quote, approval: Approval) -> dict[str, Any]:
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
-    summary = f"*{title(quote)}* for {account}, {messages.net(quote)}, submitted by {messages.mention(approval.requested_by)}"
-    hint = "The requester will see this."
+    summary = _(
+        "*{quote}* for {account}, {net}, submitted by {requester}",
+        quote=title(quote),
+        account=account,
+        net=messages.net(quote),
+        requester=messages.mention(approval.requested_by),
+    )
+    hint = _("The requester will see this.")
     field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, hint=hint, multiline=True)
     return modal(callback_id, head, submit, button_value(quote, approval), [section(summary), field])
 
@@ -279,4 +286,4 @@ def parse_rejection(view_state_values: Any) -> str | None:
 
 def window(blocks: list[dict[str, Any]], title: str = "Quotebot") -> dict[str, Any]:
     """Return a modal that only shows blocks; `title` has at most 24 characters."""
-    return {"type": "modal", "title": plain(title), "close": plain("Close"), "blocks": blocks}
+    return {"type": "modal", "title": plain(title), "close": plain(_("Close")), "blocks": blocks}

@@ -114,7 +114,7 @@ def test_a_form_is_full_at_twenty_lines_and_keeps_within_slacks_limits() -> None
         view = builder.with_details(view, carried(view), group, rules, POLICY)
     assert len(carried(view).rows) == builder_fields.ROWS_MAX
     picked = {"action_id": "product.25", "selected_option": {"value": "p24"}}
-    assert _notice(carried(view), view, picked) == builder.FULL
+    assert _notice(carried(view), view, picked) == builder.full()
     assert _notice(carried(view), view, {**picked, "selected_option": {"value": "p1"}}) == ""
     assert view_problems(view) == []
     draft = builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
@@ -24,7 +25,7 @@ from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from syrupy.assertion import SnapshotAssertion
 
@@ -309,3 +310,40 @@ def test_a_form_in_another_currency_asks_for_prices_in_it() -> None:
     assert isinstance(filled, Filled)
     assert isinstance(filled.payload, CreateByForm)
     assert filled.payload.quote.request.currency == "EUR"
+
+
+@pytest.fixture
+def _german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("_german")
+def test_the_forms_keep_slacks_limits_in_german_and_read_alike() -> None:
+    longest = replace(example_quote(), account="W" * 100, version=999)
+    views = [
+        *(form(longest) for form in FORMS.values()),
+        create_form(None, RULESET, lookup=True, opportunities=True, policy=POLICY),
+    ]
+    assert [problem for view in views for problem in view_problems(view)] == []
+    assert [view["title"]["text"] for view in views] == [
+        "Angebot bearbeiten",
+        "Rabatt ändern",
+        "Als gesendet markieren",
+        "Als verloren markieren",
+        "Neues Angebot",
+    ]
+    months = next(block for block in views[-1]["blocks"] if block.get("block_id") == "term")["element"]["options"]
+    assert [each["text"]["text"] for each in months] == ["12 Monate", "24 Monate", "36 Monate", "Andere"]
+    pricing = QUOTE.pricing
+    assert pricing.request is not None
+    valid = replace(pricing.request, commercial=CommercialTerms(valid_days=45, payment_days=30))
+    quote = replace(QUOTE, pricing=replace(pricing, request=valid))
+    unchanged = Form(typed(revise_form(quote, RULESET, POLICY)), RULES, MORNING, quote)
+    assert read_form(unchanged) == {"terms": "Noch keine Änderungen."}
+    wrong = read(revise_form(QUOTE, RULESET), **{"row.0.quantity": "x"})
+    assert wrong == {"row.0.quantity": "Bitte eine ganze Zahl eingeben; 0 entfernt die Position."}
+    assert read(lose_form(quote), loss_category="price", reason="zu teuer") == Filled(
+        LoseQuote("Price: zu teuer"), QUOTE.quote_id, 1
+    )
