@@ -87,6 +87,7 @@ UNMARKED: Final = frozenset(
         "domain/quotes/reports",
         "domain/quotes/summaries",
         "domain/quotes/versions",
+        "domain/rules",
         "domain/schedule/schedules",
         "execution/crm_effects",
         "execution/executor",
