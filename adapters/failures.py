@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 # C0 except tab and line feed, DEL, C1, soft hyphen, marks of direction, invisible and separating characters, tags, surrogates.
 UNPRINTABLE: Final = re.compile(
@@ -60,9 +56,6 @@ UNAVAILABLE: Final = frozenset({Failure.TRANSIENT, Failure.TIMEOUT})
 # Codes of exceptions that our own code raised, with their sentences. A Python class name is for the log, not for people.
 INVALID_VALUE: Final = "invalid_value"  # same input, same error: no retry
 BUG: Final = "bug"
-OWN_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
-    {INVALID_VALUE: "a value is invalid (invalid_value)", BUG: "an error in our own code (bug)"}
-)
 _INVALID: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError)
 _REFUSED_BY_DATABASE: Final = "IntegrityError"  # PEP 249: the name of this class in every driver
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
-from adapters.failures import OWN_ERRORS, UNAVAILABLE, AdapterError, Failure, code_of_bug
+from adapters.failures import BUG, INVALID_VALUE, UNAVAILABLE, AdapterError, Failure, code_of_bug
 from adapters.http import CALL_SECONDS
 from adapters.policies import SHARED, Matrix, Policy, RetryDecision, verdict
 from ledger import keys
@@ -22,6 +22,7 @@ from ledger.gates import family
 from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.machine import EffectState
 from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Hold, Retry, Settlement, Trouble, Uncertain
+from quotebot.domain.language import N_, _
 from quotebot.worker_loop import POLL_SECONDS, Precedence, one_round
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this margin g
 THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 without Retry-After
 
 Draw = Callable[[float, float], float]
+_CALL_FAILED: Final = {
+    INVALID_VALUE: N_("The call failed: a value is invalid (invalid_value)."),
+    BUG: N_("The call failed: an error in our own code (bug)."),
+}
 log = structlog.get_logger(__name__)
 
 
@@ -148,7 +153,7 @@ class Dispatcher:
         running = list(self._running)
         if not running:
             return
-        _, late = await asyncio.wait(running, timeout=seconds)
+        _done, late = await asyncio.wait(running, timeout=seconds)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
@@ -203,7 +208,7 @@ class Dispatcher:
                         raise
                     log.exception("effect.follow_ups_failed")
                     decide = no_follow_ups
-                    settlement = Fail(Trouble(Failure.INTERNAL.value, "What follows could not be decided.", maybe_sent=True))
+                    settlement = Fail(Trouble(Failure.INTERNAL.value, _("What follows could not be decided."), maybe_sent=True))
         finally:
             self._unwritten -= waiting
             if waiting:  # nothing was claimed during the wait
@@ -219,7 +224,7 @@ class Dispatcher:
         except AdapterError as error:
             return self._judge(effect, policy, error)
         except TimeoutError:
-            late = AdapterError(Failure.TIMEOUT, "timeout", "The call did not end in time.", possibly_applied=True)
+            late = AdapterError(Failure.TIMEOUT, "timeout", _("The call did not end in time."), possibly_applied=True)
             return self._judge(effect, policy, late)
         except (StaleFenceError, WritesRefused, OutcomeUnknown):
             raise
@@ -228,7 +233,7 @@ class Dispatcher:
         except Exception as error:
             log.exception("effect.internal_error")
             code = code_of_bug(error)
-            message = f"The call failed: {OWN_ERRORS[code]}."
+            message = _(_CALL_FAILED[code])
             return self._judge(effect, policy, AdapterError(Failure.INTERNAL, code, message, possibly_applied=True))
 
     async def _reconcile(self, effect: Effect, now: int) -> Settlement:
@@ -236,7 +241,7 @@ class Dispatcher:
 
         Absence counts only after the settle delay: the first send may still be in flight.
         """
-        doubt = Trouble(Failure.UNCERTAIN.value, "Whether it was done is not known yet.", maybe_sent=True)
+        doubt = Trouble(Failure.UNCERTAIN.value, _("Whether it was done is not known yet."), maybe_sent=True)
         if not self._performer.may_have_happened(effect):
             return Retry(doubt, delay_ms=0, spent=False)
         if effect.semantics != "append":  # an append is looked up; others may be repeated (repeat_once: once)
@@ -288,7 +293,7 @@ class Dispatcher:
 def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:
     """Return the settlement for a step whose result was not recorded: our disk failed, not the call. No attempt is consumed."""
     log.warning("effect.step_unwritten", error=str(error))
-    trouble = Trouble(Failure.TRANSIENT.value, "The ledger could not be written in the middle of it.", maybe_sent=True)
+    trouble = Trouble(Failure.TRANSIENT.value, _("The ledger could not be written in the middle of it."), maybe_sent=True)
     again = Uncertain if effect.reconciling or effect.semantics == "append" else Retry
     return again(trouble, delay_ms=round(POLL_SECONDS * 1000), spent=False)
 

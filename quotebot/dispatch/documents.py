@@ -16,6 +16,7 @@ from ledger.records import Delivered, FollowUps
 from quotebot import effects
 from quotebot.dispatch import slack_card
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, earliest_attempt, enqueuing
+from quotebot.domain.language import N_, _
 from quotebot.execution import crm_effects
 from quotebot.store import quotes
 from quotebot.store.quotes import Artefact
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 RENDERED: Final = "rendered"  # durable step of an upload whose file was lost and rendered again with other bytes
 
-NAMES: Final = {effects.RENDER: "The PDF", effects.FILE: "The PDF", effects.CRM: "The write to Salesforce"}
+NAMES: Final = {effects.RENDER: N_("The PDF"), effects.FILE: N_("The PDF"), effects.CRM: N_("The write to Salesforce")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,10 @@ class Documents:
             seller = self.services.seller if pinned is None else seller_of(pinned)
             return quote_document(quote, seller, quote.requester_name)
         except ValueError as error:
-            message = f"The document cannot be made: {error}. Nothing was stored. Revise the quote with a template that is there."
+            message = _(
+                "The document cannot be made: {error}. Nothing was stored. Revise the quote with a template that is there.",
+                error=error,
+            )
             raise AdapterError(Failure.RENDER, "template_error", message) from error
 
     async def _stored(self, sha256: str) -> bytes | None:
@@ -152,7 +156,7 @@ def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, .
         return FollowUps((again, *dead_letter_card_updated(tx, effect)))
     notices: tuple[EffectIntent, ...] = ()
     if effect.state == "failed" or effect.effect_class != effects.RENDER:
-        notices = outcome_notices(tx, effect, name or NAMES[effect.effect_class])
+        notices = outcome_notices(tx, effect, name or _(NAMES[effect.effect_class]))
     card = effects.card(effect.aggregate_id, root)
     return FollowUps((card, *notices, *more, *dead_letter_card_updated(tx, effect)))
 
@@ -164,7 +168,7 @@ def outcome_notices(tx: Tx, effect: Effect, name: str) -> tuple[EffectIntent, ..
         return ()
     quote = enqueuing(tx, effect)
     if failed:
-        text = messages.dead_letter(name, effect.correlation_id, effect.last_error or "it failed", quote)
+        text = messages.dead_letter(name, effect.correlation_id, operator_messages.failure_words(effect.category), quote)
     else:
         text = operator_messages.recovered(name, quote, effect.correlation_id)
     return (effects.notice(effect.aggregate_id, quotes.root_effect_key(tx, effect.aggregate_id), text),)
@@ -216,7 +220,7 @@ class FileHandler(EffectHandler):
             if shared is not None:
                 return _shared(shared, already_there=True)  # completed by an earlier attempt
             # Slack has dropped the upload, or does not show it yet: it is looked up after the settle delay, then uploaded again.
-            gone = "Slack does not know the uploaded file; it is looked for once more before it is uploaded again."
+            gone = _("Slack does not know the uploaded file; it is looked for once more before it is uploaded again.")
             raise AdapterError(Failure.TRANSIENT, "upload_gone", gone, possibly_applied=True) from error
         return _shared(completed, already_there=False)
 

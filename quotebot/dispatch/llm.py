@@ -13,6 +13,7 @@ from quotebot import effects
 from quotebot.commands.payloads import ReadMessage
 from quotebot.commands.registry import parse_stored
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, quote_of
+from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of, shown
 from quotebot.execution.extraction import answer_follows
@@ -40,7 +41,7 @@ class ExtractHandler(EffectHandler):
         ledger = self.services.ledger
         slot = await ledger.database.read(lambda tx: store.find(tx, effect.payload["reading"]))
         if slot is None:
-            raise AdapterError(Failure.INTERNAL, "unknown_reading", "The message that was to be read is not in the ledger.")
+            raise AdapterError(Failure.INTERNAL, "unknown_reading", _("The message that was to be read is not in the ledger."))
         if slot.answered_by is not None and not effect.attempts:
             return Delivered(None, NEEDLESS)
         model = _connected(self.services)
@@ -110,6 +111,6 @@ def _summary_arrived(tx: Tx, effect: Effect, quote: Quote, now: int) -> bool:
 
 def _connected(services: Services) -> Model:
     if services.adapters.model is None:
-        missing = "No language model is configured: set QUOTEBOT_LLM_BASE_URL and QUOTEBOT_LLM_MODEL."
+        missing = _("No language model is configured: set QUOTEBOT_LLM_BASE_URL and QUOTEBOT_LLM_MODEL.")
         raise AdapterError(Failure.AUTH, "not_configured", missing)
     return services.adapters.model

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
-from adapters.failures import INVALID_VALUE, OWN_ERRORS, Failure, code_of_bug
+from adapters.failures import BUG, INVALID_VALUE, Failure, code_of_bug
 from ledger import keys
 from ledger.database import DatabaseError, NotRecorded, WritesRefused
 from ledger.ledger import StaleFenceError, no_follow_ups
@@ -23,6 +23,7 @@ from quotebot import effects
 from quotebot.commands.payloads import CloneQuote, DecideApproval, DelegateApprovals, NeedsNewerBuild, ReviseQuote
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Viewer, admit
 from quotebot.domain.catalogue.rulesets import RulesetError
+from quotebot.domain.language import N_, _
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution import membership
 from quotebot.execution.kinds import execute
@@ -54,6 +55,11 @@ PENDING_MS: Final = 2_000  # age from which a quote's card shows an unfinished c
 SHOWN_MS: Final = PENDING_MS // 2  # a card may show a command from PENDING_MS on; younger ones end without a redraw of it
 SHELF_SECONDS: Final = 60  # retry interval of a command that needs a newer build
 
+_FAILED: Final = {
+    INVALID_VALUE: N_("The command could not be executed: a value is invalid (invalid_value)."),
+    BUG: N_("The command could not be executed: an error in our own code (bug)."),
+}
+
 T = TypeVar("T")
 CircleOf = Callable[[str, str], Awaitable[Circle | None]]  # (user, channel)
 
@@ -71,7 +77,7 @@ class Decider:
         ledger: Ledger,
         rules: Rules,
         *,
-        vouched: Callable[[str], bool] = lambda _: True,
+        vouched: Callable[[str], bool] = lambda _source: True,
         follow: FollowUpDecision = no_follow_ups,
         judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
@@ -270,7 +276,7 @@ class Executor:
         self._source = source
         self._know = know
         self._circle_of = circle_of
-        vouched = vouched or (lambda _: know is None)
+        vouched = vouched or (lambda _source: know is None)
         self._decider = Decider(ledger, rules, vouched=vouched, follow=follow, judged_at=judged_at)
         self._keep_refused_ms = rules.keep_refused_ms
         self._policy = matrix.of("default")
@@ -378,7 +384,7 @@ class Executor:
         if broken is not None:
             log.error("operation.history_broken", found=broken, do="quotebot audit verify")
             refusal = untrusted(operation, self._now_ms() + self._keep_refused_ms)
-            return await self._when_writable(lambda: self._ledger.execute(operation, lambda _: refusal))
+            return await self._when_writable(lambda: self._ledger.execute(operation, lambda _tx: refusal))
         precomputed, circle = await self._decider.precompute(operation), NOBODY_ASKED
 
         def work(tx: Tx) -> Outcome:
@@ -389,7 +395,9 @@ class Executor:
                 return await self._when_writable(lambda: self._ledger.execute(operation, work))
             except ChannelUnaskedError as error:
                 found = INSIDER if self._circle_of is None else await self._circle_of(operation.actor, error.channel)
-                if found is None and await self._put_back(operation, "Slack has not answered who is in the channel of this quote."):
+                if found is None and await self._put_back(
+                    operation, _("Slack has not answered who is in the channel of this quote.")
+                ):
                     return None
                 circle = Circle(asked=frozenset({error.channel})) if found is None else found
 
@@ -407,7 +415,7 @@ class Executor:
         """Put a command back if its actor is not known as required: one missing answer from Slack must not lose the click."""
         if self._know is None or await self._know(operation):
             return False
-        return await self._put_back(operation, "Slack has not answered who gave this command.")
+        return await self._put_back(operation, _("Slack has not answered who gave this command."))
 
     async def _put_back(self, operation: Operation, why: str) -> bool:
         """Put a command back that waits for Slack; false if its retries are exhausted."""
@@ -438,7 +446,7 @@ class Executor:
 
     async def _fail(self, operation: Operation, error: Exception) -> None:
         code = code_of_bug(error)
-        trouble = Trouble(Failure.INTERNAL.value, f"The command could not be executed: {OWN_ERRORS[code]}.", code=code)
+        trouble = Trouble(Failure.INTERNAL.value, _(_FAILED[code]), code=code)
         delay = self._policy.next_delay(operation.attempts + 1, self._draw, None)
         if code != INVALID_VALUE and operation.attempts < INTERNAL_RETRIES and delay is not None:
             await self._retry(operation, trouble, delay)

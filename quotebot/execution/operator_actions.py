@@ -20,6 +20,7 @@ from quotebot import __version__, effects
 from quotebot.commands.registry import parse_stored
 from quotebot.commands.resubmission import UNREADABLE, copy_of, is_editable
 from quotebot.domain.access import Sight, may_see
+from quotebot.domain.language import N_, _
 from quotebot.handlers import operator_actions
 from quotebot.handlers.decision import Decision, foreign
 from quotebot.handlers.quotes import root_key
@@ -182,7 +183,7 @@ def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
     return operator_actions.unknown_dead_letter(run.asked, reference) if card is None else card
 
 
-REASON: Final = "A person cancelled it on the quote's card."
+REASON: Final = N_("A person cancelled it on the quote's card.")
 
 
 def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
@@ -219,10 +220,10 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label:
     if run.asked.actor not in (*quote.authors, *run.rules.operators):
         return operator_actions.not_yours(run.asked, quote, label)
     if effect.cycle == payload.cycle and effect.state == "pending":
-        cancel_effect(run.ledger, run.tx, effect.id, **_who(run), reason=REASON, now=run.now, follow=run.follow)
+        cancel_effect(run.ledger, run.tx, effect.id, **_who(run), reason=_(REASON), now=run.now, follow=run.follow)
         return operator_actions.cancelled(run.asked, quote, effect, label, root)
     row = run.tx.required("effect_by_id", id=effect.id)
-    sentence, _ = waits.explain(waiting(effect_facts(run.tx, row, run.now)))
+    sentence, _remedy = waits.explain(waiting(effect_facts(run.tx, row, run.now)))
     return operator_actions.too_late(run.asked, quote, effect, label, sentence, root)
 
 
@@ -266,7 +267,7 @@ def _cancel_command(run: Run, payload: ActOnCommand, quote: Quote, row: Row) -> 
     if asked.actor not in (command.actor, *quote.authors, *run.rules.operators):
         return operator_actions.command_not_yours(asked, payload, quote, command)
 
-    def answer(_: Tx, __: Operation, why: str) -> tuple[Mapping[str, Any], Sequence[EffectIntent]]:
+    def answer(_tx: Tx, _operation: Operation, why: str) -> tuple[Mapping[str, Any], Sequence[EffectIntent]]:
         text = messages.terminal(why, command.correlation_id, quote.quote_id)
         return {"code": "cancelled", "quote_id": quote.quote_id, "text": text}, operator_actions.author_notified(
             asked, quote, command, text
@@ -277,7 +278,7 @@ def _cancel_command(run: Run, payload: ActOnCommand, quote: Quote, row: Row) -> 
         reason = operator_messages.command_cancelled_by(asked.actor)
         ruling = cancel_operation(run.ledger, run.tx, command.id, **_who(run), reason=reason, now=run.now, answer=answer)
     if ruling is None or ruling.verdict is not Verdict.DONE:
-        sentence, _ = waits.explain(waiting(operation_facts(run.tx, row, run.now)))
+        sentence, _remedy = waits.explain(waiting(operation_facts(run.tx, row, run.now)))
         return operator_actions.command_too_late(asked, payload, quote, command, sentence, root)
     return operator_actions.command_cancelled(asked, payload, quote, command, root)
 

@@ -65,6 +65,31 @@ def job(name: str) -> str:
     return _(_JOBS[name]) if name in _JOBS else _("Command {name}", name=messages.command_name(name))
 
 
+# Why a job failed, for people who cannot do anything about the service.
+_FAILURES: Final = {
+    "transient": N_("The service was unavailable"),
+    "timeout": N_("The service did not answer in time"),
+    "throttled": N_("The service asked to wait for too long"),
+    "auth": N_("The login was refused"),
+    "mapping": N_("The service does not know a field or its value"),
+    "validation": N_("The service refuses the request for good"),
+    "not_found": N_("The target does not exist"),
+    "conflict": N_("The service holds other content under our key"),
+    "render": N_("The document cannot be rendered"),
+    "llm_schema": N_("The AI answered in the wrong form"),
+    "uncertain": N_("It is not known whether it was done"),
+    "poison": N_("The bot crashed on it several times"),
+    "expired": N_("It waited longer than its class allows"),
+    "internal": N_("An error in Quotebot's own code"),
+}
+_UNKNOWN: Final = N_("The reason is not known")
+
+
+def failure_words(category: str | None) -> str:
+    """Return the category of a failure as a sentence without a full stop. The service's own text is for operators."""
+    return _(_FAILURES.get(category or "", _UNKNOWN))
+
+
 def queued(reference: str) -> str:
     """Reply to a retry that took effect."""
     return _("Retrying #{reference}. What is there already isn't done again.", reference=reference)

@@ -26,23 +26,6 @@ LETTERS_SHOWN_MAX: Final = 20
 SECTION_LETTERS: Final = 5  # lines in one section of the details
 HEADER_CHARACTERS_MAX: Final = 150
 
-_WORDS: Final = {
-    "transient": N_("The service was unavailable"),
-    "timeout": N_("The service did not answer in time"),
-    "throttled": N_("The service asked to wait for too long"),
-    "auth": N_("The login was refused"),
-    "mapping": N_("The service does not know a field or its value"),
-    "validation": N_("The service refuses the request for good"),
-    "not_found": N_("The target does not exist"),
-    "conflict": N_("The service holds other content under our key"),
-    "render": N_("The document cannot be rendered"),
-    "llm_schema": N_("The AI answered in the wrong form"),
-    "uncertain": N_("It is not known whether it was done"),
-    "poison": N_("The bot crashed on it several times"),
-    "expired": N_("It waited longer than its class allows"),
-    "internal": N_("An error in Quotebot's own code"),
-}
-_UNKNOWN: Final = N_("The reason is not known")
 _NAMES: Final = {"crm": "Salesforce", "llm": N_("The AI")}
 
 
@@ -172,7 +155,7 @@ def _concerns(state: Backlog) -> str:
 
 
 def _words(cause: str) -> str:
-    return _(_WORDS.get(cause.split("/", 2)[1], _UNKNOWN))
+    return operator_messages.failure_words(cause.split("/", 2)[1])
 
 
 def _dead_letter(row: Row) -> str:

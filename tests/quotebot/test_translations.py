@@ -50,6 +50,7 @@ UNTRANSLATED: Final = {
     "domain/extraction/vocabulary": "words that people type, and instructions of the language model",
     "domain/extraction/tokens": "words that people type",
     "domain/extraction/model_answers": "instructions of the language model",
+    "jobs/repricing": "the check of stored prices is read in the terminal",
     "jobs/rulesets": "rulesets are read in the terminal",
 }
 # Modules whose texts are not marked yet.
@@ -57,9 +58,6 @@ UNMARKED: Final = frozenset(
     {
         "dispatch/crm",
         "dispatch/crm_opportunity",
-        "dispatch/dispatcher",
-        "dispatch/documents",
-        "dispatch/llm",
         "dispatch/ops_cards",
         "dispatch/services",
         "dispatch/slack_card",
@@ -90,11 +88,7 @@ UNMARKED: Final = frozenset(
         "domain/rules",
         "domain/schedule/schedules",
         "execution/crm_effects",
-        "execution/executor",
-        "execution/membership",
-        "execution/operator_actions",
         "handlers/lifecycle",
-        "jobs/repricing",
         "slack/connections",
         "slack/delegation",
         "slack/digest",
@@ -153,6 +147,7 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
             "The card of dead letter {} follows in the operators' channel.",
         }
     ),
+    "execution/membership": frozenset({"Value"}),
     "views/ops_cards": frozenset({"Salesforce"}),
     "views/timeline": frozenset({"Quotebot"}),
 }

@@ -33,6 +33,7 @@ from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.jobs.maintenance import ArtefactSweep
 from quotebot.views.document import file_name, file_title
+from quotebot.views.operator_messages import failure_words
 from tests.quotebot.dispatch.test_follow_ups import SELLER, approved
 from tests.quotebot.parts import MATRIX, RULES
 from tests.quotebot.views.quote_examples import quote_in
@@ -414,8 +415,8 @@ async def test_a_render_that_fails(desk: Desk, trouble: list[Answer], waits: lis
     assert [(event["failure_category"], event["recovery_action"]) for event in errors] == [(category, "replay")]
     assert [(letter["class"], letter["category"], letter["status"]) for letter in letters] == [("pdf.render", category, "pending")]
     (notice,) = desk.given_up()
-    assert told in notice
-    assert "is still approved" in notice
+    assert told in row["last_error"]
+    assert f" failed: {failure_words(category)}. The quote is still approved." in notice
     assert row["correlation_id"] in notice
     assert (desk.stored(), desk.bench.rows("SELECT * FROM artefacts")) == ([], [])
     assert desk.bench.rows("SELECT * FROM effects WHERE class = 'slack.file'") == []
