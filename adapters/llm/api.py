@@ -39,6 +39,7 @@ _INSTRUCTIONS: Final = (
 _SUM_UP: Final = (
     "The user's message lists facts about a sales quote. Say in one or two plain sentences what somebody who has to approve it"
     " should know first. Use no figure that is not among the facts, and write figures exactly as they are written there, in digits."
+    " Write in the language of the facts."
 )
 Shape = TypeVar("Shape", bound=BaseModel)
 

@@ -24,7 +24,7 @@ from quotebot.dispatch.crm_mirror import fingerprint
 from quotebot.dispatch.documents import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.domain import money
-from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
+from quotebot.domain.pricing.commercial_terms import payment_days, payment_text
 from quotebot.domain.pricing.engine import canonical, request_of
 from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, judge, status_of
 from quotebot.domain.quotes.quote import loss_category
@@ -149,7 +149,7 @@ def crm_quote(quote: Quote, ledger_id: str) -> SalesforceQuote:
         vat_id=agreed.vat_id,
         po_number=agreed.po_number,
         start_date=None if agreed.start_date is None else agreed.start_date.isoformat(),
-        payment=None if days is None else payment_words(days),
+        payment=None if days is None else payment_text(days),
     )
 
 

@@ -9,6 +9,7 @@ from quotebot.domain.approvals import people
 from quotebot.domain.approvals.people import Delegation, Kind, Person, StandIn
 from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
 from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.language import _
 from quotebot.domain.pricing.price_requests import PricingProblem, clipped
 from quotebot.domain.schedule.schedules import DAY_MS
 
@@ -82,8 +83,9 @@ class Rules:
         terms, template = unknown_terms(request.terms, self.policy), request.commercial.template
         if template is None or self.documents is None or template in self.documents.templates:
             return terms
-        known = f"write one of {', '.join(self.documents.templates)}"
-        return (*terms, PricingProblem("template", f'"{clipped(template)}" is no template of a document', known))
+        message = _('"{text}" is no template of a document', text=clipped(template))
+        known = _("write one of {names}", names=", ".join(self.documents.templates))
+        return (*terms, PricingProblem("template", message, known))
 
     @property
     def timing(self) -> Timing:

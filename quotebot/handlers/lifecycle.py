@@ -21,6 +21,7 @@ from quotebot.commands.payloads import (
     MarkSent,
     NoteStaleDraft,
 )
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import ends_at, renewed_terms
 from quotebot.domain.pricing.engine import Pricing, for_account, price, renewed, request_of
 from quotebot.domain.pricing.price_requests import Changes, PricingProblem, as_of, changed
@@ -229,9 +230,11 @@ _DRAFTS = frozenset({QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED})
 def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decision:
     """Close the quote at any version, if it may still expire and its validity ended before the command was received."""
     if QuoteState.EXPIRED not in allowed(quote.state):
-        return _not_due("final", quote, messages.not_expired(quote, f"it is {state_words(quote.state)}, which is final"))
+        reason = _("it is {state}, which is final", state=state_words(quote.state))
+        return _not_due("final", quote, messages.not_expired(quote, reason))
     if quote.valid_until != command.valid_until or asked.received_at < quote.valid_until:
-        return _not_due("still_valid", quote, messages.not_expired(quote, f"it is valid until {local_time(quote.valid_until)}"))
+        reason = _("it is valid until {time}", time=local_time(quote.valid_until))
+        return _not_due("still_valid", quote, messages.not_expired(quote, reason))
     after = replace(withdrawn(quote, asked.received_at), state=QuoteState.EXPIRED)
     notice = messages.expired_notice(after)
     return Decision(
@@ -249,11 +252,14 @@ def expire(asked: Asked, command: ExpireQuote, quote: Quote, root: str) -> Decis
 def note_stale(asked: Asked, command: NoteStaleDraft, quote: Quote, root: str, touched_at: int) -> Decision:
     """Remind the requester if the quote has not changed since the reminder became due. `touched_at` is Unix ms."""
     if quote.state not in _DRAFTS:
-        return _not_due("not_draft", quote, messages.not_reminded(quote, f"it is {state_words(quote.state)}"))
+        reason = _("it is {state}", state=state_words(quote.state))
+        return _not_due("not_draft", quote, messages.not_reminded(quote, reason))
     if touched_at != command.untouched_since:
-        return _not_due("touched", quote, messages.not_reminded(quote, f"it was touched {local_time(touched_at)}"))
+        reason = _("it was touched {time}", time=local_time(touched_at))
+        return _not_due("touched", quote, messages.not_reminded(quote, reason))
     if asked.received_at >= quote.valid_until:
-        return _not_due("expired", quote, messages.not_reminded(quote, f"it was valid until {local_time(quote.valid_until)}"))
+        reason = _("it was valid until {time}", time=local_time(quote.valid_until))
+        return _not_due("expired", quote, messages.not_reminded(quote, reason))
     notice = messages.stale_notice(quote, touched_at)
     return Decision(
         "applied",

@@ -169,7 +169,7 @@ class Reads:
         rows = (*price_rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
         head = "\n".join((head, *(messages.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
-            return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing)))))
+            return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing, bold="*")))))
         name = lifecycle_messages.version_name(before)
         return _cut(f"{head}\nCompared with {name}:\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
 
@@ -229,14 +229,14 @@ def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPo
     if asked.line is not None:
         if not 1 <= asked.line <= len(quote.pricing.every_line):
             return f"{quote.quote_id} has no line {asked.line}. Its last one is line {len(quote.pricing.every_line)}."
-        return _cut(_said(quote, *explain(quote.pricing, asked.line)))
+        return _cut(_said(quote, *explain(quote.pricing, asked.line, bold="*")))
     ruleset = rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset)
     checks = policy_checks(evaluate(quote.pricing, policy))
-    first, *steps, total = trace(quote.pricing)
+    first, *steps, total = trace(quote.pricing, bold="*")
     text = _said(quote, first, ruleset, *steps, checks, total)
     if len(text) <= ANSWER_CHARACTERS_MAX:
         return text
-    first, *lines, total = explain(quote.pricing)
+    first, *lines, total = explain(quote.pricing, bold="*")
     hint = f"`/quote explain {quote.quote_id} line 1` shows the steps of a line."
     return _cut(_said(quote, first, ruleset, checks, hint, *lines, total))
 

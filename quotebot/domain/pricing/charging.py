@@ -11,6 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.constraints import Chosen, find_violations
 from quotebot.domain.pricing.formulas import FormulaError
 from quotebot.domain.pricing.price_books import UNIT_PRICE, Charge, PriceBook, PriceEntry, Share, books_for, numeric_attributes
@@ -23,7 +24,7 @@ from quotebot.domain.pricing.price_requests import (
     authorised,
     clipped,
 )
-from quotebot.domain.pricing.priced import ZERO, Step
+from quotebot.domain.pricing.priced import RATE, SHARES, SURCHARGE, ZERO, Step
 from quotebot.domain.pricing.taxes import Rate, find_rate
 
 if TYPE_CHECKING:
@@ -64,8 +65,12 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
         problems.append(
             PricingProblem(
                 "line_count",
-                f"with its bundles unpacked, the quote has {len(items)} lines; {LINES_MAX} are possible",
-                "split the quote into several",
+                _(
+                    "with its bundles unpacked, the quote has {count} lines; {limit} are possible",
+                    count=len(items),
+                    limit=LINES_MAX,
+                ),
+                _("split the quote into several"),
             )
         )
     for item in items:
@@ -73,16 +78,21 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
             problems.append(
                 PricingProblem(
                     "inactive_sku",
-                    f"{item.bundle.sku} holds {item.product.sku}, which is no longer sold",
-                    f"order what {item.bundle.sku} holds without it",
+                    _("{bundle} holds {sku}, which is no longer sold", bundle=item.bundle.sku, sku=item.product.sku),
+                    _("order what {bundle} holds without it", bundle=item.bundle.sku),
                 )
             )
         if item.quantity > QUANTITY_MAX:
             problems.append(
                 PricingProblem(
                     "quantity",
-                    f"the quantity of {item.product.sku} is 1 to {QUANTITY_MAX:,}, not {item.quantity:,}",
-                    f"order fewer {item.line.sku}",
+                    _(
+                        "the quantity of {sku} is 1 to {limit}, not {quantity}",
+                        sku=item.product.sku,
+                        limit=grouped(QUANTITY_MAX),
+                        quantity=grouped(item.quantity),
+                    ),
+                    _("order fewer {sku}", sku=item.line.sku),
                 )
             )
     problems += dict.fromkeys(_violations(items, ruleset))
@@ -122,23 +132,30 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
     known = {attribute.name: attribute for attribute in product.attributes}
     given = dict(line.attributes)
     if len(given) != len(line.attributes):
-        yield PricingProblem("attribute", f"{line.sku} has an attribute twice", "choose each once")
+        yield PricingProblem("attribute", _("{sku} has an attribute twice", sku=line.sku), _("choose each once"))
     if line.agreed_price is not None and product.kind == "bundle":
         yield PricingProblem(
-            "agreed_price", f"{line.sku} is a bundle, which has no price of its own", "agree on the prices of its products instead"
+            "agreed_price",
+            _("{sku} is a bundle, which has no price of its own", sku=line.sku),
+            _("agree on the prices of its products instead"),
         )
     for name, choice in given.items():
         if name not in known:
-            hint = f"known are {', '.join(known)}" if known else "leave it out"
-            yield PricingProblem("attribute", f"{line.sku} has no attribute {clipped(name)}", hint)
+            hint = _("known are {names}", names=", ".join(known)) if known else _("leave it out")
+            message = _("{sku} has no attribute {name}", sku=line.sku, name=clipped(name))
+            yield PricingProblem("attribute", message, hint)
         elif choice not in known[name].choices:
             yield PricingProblem(
-                "attribute", f"{clipped(choice)} is no {name} of {line.sku}", f"one of {', '.join(known[name].choices)}"
+                "attribute",
+                _("{choice} is no {name} of {sku}", choice=clipped(choice), name=name, sku=line.sku),
+                _("one of {choices}", choices=", ".join(known[name].choices)),
             )
     for attribute in product.attributes:
         if attribute.default is None and attribute.name not in given:
             yield PricingProblem(
-                "attribute", f"{line.sku} needs a choice of {attribute.name}", f"one of {', '.join(attribute.choices)}"
+                "attribute",
+                _("{sku} needs a choice of {name}", sku=line.sku, name=attribute.name),
+                _("one of {choices}", choices=", ".join(attribute.choices)),
             )
 
 
@@ -245,14 +262,18 @@ def charge(
         else:
             found[item.name] = charged
     priced = tuple(found.values()) if others is None else others
-    bases = {basis: _Base(basis, priced) for basis in {share.basis for _, _, share in shares}}
+    bases = {basis: _Base(basis, priced) for basis in {share.basis for _item, _book, share in shares}}
     for item, book, share in shares:
         if item.bundle is None and item.quantity != 1:
             problems.append(
                 PricingProblem(
                     "quantity",
-                    f"{item.product.sku} is {money.format_percent(share.percent)} of other lines: there is one of it",
-                    f"write 1 {item.product.sku}",
+                    _(
+                        "{sku} is {percent} of other lines: there is one of it",
+                        sku=item.product.sku,
+                        percent=money.format_percent(share.percent),
+                    ),
+                    _("write 1 {sku}", sku=item.product.sku),
                 )
             )
         charged = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
@@ -274,10 +295,8 @@ def _charged(item: SelectedItem, book: PriceBook, entry: PriceEntry, terms: Term
     steps = charge.steps
     unit_price = charge.unit_price
     if rate is not None:
-        steps = (
-            *steps,
-            Step("rate", rate.rate, f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}"),
-        )
+        detail = RATE.format(base=rate.base, rate=money.trimmed(rate.rate), currency=rate.currency, day=rate.on.isoformat())
+        steps = (*steps, Step("rate", rate.rate, detail))
         unit_price = money.product(unit_price, factor).quantize(UNIT_PRICE, context=money.EXACT)
     amount = terms.rounded(charge.amount, terms.months(item), factor)
     priced = _discounted(item, book.name, entry.kind.kind, amount, Charge(amount, unit_price, charge.tier, steps), terms)
@@ -295,13 +314,14 @@ def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge |
     except FormulaError as error:
         return PricingProblem(
             "formula",
-            f"the formula of {item.product.sku} gives no price: {error}",
-            "change the quantity, the term or the configuration, or tell who keeps the price book",
+            _("the formula of {sku} gives no price: {error}", sku=item.product.sku, error=error),
+            _("change the quantity, the term or the configuration, or tell who keeps the price book"),
         )
     for surcharge in entry.surcharges:
         if item.attributes.get(surcharge.attribute) == surcharge.choice:
             added = money.product(surcharge.amount, item.quantity)
-            step = Step("surcharge", surcharge.amount, f"{surcharge.attribute} = {surcharge.choice}, per unit")
+            detail = SURCHARGE.format(attribute=surcharge.attribute, choice=surcharge.choice)
+            step = Step("surcharge", surcharge.amount, detail)
             unit_price = money.EXACT.add(charge.unit_price, surcharge.amount)
             charge = Charge(money.EXACT.add(charge.amount, added), unit_price, charge.tier, (*charge.steps, step))
     return charge
@@ -334,8 +354,10 @@ class _Base:
 def _shared(item: SelectedItem, book: PriceBook, share: Share, base: _Base, terms: Terms) -> Charged | PricingProblem:
     whole = base.total(share.of)
     amount = terms.rounded(whole, share.percent, PERCENT)
-    what = ", ".join(share.of) if share.of else "all other lines"
-    step = Step("share", amount, f"{money.format_percent(share.percent)} of {money.trimmed(whole)}, the {share.basis} of {what}")
+    detail = SHARES[share.basis, bool(share.of)].format(
+        percent=money.trimmed(share.percent), amount=money.trimmed(whole), lines=", ".join(share.of)
+    )
+    step = Step("share", amount, detail)
     unit_price = money.EXACT.divide(amount, Decimal(terms.months(item))).quantize(UNIT_PRICE, context=money.EXACT)
     return _discounted(item, book.name, share.kind, amount, Charge(amount, unit_price, None, (step,)), terms)
 
@@ -388,19 +410,22 @@ def _above_list(item: SelectedItem, unit_price: Decimal, terms: Terms) -> Pricin
     asked, listed = (money.format_unit_price(price, terms.currency) for price in (item.line.agreed_price or ZERO, unit_price))
     return PricingProblem(
         "agreed_price",
-        f"the price {asked} of {item.product.sku} is above its list price {listed}",
-        "agree on a lower one, or on none",
+        _("the price {asked} of {sku} is above its list price {listed}", asked=asked, sku=item.product.sku, listed=listed),
+        _("agree on a lower one, or on none"),
     )
 
 
 def _no_price(item: SelectedItem, terms: Terms) -> PricingProblem:
     request = terms.request
-    whom = [f"in {terms.currency}", *(f"for {name}" for name in (request.segment, request.region) if name)]
-    day = "on no particular day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
+    named = (_("for {name}", name=name) for name in (request.segment, request.region) if name)
+    where = " ".join((_("in {currency}", currency=terms.currency), *named))
+    sku, day = item.product.sku, request.priced_on
     return PricingProblem(
         "no_price",
-        f"{item.product.sku} has no price {' '.join(whom)} {day}",
-        "choose another currency, segment or region, or add the price to a price book",
+        _("{sku} has no price {where} on no particular day", sku=sku, where=where)
+        if day is None
+        else _("{sku} has no price {where} on {day}", sku=sku, where=where, day=day),
+        _("choose another currency, segment or region, or add the price to a price book"),
     )
 
 
@@ -409,14 +434,23 @@ def _no_rate(terms: Terms, base: str) -> PricingProblem:
     if stale is not None:
         return PricingProblem(
             "stale_rate",
-            f"the exchange rate from {base} to {terms.currency} is of {stale.on.isoformat()}, older than the "
-            f"{terms.ruleset.rate_days_max} days that this installation allows",
-            f"quote in {terms.ruleset.currency}, or tell who keeps the price book to import a newer rate",
+            _(
+                "the exchange rate from {base} to {currency} is of {day}, "
+                "older than the {limit} days that this installation allows",
+                base=base,
+                currency=terms.currency,
+                day=stale.on,
+                limit=terms.ruleset.rate_days_max,
+            ),
+            _("quote in {currency}, or tell who keeps the price book to import a newer rate", currency=terms.ruleset.currency),
         )
     day = terms.request.priced_on
-    when = "without a day" if day is None else f"on {day.isoformat()} or before"
     return PricingProblem(
         "no_rate",
-        f"there is no exchange rate from {base} to {terms.currency} {when}",
-        f"quote in {terms.ruleset.currency}, or add the rate to the ruleset",
+        _("there is no exchange rate from {base} to {currency} without a day", base=base, currency=terms.currency)
+        if day is None
+        else _(
+            "there is no exchange rate from {base} to {currency} on {day} or before", base=base, currency=terms.currency, day=day
+        ),
+        _("quote in {currency}, or add the rate to the ruleset", currency=terms.ruleset.currency),
     )

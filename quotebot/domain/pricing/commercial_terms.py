@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue.reader import is_text
-from quotebot.domain.language import day_text
+from quotebot.domain.language import N_, _, day_text, grouped, ngettext
 from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAYMENT_DAYS_MAX: Final = 365
 VALID_DAYS_MAX: Final = 365
 YEARS: Final = (2000, 2099)
-LANGUAGE_NAMES: Final = {"en": "English", "de": "German"}
+LANGUAGE_NAMES: Final = {"en": N_("English"), "de": N_("German")}
 LANGUAGES: Final = tuple(LANGUAGE_NAMES)
 # Fields with text, and their limits.
 TEXTS_MAX: Final = {
@@ -44,24 +44,36 @@ _VAT_ID: Final = re.compile(r"[A-Z0-9][A-Z0-9 ./+*-]{3,29}")
 _TEMPLATE: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _NET_TERM: Final = re.compile(r"net_([0-9]{1,3})")
 _SHAPES: Final = {
-    "bill_to_email": (_EMAIL, "an e-mail address"),
-    "vat_id": (_VAT_ID, "a VAT id"),
-    "template": (_TEMPLATE, "a template"),
+    "bill_to_email": (_EMAIL, N_('"{text}" is no e-mail address')),
+    "vat_id": (_VAT_ID, N_('"{text}" is no VAT id')),
+    "template": (_TEMPLATE, N_('"{text}" is no template')),
 }
-_LABELS: Final = {
-    "start_date": "Start",
-    "payment_days": "Payment",
-    "po_number": "Purchase order",
-    "bill_to": "Bill to",
-    "bill_to_email": "Billing e-mail",
-    "bill_to_address": "Billing address",
-    "vat_id": "VAT id",
-    "valid_days": "Valid for",
-    "valid_until": "Valid until",
-    "language": "Document language",
-    "template": "Document template",
-    "approver_note": "Note to the approver",
-    "customer_note": "Note to the customer",
+# Rows of a card: what they show, the label, and both within a sentence.
+_ROWS: Final = (
+    ("start_date", N_("Start"), N_("start {value}")),
+    ("payment_days", N_("Payment"), N_("payment {value}")),
+    ("po_number", N_("Purchase order"), N_("purchase order {value}")),
+    ("billed", N_("Bill to"), N_("bill to {value}")),
+    ("valid_days", N_("Valid for"), N_("valid for {value}")),
+    ("valid_until", N_("Valid until"), N_("valid until {value}")),
+    ("document", N_("Document"), N_("document {value}")),
+    ("approver_note", N_("Note to the approver"), N_("note to the approver {value}")),
+    ("customer_note", N_("Note to the customer"), N_("note to the customer {value}")),
+)
+_NAMED: Final = {  # within a sentence
+    "start_date": N_("start"),
+    "payment_days": N_("payment"),
+    "po_number": N_("purchase order"),
+    "bill_to": N_("bill to"),
+    "bill_to_email": N_("billing e-mail"),
+    "bill_to_address": N_("billing address"),
+    "vat_id": N_("VAT id"),
+    "valid_days": N_("valid for"),
+    "valid_until": N_("valid until"),
+    "language": N_("document language"),
+    "template": N_("document template"),
+    "approver_note": N_("note to the approver"),
+    "customer_note": N_("note to the customer"),
 }
 
 
@@ -138,34 +150,41 @@ def payment_days(terms: CommercialTerms, special_terms: Iterable[str]) -> int | 
     return max(agreed) if agreed else None
 
 
-def payment_words(days: int) -> str:
-    """Return "net 45", or "on receipt" for 0 days."""
+def payment_text(days: int) -> str:
+    """Return "net 45", or "on receipt" for 0 days, in English: as it is typed, and as other systems get it."""
     return f"net {days}" if days else "on receipt"
+
+
+def payment_words(days: int) -> str:
+    """Return "net 45", or "on receipt" for 0 days, as people read it."""
+    return _("net {days}", days=days) if days else _("on receipt")
 
 
 def term_rows(terms: CommercialTerms) -> tuple[tuple[str, str], ...]:
     """Return (label, value) of the terms that are set, as people read them, with one row for whom the quote is billed to."""
-    said = {name: words for name in NAMES if (words := _words(name, getattr(terms, name)))}
-    vat_id = f"VAT id {said['vat_id']}" if "vat_id" in said else None
-    billed = (*(said.get(name) for name in ("bill_to", "bill_to_email", "bill_to_address")), vat_id)
-    template = f"template {said['template']}" if "template" in said else None
-    rows = (
-        *((_LABELS[name], said.get(name)) for name in ("start_date", "payment_days", "po_number")),
-        (_LABELS["bill_to"], ", ".join(filter(None, billed))),
-        *((_LABELS[name], said.get(name)) for name in ("valid_days", "valid_until")),
-        ("Document", ", ".join(filter(None, (said.get("language"), template)))),
-        *((_LABELS[name], said.get(name)) for name in ("approver_note", "customer_note")),
-    )
-    return tuple((label, words) for label, words in rows if words)
+    said = _said(terms)
+    return tuple((_(label), said[name]) for name, label, _phrase in _ROWS if said[name])
+
+
+def term_phrases(terms: CommercialTerms) -> tuple[str, ...]:
+    """Return the rows of `term_rows` as parts of a sentence: "payment net 45"."""
+    said = _said(terms)
+    return tuple(_(phrase, value=said[name]) for name, _label, phrase in _ROWS if said[name])
+
+
+def _said(terms: CommercialTerms) -> dict[str, str]:
+    said = {name: _words(name, getattr(terms, name)) for name in NAMES}
+    vat_id = said["vat_id"] and _("VAT id {id}", id=said["vat_id"])
+    template = said["template"] and _("template {name}", name=said["template"])
+    billed = (*(said[name] for name in ("bill_to", "bill_to_email", "bill_to_address")), vat_id)
+    return {**said, "billed": ", ".join(filter(None, billed)), "document": ", ".join(filter(None, (said["language"], template)))}
 
 
 def term_differences(before: CommercialTerms, after: CommercialTerms) -> tuple[tuple[str, str, str], ...]:
     """Return (label, before, after) of each term that differs; "none" for one that is not set."""
     pairs = ((name, getattr(before, name), getattr(after, name)) for name in NAMES)
     return tuple(
-        (_LABELS[name].lower().replace("vat", "VAT"), _words(name, old) or "none", _words(name, new) or "none")
-        for name, old, new in pairs
-        if old != new
+        (_(_NAMED[name]), _words(name, old) or _("none"), _words(name, new) or _("none")) for name, old, new in pairs if old != new
     )
 
 
@@ -191,30 +210,36 @@ def find_term_problems(terms: CommercialTerms, special_terms: Iterable[str], tod
         text = getattr(terms, name)
         if text is not None and (problem := _text_problem(name, text)) is not None:
             yield _code(name), *problem
-    for name, (shape, what) in _SHAPES.items():
+    for name, (shape, refusal) in _SHAPES.items():
         text = getattr(terms, name)
         if text is not None and not shape.fullmatch(text[:500]):
-            yield _code(name), f'"{text[:40]}" is no {what.partition(" ")[2]}', _EXAMPLES[name]
+            yield _code(name), _(refusal, text=text[:40]), _(_EXAMPLES[name])
     if terms.language is not None and terms.language not in LANGUAGES:
-        yield "language", f'"{terms.language[:40]}" is no language of a document', f"one of {', '.join(LANGUAGES)}"
+        message = _('"{text}" is no language of a document', text=terms.language[:40])
+        yield "language", message, _("one of {choices}", choices=", ".join(LANGUAGES))
     yield from _number_problems(terms, special_terms)
     for name in _DATES:
         day = getattr(terms, name)
         if day is not None and not YEARS[0] <= day.year <= YEARS[1]:
-            yield _code(name), f"the year {day.year} is not between {YEARS[0]} and {YEARS[1]}", _EXAMPLES[name]
+            message = _("the year {year} is not between {first} and {last}", year=day.year, first=YEARS[0], last=YEARS[1])
+            yield _code(name), message, _(_EXAMPLES[name])
     if terms.valid_days is not None and terms.valid_until is not None:
-        yield "valid", "the validity is there as days and as a date", "keep one"
+        yield "valid", _("the validity is there as days and as a date"), _("keep one")
     elif terms.valid_until is not None and today is not None and not 0 <= (terms.valid_until - today).days <= VALID_DAYS_MAX:
-        when = "is past" if terms.valid_until < today else f"is more than {VALID_DAYS_MAX} days away"
-        yield "valid", f"the last day of the offer, {day_text(terms.valid_until)}, {when}", "e.g. valid 30d"
+        past, far = (
+            N_("the last day of the offer, {day}, is past"),
+            N_("the last day of the offer, {day}, is more than {limit} days away"),
+        )
+        message = _(past if terms.valid_until < today else far, day=day_text(terms.valid_until), limit=VALID_DAYS_MAX)
+        yield "valid", message, _("e.g. valid 30d")
 
 
 _EXAMPLES: Final = {
-    "bill_to_email": "e.g. email billing@acme.example",
-    "vat_id": "e.g. vat DE123456789",
-    "template": "lower-case letters, digits, - and _, e.g. template detailed",
-    "start_date": "e.g. start 2027-01-31",
-    "valid_until": "e.g. valid until 2027-01-31",
+    "bill_to_email": N_("e.g. email billing@acme.example"),
+    "vat_id": N_("e.g. vat DE123456789"),
+    "template": N_("lower-case letters, digits, - and _, e.g. template detailed"),
+    "start_date": N_("e.g. start 2027-01-31"),
+    "valid_until": N_("e.g. valid until 2027-01-31"),
 }
 
 
@@ -223,22 +248,25 @@ def _number_problems(terms: CommercialTerms, special_terms: Iterable[str]) -> It
     if days is not None and not 0 <= days <= PAYMENT_DAYS_MAX:
         yield (
             "payment",
-            f"a payment is due 0 to {PAYMENT_DAYS_MAX} days after the invoice, not {str(days)[:20]}",
-            "e.g. payment net 45",
+            _("a payment is due 0 to {limit} days after the invoice, not {days}", limit=PAYMENT_DAYS_MAX, days=str(days)[:20]),
+            _("e.g. payment net 45"),
         )
     elif days is not None and payment_days(USUAL, special_terms) not in (None, days):
         named = payment_words(payment_days(USUAL, special_terms) or 0)
-        yield "payment", f"the payment {payment_words(days)} contradicts the special term {named}", "keep one"
+        message = _("the payment {payment} contradicts the special term {term}", payment=payment_words(days), term=named)
+        yield "payment", message, _("keep one")
     if valid is not None and not 1 <= valid <= VALID_DAYS_MAX:
-        yield "valid", f"an offer is valid for 1 to {VALID_DAYS_MAX} days, not {str(valid)[:20]}", "e.g. valid 45d"
+        message = _("an offer is valid for 1 to {limit} days, not {days}", limit=VALID_DAYS_MAX, days=str(valid)[:20])
+        yield "valid", message, _("e.g. valid 45d")
 
 
 def _text_problem(name: str, text: str) -> tuple[str, str] | None:
-    what = _LABELS[name].lower().replace("vat", "VAT")
-    if len(text) > TEXTS_MAX[name]:
-        return f"the {what} has {len(text):,} characters, and {TEXTS_MAX[name]} are possible", "shorten it"
-    if not is_text(text, TEXTS_MAX[name]) or text != " ".join(text.split()):
-        return f"the {what} is no text on one line", "write it without control characters"
+    what, limit = _(_NAMED[name]), TEXTS_MAX[name]
+    if len(text) > limit:
+        message = _("the {name} has {count} characters, and {limit} are possible", name=what, count=grouped(len(text)), limit=limit)
+        return message, _("shorten it")
+    if not is_text(text, limit) or text != " ".join(text.split()):
+        return _("the {name} is no text on one line", name=what), _("write it without control characters")
     return None
 
 
@@ -254,9 +282,9 @@ def _words(name: str, value: Any) -> str:
     if name == "payment_days":
         return payment_words(value)
     if name == "valid_days":
-        return "1 day" if value == 1 else f"{value} days"
+        return ngettext("{n} day", "{n} days", value)
     if name == "language":
-        return LANGUAGE_NAMES.get(value, str(value))
+        return _(LANGUAGE_NAMES.get(value, str(value)))
     return day_text(value) if name in _DATES else str(value)
 
 

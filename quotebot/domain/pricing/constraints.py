@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.price_requests import QUANTITY_MAX, PricingProblem
 
 if TYPE_CHECKING:
@@ -79,23 +81,48 @@ def find_violations(constraints: tuple[Constraint, ...], chosen: Mapping[str, Ch
 
 def _violation(rule: Constraint, chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, str]]:
     own, sku = chosen[rule.sku], rule.sku
-    other = chosen.get(rule.other)
+    other, both = chosen.get(rule.other), {"sku": sku, "other": rule.other}
     if rule.kind == "requires" and other is None:
-        yield f"{sku} needs {rule.other}", f"add {rule.other}, or leave {sku} out"
+        yield _("{sku} needs {other}", **both), _("add {other}, or leave {sku} out", **both)
     if rule.kind == "excludes" and other is not None:
-        yield f"{sku} and {rule.other} do not go together", f"leave one of them out: {sku} or {rule.other}"
+        yield _("{sku} and {other} do not go together", **both), _("leave one of them out: {sku} or {other}", **both)
     if rule.kind == "min_quantity" and own.quantity < rule.quantity:
-        yield f"{sku} is sold from {rule.quantity:,} on, not {own.quantity:,}", f"e.g. {rule.quantity} {sku}"
+        yield (
+            _(
+                "{sku} is sold from {limit} on, not {quantity}",
+                sku=sku,
+                limit=grouped(rule.quantity),
+                quantity=grouped(own.quantity),
+            ),
+            _("e.g. {quantity} {sku}", quantity=rule.quantity, sku=sku),
+        )
     if rule.kind == "max_quantity" and own.quantity > rule.quantity:
-        yield f"{sku} is sold up to {rule.quantity:,}, not {own.quantity:,}", f"e.g. {rule.quantity} {sku}"
+        yield (
+            _("{sku} is sold up to {limit}, not {quantity}", sku=sku, limit=grouped(rule.quantity), quantity=grouped(own.quantity)),
+            _("e.g. {quantity} {sku}", quantity=rule.quantity, sku=sku),
+        )
     if rule.kind == "same_quantity" and other is not None and other.quantity != own.quantity:
-        message = f"{sku} and {rule.other} go in equal numbers, not {own.quantity:,} and {other.quantity:,}"
-        yield message, f"e.g. {other.quantity} {sku}, {other.quantity} {rule.other}"
+        numbers = {"own": grouped(own.quantity), "theirs": grouped(other.quantity)}
+        yield (
+            _("{sku} and {other} go in equal numbers, not {own} and {theirs}", **both, **numbers),
+            _("e.g. {quantity} {sku}, {quantity} {other}", **both, quantity=other.quantity),
+        )
     if rule.kind == "attribute" and own.attributes.get(rule.attribute) == rule.choice:
         found = own.attributes.get(rule.then_attribute)
         if found not in rule.then_choices:
-            message = f"{sku} with {rule.attribute} = {rule.choice} cannot have {rule.then_attribute} = {found}"
-            yield message, f"choose {rule.then_attribute} = {' or '.join(rule.then_choices)}"
+            message = _(
+                "{sku} with {attribute} = {choice} cannot have {other} = {found}",
+                sku=sku,
+                attribute=rule.attribute,
+                choice=rule.choice,
+                other=rule.then_attribute,
+                found=found,
+            )
+            yield message, _("choose {name} = {choices}", name=rule.then_attribute, choices=_either(rule.then_choices))
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    return functools.reduce(lambda first, second: _("{first} or {second}", first=first, second=second), choices)
 
 
 def read_constraints(table: Table, products: Mapping[str, Product]) -> tuple[Constraint, ...]:

@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.language import _, localized
 
 if TYPE_CHECKING:
     from quotebot.domain.pricing.priced import Pricing
@@ -27,8 +28,14 @@ class Converted:
     def words(self) -> str:
         """Display text: "$100,000.00 (1 USD = 0.92 EUR on 2026-01-02)"."""
         rate = self.rate
-        amount = money.format_amount(self.amount, self.currency)
-        return f"{amount} (1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()})"
+        return _(
+            "{amount} (1 {base} = {rate} {currency} on {day})",
+            amount=money.format_amount(self.amount, self.currency),
+            base=rate.base,
+            rate=localized(money.trimmed(rate.rate)),
+            currency=rate.currency,
+            day=rate.on.isoformat(),
+        )
 
 
 def factor(pricing: Pricing, currency: str) -> Decimal | None:

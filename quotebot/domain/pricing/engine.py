@@ -11,8 +11,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.language import N_, _, grouped, localized, ngettext
 from quotebot.domain.pricing.charging import PERCENT, RECURRING, Charged, SelectedItem, Terms, charge, choose, terms_of
-from quotebot.domain.pricing.commercial_terms import term_rows
+from quotebot.domain.pricing.commercial_terms import term_phrases
 from quotebot.domain.pricing.price_requests import (
     BILLING_FREQUENCIES,
     LINES_MAX,
@@ -39,6 +40,24 @@ MONTHS_A_YEAR = 12
 _INTERNAL = re.compile(r"(\w*(?:cost|margin)\w*) = [0-9.]+", re.IGNORECASE)  # inputs of a formula that no customer may learn
 MIXED = ("slab", "block")  # kinds whose unit price is an average
 MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole term
+_KINDS = {
+    "flat": N_("flat"),
+    "range": N_("range"),
+    "slab": N_("slab"),
+    "block": N_("block"),
+    "formula": N_("formula"),
+    "percent": N_("percent"),
+}
+_STEPS = {
+    "base": N_("base"),
+    "tier": N_("tier"),
+    "slab": N_("slab"),
+    "block": N_("block"),
+    "formula": N_("formula"),
+    "share": N_("share"),
+    "surcharge": N_("surcharge"),
+    "rate": N_("rate"),
+}
 __all__ = [
     "LINES_MAX",
     "LineRequest",
@@ -63,120 +82,154 @@ __all__ = [
 ]
 
 
-def explain(pricing: Pricing, position: int | None = None) -> tuple[str, ...]:
+def explain(pricing: Pricing, position: int | None = None, *, bold: str = "") -> tuple[str, ...]:
     """Return the price trace of the whole quote, a sentence per line, or of one line (from 1), a sentence per step.
 
-    Raises LookupError when the quote has no such line.
+    `bold` marks a line's product and net amount on both sides: "*" in mrkdwn. Raises LookupError when the quote has no such line.
     """
     if position is not None:
         if not 1 <= position <= len(pricing.every_line):
             raise LookupError(f"there is no line {position}; the quote has {len(pricing.every_line)}")
-        return tuple(_steps(pricing.every_line[position - 1], pricing))
-    return (*_opening(pricing), *(_sentence(line, pricing.currency) for line in pricing.every_line), *_totals(pricing))
+        return tuple(_steps(pricing.every_line[position - 1], pricing, bold))
+    return (*_opening(pricing), *(_sentence(line, pricing, bold) for line in pricing.every_line), *_totals(pricing))
 
 
-def trace(pricing: Pricing) -> tuple[str, ...]:
-    """Return the whole price trace: each line's sentence, then its steps as list items; the totals are last."""
+def trace(pricing: Pricing, *, bold: str = "") -> tuple[str, ...]:
+    """Return the whole price trace: each line's sentence, then its steps as list items; the totals are last. `bold` as above."""
     rows = [*_opening(pricing)]
     for line in pricing.every_line:
-        sentence, *steps = _steps(line, pricing)
+        sentence, *steps = _steps(line, pricing, bold)
         rows += [sentence, *(f"  \u2022 {step}" for step in steps)]
     return (*rows, *_totals(pricing))
 
 
 def _opening(pricing: Pricing) -> Iterator[str]:
     percent = _granted(pricing)
-    how = "every line" if pricing.header_rule == PER_LINE else "the whole quote"
-    off = f" \u00b7 {percent} off {how}" if pricing.discount_percent else ""
-    yield f"Catalog {pricing.ruleset} \u00b7 {pricing.currency} \u00b7 {months_text(pricing.term_months)}{off}"
-    yield f"Line totals are rounded to {money.exponent(pricing.currency)} decimals. The total is their sum."
+    said = [_("Catalog {ruleset}", ruleset=pricing.ruleset), pricing.currency, months_text(pricing.term_months)]
+    if pricing.discount_percent and pricing.header_rule == PER_LINE:
+        said.append(_("{percent} off every line", percent=percent))
+    elif pricing.discount_percent:
+        said.append(_("{percent} off the whole quote", percent=percent))
+    yield " \u00b7 ".join(said)
+    decimals = money.exponent(pricing.currency)
+    yield _("Line totals are rounded to {decimals} decimals. The total is their sum.", decimals=decimals)
 
 
 def _granted(pricing: Pricing) -> str:
     requested, granted = money.format_percent(pricing.discount_percent), money.format_percent(pricing.authorised_percent)
-    return requested if requested == granted else f"{granted} (of {requested} requested)"
+    return requested if requested == granted else _("{granted} (of {requested} requested)", granted=granted, requested=requested)
 
 
-def _sentence(line: PricedLine, currency: str) -> str:
-    months = f" x {months_text(line.months)}" if line.billing == RECURRING else ", once"
-    return (
-        f"{line.position}. {line.full_name}: {_unit_prices(line, currency)}{months}"
-        f" = {money.format_amount(line.list_amount, currency)} list"
-        f" - {money.format_amount(line.discount_amount, currency)} = {money.format_amount(line.net_amount, currency)} net"
-    )
+def _sentence(line: PricedLine, pricing: Pricing, bold: str) -> str:
+    """Return "SSO 150 \u00d7 $2.00 \u00d7 12 months = $3,600.00, less 12% = $3,168.00"."""
+    currency = pricing.currency
+    listed, net = money.format_amount(line.list_amount, currency), f"{bold}{money.format_amount(line.net_amount, currency)}{bold}"
+    shown = {"name": f"{bold}{line.full_name}{bold}", "units": _unit_prices(line, currency), "net": net}
+    if not line.discount_amount:
+        once, monthly = N_("{name} {units}, once = {net}"), N_("{name} {units} \u00d7 {months} = {net}")
+    else:
+        once = N_("{name} {units}, once = {listed}, less {discount} = {net}")
+        monthly = N_("{name} {units} \u00d7 {months} = {listed}, less {discount} = {net}")
+    percent = pricing.granted_percent(line)  # rounded: zero of a discount of a cent
+    discount = money.format_percent(percent) if percent else money.format_amount(line.discount_amount, currency)
+    text = monthly if line.billing == RECURRING else once
+    return _(text, **shown, months=months_text(line.months), listed=listed, discount=discount)
 
 
 def _unit_prices(line: PricedLine, currency: str) -> str:
     """Return the quantity with its price per unit; of a mixed price every part of it, because no unit costs the average."""
     if line.kind in MIXED:
-        parts = [step.detail for step in line.trace if step.name in ("slab", "rate")]
-        parts += [f"{money.trimmed(step.amount)} for {step.detail}" for step in line.trace if step.name in ("block", "surcharge")]
-        return f"{line.quantity:,} ({'; '.join(parts)})"
-    kind = "flat price" if line.kind == "flat" and line.tier is None else f"tier {line.tier}" if line.tier else line.kind
-    return f"{line.quantity:,} x {money.format_unit_price(line.unit_price, currency)} ({kind})"
+        parts = [step.words for step in line.trace if step.name in ("slab", "rate")]
+        parts += [
+            _("{amount} for {what}", amount=localized(money.trimmed(step.amount)), what=step.words)
+            for step in line.trace
+            if step.name in ("block", "surcharge")
+        ]
+        return f"{grouped(line.quantity)} ({'; '.join(parts)})"
+    return f"{grouped(line.quantity)} \u00d7 {money.format_unit_price(line.unit_price, currency)}"
 
 
 def months_text(months: int) -> str:
     """Return "1 month" or "12 months"."""
-    return "1 month" if months == 1 else f"{months} months"
+    return ngettext("{n} month", "{n} months", months)
 
 
 def _totals(pricing: Pricing) -> Iterator[str]:
     currency = pricing.currency
     if pricing.one_time_total and pricing.recurring_total:
         recurring, once = (money.format_amount(row, currency) for row in (pricing.recurring_total, pricing.one_time_total))
-        yield f"Recurring {recurring}, one time {once}."
+        yield _("Recurring {recurring}, one time {once}.", recurring=recurring, once=once)
     if pricing.options:
-        named = ", ".join(str(line.position) for line in pricing.options)
-        yield f"Optional, in no total: {'line' if len(pricing.options) == 1 else 'lines'} {named}."
+        yield _("Optional, in no total: {names}.", names=", ".join(line.full_name for line in pricing.options))
     if pricing.rate is not None:
         rate = pricing.rate
-        yield f"1 {rate.base} = {money.trimmed(rate.rate)} {rate.currency} on {rate.on.isoformat()}."
+        yield _(
+            "1 {base} = {rate} {currency} on {day}.",
+            base=rate.base,
+            rate=localized(money.trimmed(rate.rate)),
+            currency=rate.currency,
+            day=rate.on.isoformat(),
+        )
     frequency = BILLING_FREQUENCIES[0] if pricing.request is None else pricing.request.billing_frequency
     if frequency != BILLING_FREQUENCIES[0]:
         due = instalments(pricing, frequency)
-        yield f"Billed {frequency}: {len(due)} instalments, the first {money.format_amount(due[0].amount, currency)}."
-    if pricing.request is not None and (agreed := term_rows(pricing.request.commercial)):
-        yield f"Agreed: {'; '.join(f'{name.lower()} {value}' for name, value in agreed)}."
+        yield _(
+            "Billed {frequency}: {count} instalments, the first {amount}.",
+            frequency=_(frequency),
+            count=len(due),
+            amount=money.format_amount(due[0].amount, currency),
+        )
+    if pricing.request is not None and (agreed := term_phrases(pricing.request.commercial)):
+        yield _("Agreed: {terms}.", terms="; ".join(agreed))
     if pricing.request is not None and pricing.request.with_tax:
         tax, gross = (money.format_amount(row, currency) for row in (pricing.tax_total, pricing.gross_total))
-        yield f"Tax{' (estimated)' if pricing.tax_estimated else ''}: {tax}, {gross} with it."
-    yield (
-        f"Total: {money.format_amount(pricing.list_total, currency)} list"
-        f" - {money.format_amount(pricing.discount_total, currency)} = {money.format_amount(pricing.net_total, currency)} net"
-    )
+        estimated = N_("Tax (estimated): {tax}, {gross} with it.")
+        yield _(estimated if pricing.tax_estimated else N_("Tax: {tax}, {gross} with it."), tax=tax, gross=gross)
+    totals = (pricing.list_total, pricing.discount_total, pricing.net_total)
+    listed, discount, net = (money.format_amount(amount, currency) for amount in totals)
+    yield _("Total: {listed} list - {discount} = {net} net", listed=listed, discount=discount, net=net)
 
 
-def _steps(line: PricedLine, pricing: Pricing) -> Iterator[str]:
+def _steps(line: PricedLine, pricing: Pricing, bold: str) -> Iterator[str]:
     currency = pricing.currency
-    yield _sentence(line, currency)
+    yield _sentence(line, pricing, bold)
     if line.book:
-        yield f"Price book: {line.book}, kind {line.kind}."
+        yield _("Price book: {book}, kind {kind}.", book=line.book, kind=_(_KINDS.get(line.kind, line.kind)))
     if line.attributes:
-        yield f"Configured: {', '.join(f'{name} = {choice}' for name, choice in line.attributes)}."
+        yield _("Configured: {choices}.", choices=", ".join(f"{name} = {choice}" for name, choice in line.attributes))
     for step in line.trace:
-        detail = _INTERNAL.sub(r"\1 = (internal)", step.detail)
-        yield f"{step.name}: {money.trimmed(step.amount)} ({detail})"
-    yield f"list: {money.format_amount(line.list_amount, currency)}"
+        detail = _INTERNAL.sub(lambda found: _("{name} = (internal)", name=found[1]), step.words)
+        yield f"{_(_STEPS.get(step.name, step.name))}: {localized(money.trimmed(step.amount))} ({detail})"
+    yield _("list: {amount}", amount=money.format_amount(line.list_amount, currency))
     if line.bundle_discount_amount:
-        yield f"discount of the bundle {line.bundle_title}: {money.format_amount(line.bundle_discount_amount, currency)}"
+        amount = money.format_amount(line.bundle_discount_amount, currency)
+        yield _("discount of the bundle {bundle}: {amount}", bundle=line.bundle_title, amount=amount)
+    requested, granted = money.format_percent(line.requested_percent), money.format_percent(line.authorised_percent)
+    amount = money.format_amount(line.line_discount_amount, currency)
     if line.agreed_price is not None:
-        yield (
-            f"agreed price: {money.format_unit_price(line.agreed_price, currency)} instead of "
-            f"{money.format_unit_price(line.unit_price, currency)} ({line.price_reason}), "
-            f"{money.format_amount(line.line_discount_amount, currency)}, {money.format_percent(line.requested_percent)}"
+        yield _(
+            "agreed price: {agreed} instead of {listed} ({reason}), {amount}, {percent}",
+            agreed=money.format_unit_price(line.agreed_price, currency),
+            listed=money.format_unit_price(line.unit_price, currency),
+            reason=line.price_reason,
+            amount=amount,
+            percent=requested,
         )
     elif line.requested_percent:
-        requested, granted = money.format_percent(line.requested_percent), money.format_percent(line.authorised_percent)
-        amount = money.format_amount(line.line_discount_amount, currency)
-        yield f"discount on this line: {requested} requested, {granted} authorised, {amount}"
+        yield _(
+            "discount on this line: {requested} requested, {granted} authorised, {amount}",
+            requested=requested,
+            granted=granted,
+            amount=amount,
+        )
     if pricing.discount_percent:
         share = money.format_amount(line.header_discount_amount, currency)
-        yield f"discount on the whole: {_granted(pricing)}, this line's share {share}"
-    yield f"net: {money.format_amount(line.net_amount, currency)}"
+        yield _("discount on the whole: {percent}, this line's share {amount}", percent=_granted(pricing), amount=share)
+    yield _("net: {amount}", amount=money.format_amount(line.net_amount, currency))
     if line.tax_percent is not None:
-        estimated = ", estimated" if line.tax_estimated else ""
-        yield f"tax: {money.format_percent(line.tax_percent)}{estimated}, {money.format_amount(line.tax_amount, currency)}"
+        tax = N_("tax: {percent}, estimated, {amount}") if line.tax_estimated else N_("tax: {percent}, {amount}")
+        amount = money.format_amount(line.tax_amount, currency)
+        yield _(tax, percent=money.format_percent(line.tax_percent), amount=amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,15 +355,17 @@ def _header_shares(rows: Sequence[Charged], terms: Terms) -> tuple[Decimal, ...]
 def _tax(item: SelectedItem, terms: Terms) -> Tax | PricingProblem:
     request, category = terms.request, item.product.tax_category
     if request.region is None:
-        return PricingProblem("no_tax", "tax depends on the customer's region, which is not named", "name the region")
+        return PricingProblem("no_tax", _("tax depends on the customer's region, which is not named"), _("name the region"))
     tax = find_tax(terms.ruleset.taxes, request.region, category, request.priced_on)
     if tax is not None:
         return tax
-    when = "without a day" if request.priced_on is None else f"on {request.priced_on.isoformat()}"
+    region, day = clipped(request.region), request.priced_on
     return PricingProblem(
         "no_tax",
-        f"the tax table has no row for {category} in {clipped(request.region)} {when}",
-        "quote without tax, or add the row",
+        _("the tax table has no row for {category} in {region} without a day", category=category, region=region)
+        if day is None
+        else _("the tax table has no row for {category} in {region} on {day}", category=category, region=region, day=day),
+        _("quote without tax, or add the row"),
     )
 
 

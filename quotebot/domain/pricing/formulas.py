@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.language import _
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,11 +121,11 @@ class _Reader:
         self.names: list[str] = []
 
     def refuse(self, wanted: str) -> None:
-        _, text, column = self.tokens[self.position]
+        _kind, text, column = self.tokens[self.position]
         raise FormulaError(f"column {column}: {text or 'the end'!r} where {wanted} is expected")
 
     def taken(self, *signs: str) -> str | None:
-        kind, text, _ = self.tokens[self.position]
+        kind, text, _column = self.tokens[self.position]
         if kind != "sign" or text not in signs:
             return None
         self.position += 1
@@ -195,7 +196,7 @@ def _value(node: Node, inputs: Mapping[str, Decimal]) -> Decimal:
             return value
         case Name(name):
             if name not in inputs:
-                raise FormulaError(f"{name!r} has no value")
+                raise FormulaError(_("{name} has no value", name=repr(name)))
             return inputs[name]
         case Sum(terms):
             total = Decimal(0)
@@ -220,11 +221,11 @@ def _times(product: Decimal, value: Decimal, sign: str) -> Decimal:
     if sign == "*":
         return _sized(money.EXACT.multiply(product, value))
     if value == 0:
-        raise FormulaError("it divides by 0")
+        raise FormulaError(_("it divides by 0"))
     return _sized(money.EXACT.divide(product, value))
 
 
 def _sized(value: Decimal) -> Decimal:
     if value and value.adjusted() >= SIZE_MAX:
-        raise FormulaError(f"a value on the way has more than {SIZE_MAX} digits")
+        raise FormulaError(_("a value on the way has more than {digits} digits", digits=SIZE_MAX))
     return value

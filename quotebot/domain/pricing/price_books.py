@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from quotebot.domain import money
 from quotebot.domain.catalogue.reader import ALWAYS, PRICE_MAX, VALIDITY_KEYS, Table, Validity
+from quotebot.domain.language import _, localized
 from quotebot.domain.pricing import formulas
-from quotebot.domain.pricing.priced import Step
+from quotebot.domain.pricing.priced import BLOCK, FLAT_PRICE, FORMULA_INPUTS, SLAB, TIER, WHOLE_TIER, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ class Flat:
 
     def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
         """Return quantity * price."""
-        return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, "flat price"),))
+        return Charge(money.product(self.price, quantity), self.price, None, (Step("base", self.price, FLAT_PRICE),))
 
     def document(self) -> dict[str, object]:
         """Return the price in the form of a ruleset document."""
@@ -89,12 +90,13 @@ class Tiered:
     def charge(self, quantity: int, _inputs: Mapping[str, Decimal]) -> Charge:
         """Return the cost of this quantity by the tiers."""
         tier = next(tier for tier in reversed(self.tiers) if tier.start <= quantity)
-        base = Step("base", self.tiers[0].price, f"tier {self.tiers[0].label}")
+        base = Step("base", self.tiers[0].price, TIER.format(tier=self.tiers[0].label))
         if self.kind == "range":
             amount = money.product(tier.price, quantity)
-            return Charge(amount, tier.price, tier.label, (base, Step("tier", tier.price, f"tier {tier.label} prices every unit")))
+            step = Step("tier", tier.price, WHOLE_TIER.format(tier=tier.label))
+            return Charge(amount, tier.price, tier.label, (base, step))
         if self.kind == "block":
-            step = Step("block", tier.price, f"the block {tier.label} as a whole")
+            step = Step("block", tier.price, BLOCK.format(tier=tier.label))
             return Charge(tier.price, _average(tier.price, quantity), tier.label, (step,))
         steps: list[Step] = [base]
         amount = Decimal(0)
@@ -104,7 +106,8 @@ class Tiered:
             if units > 0:
                 part = money.product(row.price, units)
                 amount = money.EXACT.add(amount, part)
-                steps.append(Step("slab", part, f"{units:,} in tier {row.label} at {money.trimmed(row.price)}"))
+                detail = SLAB.format(units=f"{units:,}", tier=row.label, price=money.trimmed(row.price))
+                steps.append(Step("slab", part, detail))
         return Charge(amount, _average(amount, quantity), tier.label, tuple(steps))
 
     def document(self) -> dict[str, object]:
@@ -125,9 +128,10 @@ class Computed:
         values = {**inputs, **dict(self.inputs)}
         price = formulas.evaluate(self.formula, values).quantize(UNIT_PRICE, context=money.EXACT)
         if not 0 <= price <= PRICE_MAX:
-            raise formulas.FormulaError(f"its value {money.trimmed(price)} is no price")
+            raise formulas.FormulaError(_("its value {value} is no price", value=localized(money.trimmed(price))))
         used = ", ".join(f"{name} = {money.trimmed(values[name])}" for name in self.formula.names)
-        step = Step("formula", price, f"{self.formula.text}{f' with {used}' if used else ''}")
+        detail = FORMULA_INPUTS.format(formula=self.formula.text, inputs=used) if used else self.formula.text
+        step = Step("formula", price, detail)
         return Charge(money.product(price, quantity), price, None, (step,))
 
     def document(self) -> dict[str, object]:

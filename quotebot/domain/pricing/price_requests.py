@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
 from quotebot.domain.catalogue.reader import is_text
-from quotebot.domain.language import N_
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing import commercial_terms
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms, canonical_terms, parse_terms
 
@@ -116,27 +116,22 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
     if 1 <= len(lines) <= LINES_MAX:
         found += [*_sku_problems(lines, catalogue), *_duplicate_problems(lines, catalogue)]
     else:
-        hint = f"split the quote into several of at most {LINES_MAX} lines" if lines else "name at least one product, e.g. 10 pro"
-        found.append(PricingProblem("line_count", f"a quote has 1 to {LINES_MAX} lines, not {len(lines)}", hint))
+        split, none = N_("split the quote into several of at most {limit} lines"), N_("name at least one product, e.g. 10 pro")
+        message = _("a quote has 1 to {limit} lines, not {count}", limit=LINES_MAX, count=len(lines))
+        found.append(PricingProblem("line_count", message, _(split if lines else none, limit=LINES_MAX)))
     if lines and all(line.optional for line in lines):
-        found.append(PricingProblem("line_count", "every line is optional, so the quote has no total", "keep one that is not"))
+        message, hint = _("every line is optional, so the quote has no total"), _("keep one that is not")
+        found.append(PricingProblem("line_count", message, hint))
     if not 1 <= term_months <= TERM_MONTHS_MAX:
-        found.append(
-            PricingProblem("term", f"a term is 1 to {TERM_MONTHS_MAX} months, not {clipped(str(term_months))}", "e.g. term 12m")
-        )
+        message = _("a term is 1 to {limit} months, not {months}", limit=TERM_MONTHS_MAX, months=clipped(str(term_months)))
+        found.append(PricingProblem("term", message, _("e.g. term 12m")))
     found += [*_discount_problems(request), *_agreed_price_problems(lines[:LINES_MAX])]
     if request.currency is not None and not _is_currency(request.currency):
-        found.append(
-            PricingProblem("currency", f'"{clipped(request.currency)}" is no currency', "write its ISO 4217 code, e.g. USD")
-        )
+        message = _('"{text}" is no currency', text=clipped(request.currency))
+        found.append(PricingProblem("currency", message, _("write its ISO 4217 code, e.g. USD")))
     if request.billing_frequency not in BILLING_FREQUENCIES:
-        found.append(
-            PricingProblem(
-                "billing",
-                f'"{clipped(request.billing_frequency)}" is no billing frequency',
-                f"one of {', '.join(BILLING_FREQUENCIES)}",
-            )
-        )
+        message = _('"{text}" is no billing frequency', text=clipped(request.billing_frequency))
+        found.append(PricingProblem("billing", message, _("one of {choices}", choices=", ".join(BILLING_FREQUENCIES))))
     agreed = commercial_terms.find_term_problems(request.commercial, request.terms, request.priced_on)
     return (*found, *_term_problems(request.terms), *(PricingProblem(*problem) for problem in agreed))
 
@@ -243,23 +238,23 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
     asked = [("", request.discount_percent), ("", request.discount_limit_percent)]
     for line in request.lines[:LINES_MAX]:
         if line.discount_percent is not ZERO or line.discount_limit_percent is not None:
-            where = f" on {clipped(line.sku)}"
-            asked += [(where, line.discount_percent), (where, line.discount_limit_percent)]
-    for where, percent in asked:
+            asked += [(line.sku, line.discount_percent), (line.sku, line.discount_limit_percent)]
+    whole = N_("a discount is 0 to 100% with at most 2 decimals, not {percent}%")
+    on_line = N_("a discount on {sku} is 0 to 100% with at most 2 decimals, not {percent}%")
+    for sku, percent in asked:
         if percent is not None and not _is_discount(percent):
-            yield PricingProblem(
-                "discount",
-                f"a discount{where} is 0 to 100% with at most 2 decimals, not {clipped(str(percent))}%",
-                "e.g. discount 12.5%",
-            )
+            message = _(on_line if sku else whole, sku=clipped(sku), percent=clipped(str(percent)))
+            yield PricingProblem("discount", message, _("e.g. discount 12.5%"))
 
 
 def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
     if len(terms) > TERMS_MAX:
-        yield PricingProblem("terms", f"a quote has at most {TERMS_MAX} special terms, not {len(terms)}", "keep the others out")
+        message = _("a quote has at most {limit} special terms, not {count}", limit=TERMS_MAX, count=len(terms))
+        yield PricingProblem("terms", message, _("keep the others out"))
     for term in terms[:TERMS_MAX]:
         if not TERM_NAME.fullmatch(term):
-            yield PricingProblem("terms", f'"{clipped(term)}" is no name of a term', "e.g. terms liability_cap, exclusivity")
+            message = _('"{text}" is no name of a term', text=clipped(term))
+            yield PricingProblem("terms", message, _("e.g. terms liability_cap, exclusivity"))
 
 
 def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingProblem]:
@@ -267,18 +262,24 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
         if line.agreed_price is None:
             continue
         sku = clipped(line.sku)
+        example = N_("e.g. {quantity} {sku} @5.40 because volume deal")
         if not _is_agreed_price(line.agreed_price):
-            message = f"the price of {sku} is 0 or more with at most 6 decimals, not {clipped(str(line.agreed_price))}"
-            yield PricingProblem("agreed_price", message, f"e.g. 10 {sku} @5.40 because volume deal")
+            price = clipped(str(line.agreed_price))
+            message = _("the price of {sku} is 0 or more with at most 6 decimals, not {price}", sku=sku, price=price)
+            yield PricingProblem("agreed_price", message, _(example, quantity=10, sku=sku))
         elif line.discount_percent:
-            yield PricingProblem("agreed_price", f"{sku} has both a price and a discount of its own", "keep one of them")
+            message = _("{sku} has both a price and a discount of its own", sku=sku)
+            yield PricingProblem("agreed_price", message, _("keep one of them"))
         if not line.price_reason or len(line.price_reason) > REASON_CHARACTERS_MAX:
-            too_long = f"the reason for the price of {sku} is longer than {REASON_CHARACTERS_MAX} characters"
-            message = too_long if line.price_reason else f"the price of {sku} needs a reason"
-            yield PricingProblem("agreed_price", message, f"e.g. {line.quantity} {sku} @5.40 because volume deal")
+            none, too_long = (
+                N_("the price of {sku} needs a reason"),
+                N_("the reason for the price of {sku} is longer than {limit} characters"),
+            )
+            message = _(too_long if line.price_reason else none, sku=sku, limit=REASON_CHARACTERS_MAX)
+            yield PricingProblem("agreed_price", message, _(example, quantity=line.quantity, sku=sku))
         elif not is_text(line.price_reason, REASON_CHARACTERS_MAX):
-            message = f"the reason for the price of {sku} is no text on one line"
-            yield PricingProblem("agreed_price", message, "write it without control characters")
+            message = _("the reason for the price of {sku} is no text on one line", sku=sku)
+            yield PricingProblem("agreed_price", message, _("write it without control characters"))
 
 
 def _is_agreed_price(price: Decimal) -> bool:
@@ -305,17 +306,16 @@ def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Itera
             if line.sku not in suggestions:
                 near = catalogue.suggest(line.sku)
                 known = ", ".join(sku for sku, row in catalogue.products.items() if row.active)
-                suggestions[line.sku] = f"did you mean {near}?" if near else f"known are {known}"
+                suggestions[line.sku] = _("did you mean {name}?", name=near) if near else _("known are {names}", names=known)
             if product is None:
-                yield PricingProblem("unknown_sku", f'"{clipped(line.sku)}" isn\'t in the catalog', suggestions[line.sku])
+                message = _('"{text}" isn\'t in the catalog', text=clipped(line.sku))
+                yield PricingProblem("unknown_sku", message, suggestions[line.sku])
             else:
-                yield PricingProblem("inactive_sku", f"{line.sku} is no longer sold", suggestions[line.sku])
+                yield PricingProblem("inactive_sku", _("{sku} is no longer sold", sku=line.sku), suggestions[line.sku])
         if not 1 <= line.quantity <= QUANTITY_MAX:
-            yield PricingProblem(
-                "quantity",
-                f"the quantity of {clipped(line.sku)} is 1 to {QUANTITY_MAX:,}, not {clipped(str(line.quantity))}",
-                f"e.g. 10 {clipped(line.sku)}",
-            )
+            sku, limit, quantity = clipped(line.sku), grouped(QUANTITY_MAX), clipped(str(line.quantity))
+            message = _("the quantity of {sku} is 1 to {limit}, not {quantity}", sku=sku, limit=limit, quantity=quantity)
+            yield PricingProblem("quantity", message, _("e.g. {quantity} {sku}", quantity=10, sku=sku))
 
 
 def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
@@ -324,11 +324,9 @@ def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) ->
         counts.setdefault(line.sku, []).append(line.quantity)
     for sku, quantities in counts.items():
         if sku in catalogue.products and len(quantities) > 1:
-            yield PricingProblem(
-                "duplicate_sku",
-                f"{sku} is there {len(quantities)} times; a product has one line",
-                f"combine them: {clipped(str(sum(quantities)))} {sku}",
-            )
+            message = _("{sku} is there {count} times; a product has one line", sku=sku, count=len(quantities))
+            hint = _("combine them: {quantity} {sku}", quantity=clipped(str(sum(quantities))), sku=sku)
+            yield PricingProblem("duplicate_sku", message, hint)
 
 
 CHANGES_MAX = 400  # as many as a quote has lines
@@ -449,34 +447,26 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
     A changed line keeps its position; a new one is appended. The engine checks whether the result has a price.
     """
     if len(changes.lines) > CHANGES_MAX:
-        return (
-            PricingProblem(
-                "line_count",
-                f"a revision has at most {CHANGES_MAX} changes, not {len(changes.lines)}",
-                "make them in several steps",
-            ),
-        )
+        message = _("a revision has at most {limit} changes, not {count}", limit=CHANGES_MAX, count=len(changes.lines))
+        return (PricingProblem("line_count", message, _("make them in several steps")),)
     lines = {line.sku: line for line in request.lines}
     problems: list[PricingProblem] = []
     for change in changes.lines:
         before = lines.get(change.sku)
         if change.deed in ("remove", "take"):
             if before is None:
-                there = clipped(", ".join(lines) or "none", 200)
-                message = f"there is no line {clipped(change.sku)} to {change.deed}"
-                problems.append(PricingProblem("no_such_line", message, f"its lines are {there}"))
+                there = clipped(", ".join(lines) or _("none"), 200)
+                absent = {"remove": N_("there is no line {sku} to remove"), "take": N_("there is no line {sku} to take")}
+                message = _(absent[change.deed], sku=clipped(change.sku))
+                problems.append(PricingProblem("no_such_line", message, _("its lines are {names}", names=there)))
             elif change.deed == "take":
                 lines[change.sku] = replace(before, optional=False)
             else:
                 del lines[change.sku]
         elif change.quantity < 1:
-            problems.append(
-                PricingProblem(
-                    "quantity",
-                    f"the quantity of {clipped(change.sku)} is 1 or more, not {clipped(str(change.quantity))}",
-                    f"e.g. 10 {clipped(change.sku)}, or remove {clipped(change.sku)}",
-                )
-            )
+            sku, quantity = clipped(change.sku), clipped(str(change.quantity))
+            message = _("the quantity of {sku} is 1 or more, not {quantity}", sku=sku, quantity=quantity)
+            problems.append(PricingProblem("quantity", message, _("e.g. 10 {sku}, or remove {sku}", sku=sku)))
         else:
             line = LineRequest(change.sku, 0) if before is None else before
             already = line.quantity if change.deed == "add" else 0

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
+from quotebot.domain.language import N_, _, localized
 from quotebot.domain.pricing.price_requests import PriceRequest, canonical_request, parse_request
 from quotebot.domain.pricing.taxes import Rate
 
@@ -27,15 +28,55 @@ HUNDREDTH = Decimal("0.01")
 LARGEST_REMAINDER = "largest_remainder"  # the header discount is rounded once and allocated, so that the sum is exact
 _SLAB: Final = re.compile(r"([0-9,]+) in tier \S+ at ([0-9.]+)")  # the detail of a slab's step
 PER_LINE = "per_line"  # each line's share of the header discount is rounded separately
+# Details of steps. They are stored in English, whatever the language, so that a price computed again is the same to the byte.
+FLAT_PRICE: Final = N_("flat price")
+TIER: Final = N_("tier {tier}")
+WHOLE_TIER: Final = N_("tier {tier} prices every unit")
+BLOCK: Final = N_("the block {tier} as a whole")
+SLAB: Final = N_("{units} in tier {tier} at {price}")
+FORMULA_INPUTS: Final = N_("{formula} with {inputs}")
+SURCHARGE: Final = N_("{attribute} = {choice}, per unit")
+RATE: Final = N_("1 {base} = {rate} {currency} on {day}")
+SHARES: Final = {  # by the basis, and whether lines are named
+    ("net", False): N_("{percent}% of {amount}, the net of all other lines"),
+    ("net", True): N_("{percent}% of {amount}, the net of {lines}"),
+    ("list", False): N_("{percent}% of {amount}, the list of all other lines"),
+    ("list", True): N_("{percent}% of {amount}, the list of {lines}"),
+}
+_DETAILS: Final = {
+    "base": (FLAT_PRICE, TIER),
+    "tier": (WHOLE_TIER,),
+    "block": (BLOCK,),
+    "slab": (SLAB,),
+    "formula": (FORMULA_INPUTS,),
+    "surcharge": (SURCHARGE,),
+    "rate": (RATE,),
+    "share": tuple(SHARES.values()),
+}
+_NUMBERS: Final = frozenset({"units", "price", "percent", "amount", "rate"})
+
+
+@functools.cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(text)))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a line's price: its amount and its explanation."""
 
-    name: str  # "base", "tier", "slab", "block", "formula", "share", "surcharge", "rate", ...
+    name: str  # "base", "tier", "slab", "block", "formula", "share", "surcharge", "rate"
     amount: Decimal
-    detail: str
+    detail: str  # in English
+
+    @property
+    def words(self) -> str:
+        """The explanation in the current language; the stored one if it has another form."""
+        for text in _DETAILS.get(self.name, ()):
+            found = _pattern(text).fullmatch(self.detail)
+            if found is not None:
+                return _(text, **{name: localized(row) if name in _NUMBERS else row for name, row in found.groupdict().items()})
+        return self.detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +142,7 @@ class PricedLine:
     @property
     def full_name(self) -> str:
         """Name of the product, with that of its bundle."""
-        return self.name if self.bundle is None else f"{self.name} (of {self.bundle_title})"
+        return self.name if self.bundle is None else _("{name} (of {bundle})", name=self.name, bundle=self.bundle_title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
-from quotebot.domain.pricing.commercial_terms import LANGUAGES, MONTH_NAMES, NAMES, TEXTS_MAX, CommercialTerms, payment_words
+from quotebot.domain.language import N_, _
+from quotebot.domain.pricing.commercial_terms import LANGUAGES, MONTH_NAMES, NAMES, TEXTS_MAX, CommercialTerms, payment_text
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def read_clause(keyword: str, value: str) -> Found | str:
     reader = _READERS.get(keyword, _text)
     found = reader(value)
     if isinstance(found, str):
-        return found.replace("KEYWORD", keyword)
+        return _(found, keyword=keyword, languages=", ".join(LANGUAGES))
     return {name or FIELDS[keyword]: each for name, each in found.items()}
 
 
@@ -93,7 +94,7 @@ def written(terms: CommercialTerms) -> tuple[str, ...]:
         elif name in TEXTS_MAX:
             said.append(f"{keywords[name]} {quoted(value)}")
         else:
-            shown = {"payment_days": payment_words, "valid_days": lambda days: f"{days}d", "start_date": date.isoformat}
+            shown = {"payment_days": payment_text, "valid_days": lambda days: f"{days}d", "start_date": date.isoformat}
             said.append(f"{keywords[name]} {shown.get(name, str)(value)}")
     return tuple(said)
 
@@ -139,16 +140,23 @@ def quoted(text: str) -> str:
     return text if plain else '"{}"'.format(text.replace('"', '""'))
 
 
+# Problems of a value, as predicates of it.
+_NO_DAY: Final = N_("is no day of the calendar: write e.g. `{keyword} 2027-01-31`")
+_TWO_WAYS: Final = N_("can be read in two ways: write year, month and day, e.g. `{keyword} 2027-01-31`")
+_UNREADABLE_DAY: Final = N_("is not readable: write e.g. `{keyword} 2027-01-31`")
+_UNREADABLE_VALIDITY: Final = N_("is not readable: write e.g. `valid 45d` or `valid until 2027-01-31`")
+
+
 def _text(value: str) -> Found | str:
     if value[:1] in _MARKS:
         ends = ("”", "“") if value[0] in _MARKS[1:] else ('"',)
         inner = value[1:-1]
         whole = len(value) > 1 and value[-1] in ends
         if not whole or (value[0] == '"' and '"' in inner.replace('""', "")):
-            return 'has no closing quotation mark at its end: write `KEYWORD "text"`, and two marks for one inside'
+            return N_('has no closing quotation mark at its end: write `{keyword} "text"`, and two marks for one inside')
         value = inner.replace('""', '"') if value[0] == '"' else inner
     text = _LINK.sub(lambda link: link[2] or link[1], value).strip()
-    return {"": text} if text else "is empty: write it after the word, or `KEYWORD none`"
+    return {"": text} if text else N_("is empty: write it after the word, or `{keyword} none`")
 
 
 def _vat(value: str) -> Found | str:
@@ -160,7 +168,7 @@ def _payment(value: str) -> Found | str:
     if value.casefold() in ("on receipt", "due on receipt"):
         return {"": 0}
     match = _PAYMENT.fullmatch(value.casefold())
-    return {"": int(match[1])} if match else "is not readable: write e.g. `payment net 45` or `payment on receipt`"
+    return {"": int(match[1])} if match else N_("is not readable: write e.g. `payment net 45` or `payment on receipt`")
 
 
 def _valid(value: str) -> Found | str:
@@ -169,7 +177,7 @@ def _valid(value: str) -> Found | str:
         return {"valid_days": int(match[1]), "valid_until": None}
     day = _day(value[6:].strip() if value.casefold().startswith("until ") else value)
     if isinstance(day, str):
-        return day if "two ways" in day else "is not readable: write e.g. `valid 45d` or `valid until 2027-01-31`"
+        return day if day == _TWO_WAYS else _UNREADABLE_VALIDITY
     return {"valid_until": day[""], "valid_days": None}
 
 
@@ -182,19 +190,17 @@ def _day(value: str) -> Found | str:
             month = next(n for n, name in enumerate(MONTH_NAMES, 1) if name.casefold().startswith(named[2].casefold()))
             return {"": date(int(named[3]), month, int(named[1]))}
     except (ValueError, StopIteration):
-        return "is no day of the calendar: write e.g. `KEYWORD 2027-01-31`"
-    if _FIGURES.fullmatch(value):
-        return "can be read in two ways: write year, month and day, e.g. `KEYWORD 2027-01-31`"
-    return "is not readable: write e.g. `KEYWORD 2027-01-31`"
+        return _NO_DAY
+    return _TWO_WAYS if _FIGURES.fullmatch(value) else _UNREADABLE_DAY
 
 
 def _language(value: str) -> Found | str:
     code = {"english": "en", "german": "de", "deutsch": "de"}.get(value.casefold(), value.casefold())
-    return {"": code} if code in LANGUAGES else f"is none of a document: it is one of {', '.join(LANGUAGES)}"
+    return {"": code} if code in LANGUAGES else N_("is none of a document: it is one of {languages}")
 
 
 def _template(value: str) -> Found | str:
-    return {"": value.casefold()} if value else "is empty: write e.g. `template detailed`"
+    return {"": value.casefold()} if value else N_("is empty: write e.g. `template detailed`")
 
 
 _READERS: Final[Mapping[str, Callable[[str], Found | str]]] = {

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES, ApprovalState, QuoteState, loss_category
@@ -162,7 +163,7 @@ def wins_and_losses(quotes: Iterable[ReportedQuote], by: By) -> Report:
     """
     found: dict[tuple[str, str], _Outcomes] = defaultdict(_Outcomes)
     for quote in quotes:
-        for group, _, net_amount in _shares(quote, by):
+        for group, _list_amount, net_amount in _shares(quote, by):
             outcomes = found[(group, quote.currency)]
             outcomes.states[quote.state] += 1
             if quote.state is QuoteState.ACCEPTED:
@@ -170,7 +171,7 @@ def wins_and_losses(quotes: Iterable[ReportedQuote], by: By) -> Report:
             elif quote.state is QuoteState.LOST:
                 outcomes.lost = money.EXACT.add(outcomes.lost, net_amount)
                 category = loss_category(quote.closing_reason)
-                reason = LOSS_CATEGORIES[category] if category else " ".join((quote.closing_reason or "no reason").split())
+                reason = _(LOSS_CATEGORIES[category]) if category else " ".join((quote.closing_reason or _("no reason")).split())
                 outcomes.reasons[reason] += 1
     return Report(
         (by, "currency", "accepted", "lost", "expired", "open", "win_rate_percent", "accepted_net", "lost_net", "reasons"),
@@ -199,7 +200,7 @@ def cycle_times(quotes: Iterable[ReportedQuote], by: By) -> Report:
     """Return the median and the 90th percentile of each span of a quote's life, in hours."""
     hours: dict[tuple[str, str], list[float]] = defaultdict(list)
     for quote in quotes:
-        for group, _, _ in _shares(quote, by):
+        for group, _list_amount, _net_amount in _shares(quote, by):
             for name, span in _SPANS.items():
                 begin, end = span(quote)
                 if begin is not None and end is not None and end >= begin:

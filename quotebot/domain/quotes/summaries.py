@@ -1,7 +1,8 @@
 """Facts sent to a model for a summary of a quote for approvers, and the check of the summary before it is shown.
 
-The facts contain no customer's name and no text that people typed. The summary is shown with the figures and replaces none of them:
-a summary with a figure that is not among the facts is not shown at all.
+The facts contain no customer's name and no text that people typed. They are told, and summarized, in the installation's language.
+The summary is shown with the figures and replaces none of them: a summary with a figure that is not among the facts is not shown at
+all, nor one whose figures are written in another language than the current one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import role_words
 from quotebot.domain.extraction.tokens import tokens
-from quotebot.domain.pricing.engine import clipped
+from quotebot.domain.language import N_, _, current, grouped
+from quotebot.domain.pricing.engine import clipped, months_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +26,21 @@ if TYPE_CHECKING:
 SUMMARY_CHARACTERS_MAX: Final = 280
 LINES_TOLD_MAX: Final = 20
 _FIGURE: Final = re.compile(r"[0-9][0-9.,]*")
-_WRITTEN: Final = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
-_PERCENT: Final = re.compile(r"\s?(?:%|percent\b|per cent\b)")
+# How a language writes figures, and the sign between thousands, the sign before decimals.
+_WRITTEN: Final = {
+    "en": (re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?"), ",", "."),
+    "de": (re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]+)?|[0-9]+(?:,[0-9]+)?"), ".", ","),
+}
+_PERCENT: Final = re.compile(r"\s?(?:%|percent\b|per cent\b|Prozent\b)")
 _MARKS: Final = re.compile(r"[*_~`]")
 # Words that express a number without digits, links and mentions.
 _UNWANTED: Final = re.compile(
-    r"\b(?:half|halve[ds]?|double[ds]?|twice|triple[ds]?|hundreds?|thousands?|millions?|billions?|dozens?|zero)\b|://|www\.|@",
+    r"\b(?:half|halve[ds]?|double[ds]?|twice|triple[ds]?|hundreds?|thousands?|millions?|billions?|dozens?|zero)\b|://|www\.|@"
+    r"|\b(?:halb\w*|h\u00e4lfte\w*|(?:ver)?doppel\w*|(?:zwei|drei|vier|zehn|mehr)fach\w*|\w*hundert\w*|\w*tausend\w*|million\w*"
+    r"|milliard\w*|dutzend\w*|null|eins|zwei|drei|vier|f\u00fcnf|sechs|sieben|acht|neun|zehn|elf|zw\u00f6lf|\w*zehn|\w*zig)\b",
     re.IGNORECASE,
 )
+_LINES: Final = {"recurring": N_("Line: {quantity} {name}, recurring."), "one_time": N_("Line: {quantity} {name}, one_time.")}
 Figure = tuple[Decimal, bool]  # the second is true for a percentage
 
 
@@ -39,13 +48,20 @@ def facts_of(quote: Quote) -> str:
     """Return the facts about the approval, one per line, the most important first."""
     pricing, approval = quote.pricing, quote.approval
     amounts = [money.format_amount(amount, pricing.currency) for amount in (pricing.list_total, pricing.net_total)]
-    months = "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months"
-    facts = [f"{money.format_percent(pricing.discount_percent)} discount on {amounts[0]} list: {amounts[1]} net, {months}."]
+    facts = [
+        _(
+            "{percent} discount on {listed} list: {net} net, {months}.",
+            percent=money.format_percent(pricing.discount_percent),
+            listed=amounts[0],
+            net=amounts[1],
+            months=months_text(pricing.term_months),
+        )
+    ]
     if approval is not None:
-        facts.append(f"Needs approval by: {', '.join(map(role_words, approval.required_roles))}.")
-        facts += [f"Because: {reason}." for reason in approval.reasons]
-    facts += [f"Line: {line.quantity:,} {line.name}, {line.billing}." for line in pricing.lines[:LINES_TOLD_MAX]]
-    facts += [f"Special term: {term}." for term in pricing.terms]
+        facts.append(_("Needs approval by: {roles}.", roles=", ".join(map(role_words, approval.required_roles))))
+        facts += [_("Because: {reason}.", reason=reason) for reason in approval.reasons]
+    facts += [_(_LINES[line.billing], quantity=grouped(line.quantity), name=line.name) for line in pricing.lines[:LINES_TOLD_MAX]]
+    facts += [_("Special term: {term}.", term=term) for term in pricing.terms]
     return "\n".join(facts)
 
 
@@ -65,12 +81,16 @@ def shown(summary: str, facts: str) -> str | None:
 
 def _figures(text: str) -> Iterator[Figure | None]:
     """Yield each figure of a text; None for an ambiguous one."""
+    form, group, decimal = _WRITTEN[current()]
     for match in _FIGURE.finditer(text):
         written = match[0].rstrip(".,")
-        if not _WRITTEN.fullmatch(written):
+        if not form.fullmatch(written):
             yield None
             continue
-        yield Decimal(written.replace(",", "")), _PERCENT.match(text, match.start() + len(written)) is not None
+        yield (
+            Decimal(written.replace(group, "").replace(decimal, ".")),
+            _PERCENT.match(text, match.start() + len(written)) is not None,
+        )
 
 
 def _is_strange(character: str) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
 from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.commercial_terms import term_differences
 from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, for_account, price, request_of
 from quotebot.domain.pricing.price_requests import as_of
@@ -84,23 +85,23 @@ def difference(before: Pricing, after: Pricing) -> Difference:
         tax_total=_differing(before.tax_total, after.tax_total),
         terms=None if before.terms == after.terms else (before.terms, after.terms),
         asked=(
-            *(row for row in zip(_ASKED, _asked(before), _asked(after), strict=True) if row[1] != row[2]),
+            *((_(name), old, new) for name, old, new in zip(_ASKED, _asked(before), _asked(after), strict=True) if old != new),
             *term_differences(request_of(before).commercial, request_of(after).commercial),
         ),
     )
 
 
-_ASKED = ("region", "segment", "billing", "tax", "optional")
+_ASKED = (N_("region"), N_("segment"), N_("billing"), N_("tax"), N_("optional"))
 
 
 def _asked(pricing: Pricing) -> tuple[str, ...]:
     request = request_of(pricing)
-    tax = "on" if request.with_tax else "off"
+    tax, none = _("on") if request.with_tax else _("off"), _("none")
     options = ", ".join(
-        f"{line.quantity:,} \u00d7 {line.full_name} at {money.format_amount(line.net_amount, pricing.currency)}"
+        _("{units} at {amount}", units=_counted(line), amount=money.format_amount(line.net_amount, pricing.currency))
         for line in pricing.options
     )
-    return (request.region or "none", request.segment or "none", request.billing_frequency, tax, options or "none")
+    return (request.region or none, request.segment or none, _(request.billing_frequency), tax, options or none)
 
 
 def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
@@ -115,30 +116,35 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
         change = after.net_total - before.net_total
         sign = "+" if change > 0 else "\u2212"
         more = "" if old != new or not change else f" ({sign}{money.format_amount(abs(change), new)})"
-        said.append(f"Total {_from_to(before.net_total, after.net_total, old, new)}{more}")
+        said.append(_("Total {change}", change=f"{_from_to(before.net_total, after.net_total, old, new)}{more}"))
     said += [
-        f"Added {line.quantity:,} \u00d7 {line.full_name}: {money.format_amount(line.net_amount, new)}" for line in found.added
+        _("Added {units}: {amount}", units=_counted(line), amount=money.format_amount(line.net_amount, new)) for line in found.added
     ]
     said += [
-        f"Removed {line.quantity:,} \u00d7 {line.full_name}: {money.format_amount(line.net_amount, old)}" for line in found.removed
+        _("Removed {units}: {amount}", units=_counted(line), amount=money.format_amount(line.net_amount, old))
+        for line in found.removed
     ]
     said += [_line_words(line, now, old, new) for line, now in found.changed]
     if found.term_months is not None:
-        said.append(f"Term {found.term_months[0]} \u2192 {found.term_months[1]} months")
+        said.append(_("Term {before} \u2192 {after} months", before=found.term_months[0], after=found.term_months[1]))
     if found.discount_percent is not None:
         asked = " \u2192 ".join(money.format_percent(percent) for percent in found.discount_percent)
-        said.append(f"Discount {asked}")
+        said.append(_("Discount {change}", change=asked))
     if found.tax_total is not None:
-        said.append(f"Tax {_from_to(before.tax_total, after.tax_total, old, new)}")
+        said.append(_("Tax {change}", change=_from_to(before.tax_total, after.tax_total, old, new)))
     if found.terms is not None:
-        was, is_now = (", ".join(terms) or "none" for terms in found.terms)
-        said.append(f"Special terms {was} \u2192 {is_now}")
+        was, is_now = (", ".join(terms) or _("none") for terms in found.terms)
+        said.append(_("Special terms {change}", change=f"{was} \u2192 {is_now}"))
     said += [f"{name[:1].upper()}{name[1:]} {was} \u2192 {is_now}" for name, was, is_now in found.asked]
     if said and before.ruleset != after.ruleset:
-        said.append(f"Catalog {before.ruleset} \u2192 {after.ruleset}")
+        said.append(_("Catalog {change}", change=f"{before.ruleset} \u2192 {after.ruleset}"))
     if found.list_total is not None or found.currency is not None:
-        said.append(f"List price {_from_to(before.list_total, after.list_total, old, new)}")
+        said.append(_("List price {change}", change=_from_to(before.list_total, after.list_total, old, new)))
     return tuple(said)
+
+
+def _counted(line: PricedLine) -> str:
+    return f"{grouped(line.quantity)} \u00d7 {line.full_name}"
 
 
 def _from_to(before: Decimal, after: Decimal, old: str, new: str) -> str:
@@ -154,17 +160,17 @@ _COMPARED = (
 def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> str:
     parts = []
     if before.quantity != after.quantity:
-        parts.append(f"{before.quantity:,} \u2192 {after.quantity:,}")
+        parts.append(f"{grouped(before.quantity)} \u2192 {grouped(after.quantity)}")
     if before.attributes != after.attributes:
         parts.append(" \u2192 ".join(_choices(line) for line in (before, after)))
     if before.agreed_price != after.agreed_price or before.price_reason != after.price_reason:
         parts.append(" \u2192 ".join(_agreed(line, currency) for line, currency in ((before, old), (after, new))))
     elif before.requested_percent != after.requested_percent:
         was, is_now = (money.format_percent(line.requested_percent) for line in (before, after))
-        parts.append(f"own discount {was} \u2192 {is_now}")
+        parts.append(_("own discount {change}", change=f"{was} \u2192 {is_now}"))
     if before.unit_price != after.unit_price or old != new:
         was, is_now = money.format_unit_price(before.unit_price, old), money.format_unit_price(after.unit_price, new)
-        parts.append(f"unit price {was} \u2192 {is_now}")
+        parts.append(_("unit price {change}", change=f"{was} \u2192 {is_now}"))
     was, is_now = money.format_amount(before.net_amount, old), money.format_amount(after.net_amount, new)
     parts.append(f"{was} \u2192 {is_now}")
     return f"{after.full_name}: {', '.join(parts)}"
@@ -172,12 +178,15 @@ def _line_words(before: PricedLine, after: PricedLine, old: str, new: str) -> st
 
 def _agreed(line: PricedLine, currency: str) -> str:
     if line.agreed_price is None:
-        return "list price" if not line.requested_percent else f"list price less {money.format_percent(line.requested_percent)}"
-    return f"agreed price {money.format_unit_price(line.agreed_price, currency)} ({line.price_reason})"
+        if not line.requested_percent:
+            return _("list price")
+        return _("list price less {percent}", percent=money.format_percent(line.requested_percent))
+    price = money.format_unit_price(line.agreed_price, currency)
+    return _("agreed price {price} ({reason})", price=price, reason=line.price_reason)
 
 
 def _choices(line: PricedLine) -> str:
-    return ", ".join(f"{name} {choice}" for name, choice in line.attributes) or "no choices"
+    return ", ".join(f"{name} {choice}" for name, choice in line.attributes) or _("no choices")
 
 
 def _same_line(before: PricedLine, after: PricedLine) -> bool:

@@ -321,7 +321,7 @@ def test_an_older_version_is_shown_and_compared(command: Run, quote: str) -> Non
 
 def test_a_price_is_explained(command: Run, quote: str) -> None:
     line, *steps = done(command, "explain", quote, "--line", "1")["trace"]
-    assert line.startswith("1. Pro: 150 x $6.00 (tier 100+) x 12 months")
+    assert line.startswith("Pro 150 \u00d7 $6.00 \u00d7 12 months")
     assert steps[:3] == ["Price book: list, kind range.", "base: 10 (tier 1-49)", "tier: 6 (tier 100+ prices every unit)"]
     *whole, policy, total = command("quote", "explain", quote).stdout.splitlines()
     assert "  \u2022 tier: 6 (tier 100+ prices every unit)" in whole

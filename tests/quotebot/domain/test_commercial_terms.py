@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from adapters.pdf.renderer import DETAILED
+from quotebot.app.installation import speak
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.policy_document import lint_policy, policy_document, read_policy
 from quotebot.domain.approvals.reuse import got_worse
@@ -25,15 +26,25 @@ from quotebot.domain.pricing.commercial_terms import (
     term_rows,
 )
 from quotebot.domain.pricing.engine import Pricing, canonical, dated, from_canonical, price, request_of, trace
-from quotebot.domain.pricing.term_clauses import clauses, read_clause
+from quotebot.domain.pricing.price_requests import LineRequest
+from quotebot.domain.pricing.term_clauses import clauses, line_text, read_clause, terms_text, written
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views.builder_details import PARTIES, Details, commercial_block
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 DAY = date(2026, 11, 21)
 REQUEST = replace(request_of(example_quote().pricing), discount_percent=Decimal(0))
 FULL = CommercialTerms(start_date=date(2027, 1, 31), payment_days=45, po_number="4711", bill_to="Jo Doe", vat_id="DE123")
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
 
 
 def priced(**terms: Any) -> Pricing:
@@ -195,3 +206,38 @@ def test_a_price_without_terms_keeps_its_stored_form_and_one_with_terms_comes_ba
     assert "commercial" not in plain
     full = priced(payment_days=45, start_date=date(2027, 1, 31))
     assert from_canonical(canonical(full)) == full
+
+
+def test_terms_are_shown_in_german_and_typed_in_english() -> None:
+    terms = replace(FULL, valid_days=1, language="de", template="standard", payment_days=0)
+    line = LineRequest("pro", 1_500, agreed_price=Decimal("5.4"), price_reason="volume deal", optional=True)
+    request = replace(REQUEST, commercial=terms, region="DE", with_tax=True, terms=("net_60",), billing_frequency="annual")
+    typed = (written(terms), terms_text(request), line_text(line))
+    speak("de")
+    assert (written(terms), terms_text(request), line_text(line)) == typed
+    assert term_rows(terms) == (
+        ("Beginn", "31. Jan. 2027"),
+        ("Zahlungsziel", "bei Erhalt"),
+        ("Bestellnummer", "4711"),
+        ("Rechnung an", "Jo Doe, USt-IdNr. DE123"),
+        ("Gültig für", "1 Tag"),
+        ("Dokument", "Deutsch, Vorlage standard"),
+    )
+    read = dict(zip(("start", "payment"), (read_clause("start", "2027-01-31"), read_clause("payment", "on receipt")), strict=True))
+    assert read == {"start": {"start_date": date(2027, 1, 31)}, "payment": {"payment_days": 0}}
+
+
+def test_problems_and_differences_of_terms_are_told_in_german() -> None:
+    speak("de")
+    wrong = CommercialTerms(payment_days=45, vat_id="!", approver_note="x" * 301)
+    assert list(find_term_problems(wrong, ("net_60",), DAY)) == [
+        ("note", "Notiz für die Freigabe: 301 Zeichen, möglich sind 300", "kürzen"),
+        ("bill_to", '"!" ist keine USt-IdNr.', "z. B. vat DE123456789"),
+        ("payment", "das Zahlungsziel 45 Tage netto widerspricht der Sonderbedingung 60 Tage netto", "eine Angabe behalten"),
+    ]
+    assert read_clause("start", "1.2.2027") == "ist mehrdeutig: Jahr, Monat und Tag schreiben, z. B. `start 2027-01-31`"
+    assert difference_words(priced(payment_days=30), priced(payment_days=45, po_number="4711")) == (
+        "Zahlungsziel 30 Tage netto \u2192 45 Tage netto",
+        "Bestellnummer keine \u2192 4711",
+    )
+    assert trace(priced(payment_days=30, po_number="4711"))[-2] == "Vereinbart: Zahlungsziel 30 Tage netto; Bestellnummer 4711."

@@ -33,7 +33,7 @@ def test_an_optional_line_is_priced_and_in_no_total() -> None:
     assert (line.position, line.list_amount, line.net_amount) == (2, Decimal("1200.00"), Decimal("1080.00"))
     assert family_totals(found) == family_totals(alone)
     assert evaluate(found, POLICY) == evaluate(alone, POLICY)
-    assert "Optional, in no total: line 2." in explain(found)
+    assert "Optional, in no total: B." in explain(found)
     assert "net: $1,080.00" in explain(found, 2)
 
 

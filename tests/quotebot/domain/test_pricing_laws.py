@@ -10,11 +10,13 @@ from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.pricing import wide_request, wide_ruleset
-from quotebot.domain import money
+from quotebot.app.installation import read_catalog, speak
+from quotebot.domain import language, money
+from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.catalogue.rulesets import canonical_ruleset
 from quotebot.domain.pricing.engine import (
     LineRequest,
@@ -27,11 +29,14 @@ from quotebot.domain.pricing.engine import (
     renewed,
     reprice,
     request_of,
+    trace,
 )
+from quotebot.domain.quotes.versions import difference
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, priced, product, ruleset
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
 
 BUDGET_SECONDS = 0.050
 DAY = date(2026, 11, 21)
@@ -65,8 +70,15 @@ EVERYTHING = ruleset(
         for currency, rate in (("EUR", "0.9234567891"), ("JPY", "150.5"), ("KWD", "0.307"))
     ],
 )
+GERMAN = read_catalog("de")
 PERCENTS = st.decimals(min_value=0, max_value=100, places=2)
 LIMITS = st.none() | PERCENTS
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
 
 
 @st.composite
@@ -160,6 +172,21 @@ def test_a_stored_price_comes_back_and_is_worked_out_again_to_the_byte(request: 
     assert json.dumps(canonical(again), sort_keys=True) == stored
     assert reprice(again, EVERYTHING) == ()
     assert json.dumps(canonical(priced(request_of(again), EVERYTHING)), sort_keys=True) == stored
+
+
+@settings(max_examples=30)
+@given(requests())
+def test_a_price_is_stored_and_compared_alike_in_every_language(request: PriceRequest) -> None:
+    language.use("en", {})
+    first = priced(request, EVERYTHING)
+    sentences = trace(first)
+    language.use("de", GERMAN)
+    second = priced(request, EVERYTHING)
+    assert json.dumps(canonical(second), sort_keys=True) == json.dumps(canonical(first), sort_keys=True)
+    assert reprice(first, EVERYTHING) == () == got_worse(first, second)
+    assert not difference(first, second)
+    assert [line.slabs for line in second.lines] == [line.slabs for line in first.lines]
+    assert trace(second) != sentences
 
 
 def walked(value: Any) -> list[Any]:
@@ -282,6 +309,57 @@ def test_line_discount_has_the_usual_limits_and_an_inactive_product_is_refused()
     ]
 
 
+def test_problems_have_the_same_codes_in_german() -> None:
+    speak("de")
+    result = price(ask(LineRequest("pro", 0, Decimal("12.345")), ("prp", 1_000), term=0, currency="ZZZ"), SAMPLE)
+    assert not isinstance(result, Pricing)
+    assert [(row.code, row.message, row.suggestion) for row in result] == [
+        ("quantity", "die Menge von pro ist 1 bis 1.000.000, nicht 0", "z. B. 10 pro"),
+        ("unknown_sku", '"prp" steht nicht im Katalog', "war pro gemeint?"),
+        ("term", "eine Laufzeit ist 1 bis 120 Monate, nicht 0", "z. B. term 12m"),
+        (
+            "discount",
+            "ein Rabatt auf pro ist 0 bis 100\u00a0% mit höchstens 2 Nachkommastellen, nicht 12.345\u00a0%",
+            "z. B. discount 12.5%",
+        ),
+        ("currency", '"ZZZ" ist keine Währung', "den Code nach ISO 4217 schreiben, z. B. USD"),
+    ]
+
+
+def test_a_price_is_explained_in_german() -> None:
+    pricing = priced(ask(*GOLDEN, term=12, discount="15", currency="EUR", region="DE", priced_on=DAY, with_tax=True))
+    speak("de")
+    assert explain(pricing, 1, bold="*") == (
+        "*Pro* 150 \u00d7 5,52\u00a0€ \u00d7 12 Monate = 9.936,00\u00a0€, abzüglich 15\u00a0% = *8.445,60\u00a0€*",
+        "Preisliste: list, Preisart Staffelpreis.",
+        "Grundpreis: 10 (Staffel 1-49)",
+        "Staffel: 6 (Preis der Staffel 100+ für jede Einheit)",
+        "Kurs: 0,92 (1 USD = 0,92 EUR am 2026-01-02)",
+        "Liste: 9.936,00\u00a0€",
+        "Rabatt auf das Ganze: 15\u00a0%, Anteil dieser Position 1.490,40\u00a0€",
+        "netto: 8.445,60\u00a0€",
+        "Steuer: 19\u00a0%, geschätzt, 1.604,66\u00a0€",
+    )
+    assert explain(pricing)[-1] == "Summe: 18.768,00\u00a0€ Liste - 2.815,20\u00a0€ = 15.952,80\u00a0€ netto"
+
+
+def test_every_detail_of_a_step_is_told_in_german() -> None:
+    lines = [*((sku, 80) for sku in ("flat", "range", "slab", "block", "formula")), ("share", 1)]
+    request = ask(*lines, LineRequest("box", 3, attributes=(("gb", "2"),)), term=12, currency="EUR", priced_on=DAY)
+    speak("de")
+    told = {step.name: step.words for line in priced(request, EVERYTHING).lines for step in line.trace}
+    assert told == {
+        "base": "Festpreis",
+        "tier": "Preis der Staffel 70+ für jede Einheit",
+        "slab": "11 in Stufe 70+ zu 0,333333",
+        "block": "Block 70+ als Ganzes",
+        "formula": "1 / 3 + quantity / 1000 mit quantity = 80",
+        "share": "3,3333\u00a0% von 8239,99, der Nettosumme aller anderen Positionen",
+        "surcharge": "gb = 2, je Einheit",
+        "rate": "1 USD = 0,9234567891 EUR am 2026-01-01",
+    }
+
+
 def test_the_thread_s_decimal_context_changes_no_price() -> None:
     with localcontext() as context:
         context.prec = 2
@@ -293,7 +371,7 @@ def test_the_thread_s_decimal_context_changes_no_price() -> None:
 def test_one_line_is_explained_step_by_step_and_a_line_that_is_not_there_is_refused() -> None:
     pricing = priced(ask(*GOLDEN, term=12, discount="15", currency="EUR", region="DE", priced_on=DAY, with_tax=True))
     assert explain(pricing, 1) == (
-        "1. Pro: 150 x €5.52 (tier 100+) x 12 months = €9,936.00 list - €1,490.40 = €8,445.60 net",
+        "Pro 150 \u00d7 €5.52 \u00d7 12 months = €9,936.00, less 15% = €8,445.60",
         "Price book: list, kind range.",
         "base: 10 (tier 1-49)",
         "tier: 6 (tier 100+ prices every unit)",

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import SUMMARY_CHARACTERS_MAX, facts_of, shown
 from tests.quotebot.views.quote_examples import example_approval, example_quote
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 QUOTE = replace(example_quote(), state=QuoteState.PENDING_APPROVAL, approval=example_approval())
 FACTS = facts_of(QUOTE)
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
 
 
 def test_the_model_is_told_figures_and_reasons_and_no_customer() -> None:
@@ -69,3 +80,25 @@ def test_marks_and_lines_are_taken_out_and_long_words_are_cut() -> None:
 
 def test_a_summary_that_repeats_a_fact_is_not_shown() -> None:
     assert shown(FACTS.splitlines()[0], FACTS) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_shown"),
+    [
+        ("15 % Rabatt auf 20.400,00 $.", True),
+        ("Netto 17.340,00 $ bei 12 Monaten, 15 Prozent Rabatt.", True),
+        ("Netto 17340 $.", True),
+        ("Nur 17,340.00 $", False),  # as English writes it
+        ("Nur 17.34 $", False),
+        ("90 % Rabatt", False),
+        ("Fünfzehn von hundert", False),
+        ("Der Preis wird halbiert", False),
+        ("Zwei Millionen", False),
+        ("neunzig Prozent", False),
+    ],
+)
+def test_a_german_summary_shows_german_figures_of_the_quote(said: str, is_shown: bool) -> None:  # noqa: FBT001 -- a table
+    speak("de")
+    facts = facts_of(QUOTE)
+    assert facts.startswith("15\u00a0% Rabatt auf 20.400,00\u00a0$ Liste: 17.340,00\u00a0$ netto, 12 Monate.")
+    assert (shown(said, facts) == said) is is_shown

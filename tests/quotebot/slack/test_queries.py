@@ -107,7 +107,9 @@ async def test_a_price_is_explained_whole_or_by_line_of_any_version(revised: Ben
     assert whole.startswith("*Q-2026-0001 v2*\nCatalog ")
     assert whole.endswith("= $13,248.00 net")
     line = await said(revised, f"explain {QUOTE} v1 line 3")
-    assert line.startswith("*Q-2026-0001 v1*\n3. Premium Support: 1 x $500.00")
+    assert line.startswith(
+        "*Q-2026-0001 v1*\n*Premium Support* 1 \u00d7 $500.00 \u00d7 12 months = $6,000.00, less 15% = *$5,100.00*"
+    )
     assert line.splitlines()[2:4] == ["Price book: list, kind flat.", "base: 500 (flat price)"]
     assert await said(revised, f"explain {QUOTE} line 3") == "Q-2026-0001 has no line 3. Its last one is line 2."
 
@@ -125,7 +127,7 @@ async def test_a_simulation_says_the_price_who_would_approve_and_what_differs(re
 async def test_a_whole_request_is_simulated_without_a_quote(bench: Bench) -> None:
     text = await said(bench, "simulate: 10 pro; discount 5%")
     assert text.startswith("*What if* · $1,140.00 · Needs no approval")
-    assert "1. Pro: 10 x $10.00" in text
+    assert "*Pro* 10 \u00d7 $10.00 \u00d7 12 months = $1,200.00, less 5% = *$1,140.00*" in text
 
 
 async def test_a_list_is_of_ones_own_quotes_unless_all_are_asked_for(revised: Bench) -> None:

@@ -67,7 +67,7 @@ async def test_explain_shows_book_steps_inputs_slabs_and_policy_checks(bench: Be
     said = await answer(bench, ExplainRequest("Q-2026-0001"))
     assert said[0] == "*Q-2026-0001 v1*"
     assert said[4].startswith(
-        "1. Seat: 120 (49 in tier 1-49 at 10; 50 in tier 50-99 at 8; 21 in tier 100+ at 6) x 12 months = $12,192.00 list"
+        "*Seat* 120 (49 in tier 1-49 at 10; 50 in tier 50-99 at 8; 21 in tier 100+ at 6) \u00d7 12 months = $12,192.00, less 15%"
     )
     assert "8.466667" not in "".join(said)
     for step in (
@@ -79,7 +79,7 @@ async def test_explain_shows_book_steps_inputs_slabs_and_policy_checks(bench: Be
         "discount on the whole: 15%, this line's share $1,828.80",
     ):
         assert f"  \u2022 {step}" in said
-    assert any(row.startswith("2. Pack: 12 (400 for the block 10+ as a whole) x 12 months") for row in said)
+    assert any(row.startswith("*Pack* 12 (400 for the block 10+ as a whole) \u00d7 12 months") for row in said)
     assert said[-2] == "Approval: Sales Manager (discount 15% (limit 10%))."
     assert said[-1].startswith("Total: ")
     assert not any(word in row for row in said for word in ("77", "cost", " margin "))
@@ -99,7 +99,7 @@ def test_snapshot_of_an_older_build_has_no_bundle_name_and_is_priced_the_same() 
 async def test_explain_of_one_line_shows_its_steps_and_one_month_is_singular(bench: Bench) -> None:
     await quoted(bench, MIXED, ask(("disk", 3), term=1))
     said = await answer(bench, ExplainRequest("Q-2026-0001", line=1))
-    assert said[1].startswith("1. Disk: 3 x $9.50 (formula) x 1 month = $28.50 list")
+    assert said[1].startswith("*Disk* 3 \u00d7 $9.50 \u00d7 1 month = *$28.50*")
     assert said[3] == "formula: 9.5 (base * max(1, 20 - term_months) with base = 0.5, term_months = 1)"
 
 
@@ -118,7 +118,7 @@ async def test_explain_of_a_long_quote_keeps_a_sentence_for_each_line(bench: Ben
     await quoted(bench, rules, ask(*((sku, 5) for sku in skus), term=12, discount="5"))
     said = await answer(bench, ExplainRequest("Q-2026-0001"))
     assert "`/quote explain Q-2026-0001 line 1` shows the steps of a line." in said
-    assert [row for row in said if row.startswith("18. P17: 5 x ")]
+    assert [row for row in said if row.startswith("*P17* 5 \u00d7 ")]
     assert "Approval: none needed, within policy." in said
 
 
