@@ -89,6 +89,7 @@ _FIELDS_MAX = 5
 # A refusal with one of these statuses does not prove that nothing was written: a gateway gave up, or the platform broke midway.
 _DOUBTFUL = frozenset({500, 502, 504})
 _SERVER_ERROR = 500
+_SAFE = "Nothing was written; safe to retry."
 TIMED_OUT = "timeout"  # our code of a call without an answer before its deadline
 _PLATFORM_DOWN = ("SERVER_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED")  # the platform reports these before any work
 
@@ -158,17 +159,20 @@ def refused(
     failure = refusal.failure()
     doubtful = target.writes and not rolled_back and _is_doubtful(refusal)
     state = "It may have been written; repeating it under the same key is safe." if doubtful else "Nothing was written."
-    about = f" {target.key}" if target.key else ""
-    verb = "failed when asked to" if failure is Failure.TRANSIENT else "refused to"
-    sentence = f"Salesforce {verb} {target.deed}{about}{_where(refusal, target)} ({refusal.code})."
-    if refusal.code in _TELLING and refusal.message:
-        sentence += f" It says: {vendor_line(refusal.message, _MESSAGE_CHARACTERS_MAX).rstrip('.')}."
-    if target.writes:
-        sentence += f" {state}"
+    if failure is Failure.TRANSIENT:
+        message = _unavailable(refusal.code, state if doubtful else _SAFE)
+    else:
+        about = f" {target.key}" if target.key else ""
+        message = f"Salesforce refused to {target.deed}{about}{_where(refusal, target)} ({refusal.code})."
+        if refusal.code in _TELLING and refusal.message:
+            message += f" It says: {vendor_line(refusal.message, _MESSAGE_CHARACTERS_MAX).rstrip('.')}."
+        if target.writes:
+            message += f" {state}"
+        message += f" {_ADVICE[failure]}"
     return AdapterError(
         failure,
         refusal.code,
-        f"{sentence} {_ADVICE[failure]}",
+        message,
         http_status=refusal.status,
         retry_after_seconds=retry_after_seconds,
         possibly_applied=doubtful,
@@ -192,9 +196,14 @@ def login_refused(status: int, content: object, *, retry_after_seconds: float | 
     failure = BY_STATUS.get(status, Failure.AUTH)
     if status >= _SERVER_ERROR or code in LOGIN_TRANSIENT:
         failure = Failure.TRANSIENT
-    verb = "failed when asked to" if failure is Failure.TRANSIENT else "refused to"
-    message = f"Salesforce {verb} log in ({code}). Nothing was written. {_ADVICE[failure]}"
+    message = f"Salesforce refused to log in ({code}). Nothing was written. {_ADVICE[failure]}"
+    if failure is Failure.TRANSIENT:
+        message = _unavailable(code, _SAFE)
     return AdapterError(failure, code, message, http_status=status, retry_after_seconds=retry_after_seconds)
+
+
+def _unavailable(code: str, state: str) -> str:
+    return f"Salesforce was unavailable ({code}). {state}"
 
 
 def _is_doubtful(refusal: SalesforceRefusal) -> bool:

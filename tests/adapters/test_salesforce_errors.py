@@ -14,7 +14,7 @@ import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.salesforce.api import Salesforce, SalesforceLine, SalesforceQuote
-from adapters.salesforce.errors import BY_CODE, SalesforceRefusal
+from adapters.salesforce.errors import BY_CODE, SalesforceRefusal, Target, refused
 from adapters.salesforce.graph import GraphAnswer, exact_json, graph_body, read_graph
 from adapters.salesforce.transport import ANSWER_BYTES_MAX
 from quotebot.sandbox.salesforce.tls import make_server_context
@@ -235,6 +235,15 @@ async def test_a_node_that_broke_inside_a_rolled_back_graph_was_not_written(tmp_
     async with talking_to(Scripted(graph("UNKNOWN_EXCEPTION", status=500)), tmp_path) as client:
         error = await failure_of(client)
     assert (error.failure, error.http_status, error.possibly_applied) == (Failure.TRANSIENT, 500, False)
+
+
+def test_an_outage_is_told_without_the_key_of_a_record() -> None:
+    down, doubtful = SalesforceRefusal(503, "SERVER_UNAVAILABLE"), SalesforceRefusal(502, "HTTP_502")
+    target = Target("write the quote", "Quote", "6910d0b8_Q-2026-0005_v1", writes=True)
+    assert str(refused(down, target)) == "Salesforce was unavailable (SERVER_UNAVAILABLE). Nothing was written; safe to retry."
+    assert str(refused(doubtful, target)) == (
+        "Salesforce was unavailable (HTTP_502). It may have been written; repeating it under the same key is safe."
+    )
 
 
 def test_customer_text_and_what_the_vendor_repeats_of_it_stay_out_of_the_message() -> None:
