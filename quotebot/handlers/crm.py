@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.commands.payloads import CRM_AGGREGATE, REASON_CHARACTERS_MAX, ReconcileCrm, SyncCrm
+from quotebot.domain.language import _
 from quotebot.handlers.decision import Asked, Decision
 from quotebot.views import crm_messages
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def sync(command: SyncCrm) -> Decision:
     """Enqueue one sync of our changed records, and one of each mirrored kind."""
     owed = (effects.read_crm(CRM_AGGREGATE), *(effects.read_mirror(CRM_AGGREGATE, kind) for kind in command.mirrors))
-    return Decision("applied", {"code": "syncing", "text": crm_messages.SYNC_FOLLOWS}, None, owed)
+    return Decision("applied", {"code": "syncing", "text": _(crm_messages.SYNC_FOLLOWS)}, None, owed)
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, DelegateApprovals
+from quotebot.domain.language import _
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.slack.grammar import GrammarProblem, shown
 
@@ -50,24 +51,24 @@ def read_delegation(rest: str) -> DelegationsRequest | DelegationRequest | Gramm
         return DelegationRequest(None)
     who = _MENTION.match(rest)
     if who is None or rest[who.end() : who.end() + 1].strip():
-        return _problem(f"I can't find {shown(rest.partition(' ')[0])}. Pick a person from the list that Slack suggests.")
+        name = shown(rest.partition(" ")[0])
+        return _problem(_("I can't find {name}. Pick a person from the list that Slack suggests.", name=name))
     return _read_parts(who[1] or who[2], dict(_parts(rest[who.end() :].strip())))
 
 
 def _read_parts(delegate: str, parts: dict[str, str]) -> DelegationRequest | GrammarProblem:
     if "" in parts:
-        return _problem(f"I didn't understand {shown(parts[''])}.")
+        return _problem(_("I didn't understand {text}.", text=shown(parts[""])))
     days: dict[str, date] = {}
     for name in ("from", "until"):
         try:
             days |= {name: date.fromisoformat(parts[name])} if name in parts else {}
         except ValueError:
-            return _problem(f"{shown(parts[name])} isn't a date like 2026-12-24.")
+            return _problem(_("{text} isn't a date like 2026-12-24.", text=shown(parts[name])))
     reason = parts.get("reason")
     if reason is not None and not 1 <= len(reason) <= REASON_CHARACTERS_MAX:
-        return _problem(
-            f"That reason is too long ({REASON_CHARACTERS_MAX} characters max)." if reason else "Add a reason, or leave it out."
-        )
+        too_long = _("That reason is too long ({n} characters max).", n=REASON_CHARACTERS_MAX)
+        return _problem(too_long if reason else _("Add a reason, or leave it out."))
     return DelegationRequest(delegate, days.get("from"), days.get("until"), reason)
 
 
@@ -96,10 +97,10 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
         if name == "reason":
             yield name, rest.strip()
             return
-        value, _, text = rest.partition(" ")
+        value, _blank, text = rest.partition(" ")
         yield name, value
         text = text.strip()
 
 
 def _problem(why: str) -> GrammarProblem:
-    return GrammarProblem(f"{why} Example: `{EXAMPLE}`")
+    return GrammarProblem(" ".join((why, _("Example: `{command}`", command=EXAMPLE))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quotebot.domain.language import _
 from quotebot.slack.grammar import GrammarProblem
 
 
@@ -19,4 +20,6 @@ def read_digest(rest: str) -> DigestRequest | GrammarProblem:
     word = rest.strip().casefold()
     if word in ("on", "off"):
         return DigestRequest(word == "on")
-    return GrammarProblem("Type `/quote digest on` for your work queue as a message each working morning, or `/quote digest off`.")
+    return GrammarProblem(
+        _("Type `/quote digest on` for your work queue as a message each working morning, or `/quote digest off`.")
+    )

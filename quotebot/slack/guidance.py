@@ -32,8 +32,9 @@ Body = dict[str, Any]
 def helped(asked: verbs.HelpRequest) -> tuple[str, list[Json]]:
     """Return the help, or the answer to a greeting, as text and as blocks."""
     if asked.greets:
-        return help_messages.HELLO, help_messages.start_blocks(help_messages.HELLO)
-    return help_messages.HELP_TEXT, help_messages.help_blocks()
+        hello = _(help_messages.HELLO)
+        return hello, help_messages.start_blocks(hello)
+    return help_messages.help_text(), help_messages.help_blocks()
 
 
 async def answered(
@@ -85,8 +86,9 @@ class Guidance:
         if event.get("user") == context.get("bot_user_id") and inviter and channel:
             gate = self.surface.gate
             if isinstance(await gate.learned(inviter), Viewer):
-                blocks = gate.seals.blocks(inviter, help_messages.start_blocks(help_messages.WELCOME))
-                sent = self.surface.slack.ephemeral(channel=channel, user=inviter, text=help_messages.WELCOME, blocks=blocks)
+                welcome = _(help_messages.WELCOME)
+                blocks = gate.seals.blocks(inviter, help_messages.start_blocks(welcome))
+                sent = self.surface.slack.ephemeral(channel=channel, user=inviter, text=welcome, blocks=blocks)
                 await attempt(sent, ANSWER_SECONDS, "reply.not_sent")
         await ack()
 
@@ -98,7 +100,7 @@ class Guidance:
     async def on_commands(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "All commands": open the list."""
         await viewer_of(context)
-        if not await self.surface.open_form(body, window(help_messages.all_commands(), "All commands")):
+        if not await self.surface.open_form(body, window(help_messages.all_commands(), _("All commands"))):
             await self.surface.reply_privately(body, _(messages.FORM_NOT_OPENED))
         await ack()
 

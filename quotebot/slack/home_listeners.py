@@ -55,7 +55,7 @@ class HomeListeners:
         if isinstance(asked, verbs.SimulateRequest):
             await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
         else:
-            await self.surface.reply(ack, body, help_messages.HELP_TEXT)
+            await self.surface.reply(ack, body, help_messages.help_text())
 
     async def on_digest(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the button that turns the daily digest on or off."""

@@ -145,7 +145,8 @@ class Mentions:
         """Return the answer to any request except a whole creation."""
         match asked:
             case grammar.GrammarProblem(said, is_start=True) if "Did you mean" not in said:
-                return help_messages.NOT_UNDERSTOOD, help_messages.start_blocks(help_messages.NOT_UNDERSTOOD)
+                unclear = _(help_messages.NOT_UNDERSTOOD)
+                return unclear, help_messages.start_blocks(unclear)
             case verbs.FormRequest():
                 return _(messages.BY_FORM), problem_blocks(_(messages.BY_FORM), "", form="Open form")
             case verbs.ChangeRequest(quote_id, version):

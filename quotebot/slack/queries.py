@@ -137,7 +137,7 @@ class Reads:
     async def _reported(self, asked: ReportRequest | ApprovalReportRequest, viewer: Viewer) -> str:
         """Return a report about the last ninety days, for the deal desk, the roles above it and operators."""
         if viewer.own_only or not (self.rules.roles_of(viewer.user) & REPORT_ROLES or viewer.user in self.rules.operators):
-            return report_messages.NOT_FOR_YOU
+            return _(report_messages.NOT_FOR_YOU)
         now, database = self.ledger.clock.now_ms(), self.ledger.database
         period = reports.Period(now - REPORTED_DAYS * DAY_MS, now + 1, viewer.team_id)
         kind = "approvals" if isinstance(asked, ApprovalReportRequest) else asked.kind

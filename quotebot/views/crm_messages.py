@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quotebot.domain.language import N_, _
 from quotebot.views.messages import escape, one_line
 
 if TYPE_CHECKING:
@@ -13,9 +14,14 @@ if TYPE_CHECKING:
 def found(conflict: Conflict) -> str:
     """Notice in the thread: a user changed a field in Salesforce, and an operator has to decide."""
     told = conflict.difference
-    return (
-        f"Someone changed *{told.field}* of {told.quote_id} v{told.version} in Salesforce to {quoted(told.theirs)} "
-        f"(Quotebot has {quoted(told.ours)}). An operator decides which one is right: `quotebot crm reconcile apply {conflict.id}`"
+    return _(
+        "Someone changed *{field}* of {quote} in Salesforce to {theirs} (Quotebot has {ours}). "
+        "An operator decides which one is right: `quotebot crm reconcile apply {conflict}`",
+        field=told.field,
+        quote=f"{told.quote_id} v{told.version}",
+        theirs=quoted(told.theirs),
+        ours=quoted(told.ours),
+        conflict=conflict.id,
     )
 
 
@@ -27,33 +33,40 @@ def quoted(value: str) -> str:
 
 def taken(difference: CrmDifference, take: str) -> str:
     """Reply to a decision; `take` names the chosen value."""
-    place = f"{difference.field} of {difference.quote_id} v{difference.version}"
+    place = {"field": difference.field, "quote": f"{difference.quote_id} v{difference.version}"}
     if take == "theirs":
-        return f"{place} stays {quoted(difference.theirs)}."
-    return f"{place} becomes {quoted(difference.ours)}, unless somebody changes it again before."
+        return _("{field} of {quote} stays {value}.", **place, value=quoted(difference.theirs))
+    return _("{field} of {quote} becomes {value}, unless somebody changes it again before.", **place, value=quoted(difference.ours))
 
 
 def unknown(conflict_id: int) -> str:
     """Refuse a decision on a difference that does not exist."""
-    return f"There is no difference {conflict_id}. Nothing was changed. See: quotebot crm reconcile list"
+    return _("There is no difference {number}. Nothing was changed. See: quotebot crm reconcile list", number=conflict_id)
 
 
 def too_late(conflict: Conflict) -> str:
     """Refuse a decision on a difference that is already settled."""
     if conflict.state == "over":
-        return f"Difference {conflict.id} is gone by itself: Salesforce and the quote agree. Nothing was changed."
-    return f"Difference {conflict.id} was settled by {conflict.decided_by}, who took {conflict.state}. Nothing was changed."
+        return _("Difference {number} is gone by itself: Salesforce and the quote agree. Nothing was changed.", number=conflict.id)
+    settled = {
+        "ours": N_("Difference {number} was settled by {person}, who took ours. Nothing was changed."),
+        "theirs": N_("Difference {number} was settled by {person}, who took theirs. Nothing was changed."),
+    }
+    return _(settled[conflict.state], number=conflict.id, person=conflict.decided_by)
 
 
 def moved(conflict: Conflict) -> str:
     """Refuse a decision on a value that has changed since the operator read it."""
-    return f"Difference {conflict.id} changed meanwhile: it holds {quoted(conflict.difference.theirs)} now. Nothing was changed."
+    now = quoted(conflict.difference.theirs)
+    return _("Difference {number} changed meanwhile: it holds {value} now. Nothing was changed.", number=conflict.id, value=now)
 
 
 def reason_needed(characters_max: int) -> str:
     """Refuse a decision without a reason, or with one over `characters_max`."""
-    return f"A decision needs a reason of at most {characters_max} characters: it is what the audit will say. Nothing was changed."
+    return _(
+        "A decision needs a reason of at most {n} characters: it is what the audit will say. Nothing was changed.", n=characters_max
+    )
 
 
 # Reply to a sync command.
-SYNC_FOLLOWS = "What changed in Salesforce is being read."
+SYNC_FOLLOWS = N_("What changed in Salesforce is being read.")

@@ -115,7 +115,7 @@ def wrong_state(quote: Quote, verb: str) -> str:
     why = standing(quote)
     if verb in ("accept", "lose") and quote.state in (QuoteState.APPROVED, QuoteState.FINALIZED):
         why = _("{quote} hasn't been sent yet", quote=title(quote))
-        instead = f"{instead} {_('To drop it, use Cancel quote.')}" if verb == "lose" else instead
+        instead = " ".join((instead, _("To drop it, use Cancel quote."))) if verb == "lose" else instead
     return f"{cannot(verb, why)} {instead}"
 
 
@@ -162,7 +162,7 @@ def cannot(verb: str, why: str) -> str:
 def expired(quote: Quote, verb: str) -> str:
     """Refuse a button after the quote's last day; `verb` names its action."""
     why = _("{quote} was valid until {time}", quote=title(quote), time=local_time(quote.valid_until))
-    return f"{cannot(verb, why)} {_('Clone it to continue: `/quote clone {quote}`', quote=quote.quote_id)}"
+    return " ".join((cannot(verb, why), _("Clone it to continue: `/quote clone {quote}`", quote=quote.quote_id)))
 
 
 def nothing_to_change(quote: Quote) -> str:

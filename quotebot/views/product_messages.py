@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.catalogue import rulesets
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.price_books import Flat, Share, Tiered, books_for
 from quotebot.domain.pricing.price_requests import clipped
 from quotebot.views import messages
@@ -13,11 +14,12 @@ from quotebot.views import messages
 if TYPE_CHECKING:
     from datetime import date
 
-    from quotebot.domain.catalogue.catalogue import Product
+    from quotebot.domain.catalogue.catalogue import Attribute, Product
     from quotebot.domain.catalogue.rulesets import Ruleset
 
 PRODUCTS_SHOWN_MAX: Final = 20
 PRICE_CHARACTERS_MAX: Final = 200
+_BASES: Final = {"net": N_("net"), "list": N_("list")}
 
 
 def on_sale(ruleset: Ruleset, typed: str) -> list[Product]:
@@ -38,27 +40,30 @@ def price_words(product: Product, ruleset: Ruleset, day: date, *, brief: bool = 
     The price is that of this day, without a segment or region. `brief`: with the lowest price for all tiers, and no formula.
     """
     if product.kind == "bundle":
-        return clipped(", ".join(f"{part.quantity:,} {part.sku}" for part in product.components), PRICE_CHARACTERS_MAX)
+        return clipped(", ".join(f"{grouped(part.quantity)} {part.sku}" for part in product.components), PRICE_CHARACTERS_MAX)
     books = books_for(ruleset.books, ruleset.currency, None, None, day)
     kind = next((book.prices[product.sku].kind for book in books if product.sku in book.prices), None)
     if kind is None:
-        return f"no list price in {ruleset.currency}"
+        return _("no list price in {currency}", currency=ruleset.currency)
     if isinstance(kind, Share):
-        share = f"{money.format_percent(kind.percent)} of {', '.join(kind.of) or 'everything else'}"
-        return share if brief else f"{share} ({kind.basis})"
+        percent = money.format_percent(kind.percent)
+        of = {"percent": percent, "products": ", ".join(kind.of)}
+        share = _("{percent} of {products}", **of) if kind.of else _("{percent} of everything else", percent=percent)
+        return share if brief else f"{share} ({_(_BASES[kind.basis])})"
     if isinstance(kind, Flat) or (isinstance(kind, Tiered) and kind.kind != "block"):
         return _unit_price(kind, product, ruleset.currency, brief=brief)
-    return "price by quantity" if brief else clipped(rulesets.price_words(kind.document()), PRICE_CHARACTERS_MAX)
+    return _("price by quantity") if brief else clipped(rulesets.price_words(kind.document()), PRICE_CHARACTERS_MAX)
 
 
 def _unit_price(kind: Flat | Tiered, product: Product, currency: str, *, brief: bool) -> str:
     first, *rest = [(1, kind.price)] if isinstance(kind, Flat) else [(tier.start, tier.price) for tier in kind.tiers]
     if brief and rest:
-        lowest = min(price for _, price in (first, *rest))
-        return f"from {money.format_unit_price(lowest, currency)} {_per(product)}"
-    tiers = "".join(f", {money.format_unit_price(price, currency)} from {start:,}" for start, price in rest)
-    each = " (each part at its own price)" if kind.kind == "slab" and rest else ""
-    return f"{money.format_unit_price(first[1], currency)} {_per(product)}{tiers}{each}"
+        lowest = min(price for _start, price in (first, *rest))
+        return _("from {price} {per}", price=money.format_unit_price(lowest, currency), per=_per(product))
+    said = [f"{money.format_unit_price(first[1], currency)} {_per(product)}"]
+    said += [_("{price} from {n}", price=money.format_unit_price(price, currency), n=grouped(start)) for start, price in rest]
+    prices = ", ".join(said)
+    return _("{prices} (each part at its own price)", prices=prices) if kind.kind == "slab" and rest else prices
 
 
 def products_text(ruleset: Ruleset, search: str, day: date) -> str:
@@ -66,8 +71,9 @@ def products_text(ruleset: Ruleset, search: str, day: date) -> str:
     found = on_sale(ruleset, search)
     if not found:
         near = ruleset.catalogue.suggest(search)
-        hint = f" Did you mean `/quote products {near}`?" if near else " `/quote products` shows all."
-        return f'No product matches "{messages.short(search, 60)}".{hint}'
+        hint = N_("Did you mean `/quote products {sku}`?") if near else N_("`/quote products` shows all.")
+        said = _('No product matches "{text}".', text=messages.short(search, 60))
+        return f"{said} {_(hint, sku=near)}"
     shown = found[:PRODUCTS_SHOWN_MAX]
     lines: list[str] = []
     family = ""
@@ -77,8 +83,9 @@ def products_text(ruleset: Ruleset, search: str, day: date) -> str:
             lines.append(f"*{messages.escape(family)}*")
         lines.append(f"\u2022 {_described(product, ruleset, day)}")
     if len(found) > len(shown):
-        lines.append(f"{len(found) - len(shown):,} more: add a part of the name, e.g. `/quote products {shown[0].sku}`.")
-    lines.append("`/quote price 10 pro` prices a quantity, without a quote.")
+        more = N_("{n} more: add a part of the name, e.g. `/quote products {sku}`.")
+        lines.append(_(more, n=grouped(len(found) - len(shown)), sku=shown[0].sku))
+    lines.append(_("`/quote price 10 pro` prices a quantity, without a quote."))
     return "\n".join(lines)
 
 
@@ -87,17 +94,20 @@ def _described(product: Product, ruleset: Ruleset, day: date) -> str:
     said = f"{name}: {messages.escape(messages.one_line(price_words(product, ruleset, day)))}"
     if product.kind == "bundle":
         less = product.bundle_discount_percent
-        return f"{said}, {money.format_percent(less)} off" if less else said
-    options = "; ".join(
-        f"{each.name} {' | '.join(each.choices)}" + (f" (default {each.default})" if each.default else "")
-        for each in product.attributes
-    )
+        return ", ".join((said, _("{percent} off", percent=money.format_percent(less)))) if less else said
+    options = "; ".join(map(_choices, product.attributes))
     return f"{said}; {messages.short(options, PRICE_CHARACTERS_MAX)}" if options else said
+
+
+def _choices(attribute: Attribute) -> str:
+    """Return the choices of an attribute: "region eu | us (default eu)"."""
+    choices = f"{attribute.name} {' | '.join(attribute.choices)}"
+    return _("{choices} (default {choice})", choices=choices, choice=attribute.default) if attribute.default else choices
 
 
 def _per(product: Product) -> str:
     """Return the unit of a price in words: "per seat and month", "per month", "per day, one-time" or "one-time"."""
-    unit = "" if product.unit in ("once", "month") else f"per {messages.one_line(product.unit)}"
+    unit = "" if product.unit in ("once", "month") else messages.one_line(product.unit)
     if product.billing == "recurring":
-        return f"{unit} and month" if unit else "per month"
-    return f"{unit}, one-time" if unit else "one-time"
+        return _("per {unit} and month", unit=unit) if unit else _("per month")
+    return _("per {unit}, one-time", unit=unit) if unit else _("one-time")

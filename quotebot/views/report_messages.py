@@ -6,23 +6,48 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
+from quotebot.domain.approvals.policy import role_words
+from quotebot.domain.language import N_, _, grouped, localized, ngettext, percent
 from quotebot.domain.quotes.quote import QuoteState, state_words
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from quotebot.domain.quotes.reports import Report
 
-NOT_FOR_YOU: Final = "Reports are for the deal desk and above, and for operators."
-_WORDS: Final = {
-    "discount_percent": "discount",
-    "win_rate_percent": "won",
-    "median_hours": "h median",
-    "p90_hours": "h for nine of ten",
-    "list_total": "list",
-    "net_total": "net",
-    "accepted_net": "net accepted",
-    "lost_net": "net lost",
-    "changes_requested": "sent back",
+NOT_FOR_YOU: Final = N_("Reports are for the deal desk and above, and for operators.")
+_HEADS: Final = {
+    "discounts": N_("*Discounts of the last {n} days*"),
+    "cycle-time": N_("*Cycle time of the last {n} days*"),
+    "win-loss": N_("*Win loss of the last {n} days*"),
+    "pipeline": N_("*Pipeline of the last {n} days*"),
+    "approvals": N_("*Approvals of the last {n} days*"),
+}
+_FIGURES: Final = {
+    "discount_percent": N_("{value} discount"),
+    "win_rate_percent": N_("{value} won"),
+    "median_hours": N_("{value} h median"),
+    "p90_hours": N_("{value} h for nine of ten"),
+    "list_total": N_("{value} list"),
+    "net_total": N_("{value} net"),
+    "accepted_net": N_("{value} net accepted"),
+    "lost_net": N_("{value} net lost"),
+    "accepted": N_("{value} accepted"),
+    "lost": N_("{value} lost"),
+    "expired": N_("{value} expired"),
+    "open": N_("{value} open"),
+    "automatic": N_("{value} automatic"),
+    "reused": N_("{value} reused"),
+    "approved": N_("{value} approved"),
+    "rejected": N_("{value} rejected"),
+    "changes_requested": N_("{value} sent back"),
+    "invalidated": N_("{value} invalidated"),
+    "pending": N_("{value} pending"),
+}
+_SPANS: Final = {
+    "created_to_submitted": N_("created to submitted"),
+    "submitted_to_approved": N_("submitted to approved"),
+    "created_to_sent": N_("created to sent"),
+    "sent_to_closed": N_("sent to closed"),
 }
 _USER: Final = re.compile(r"[UW][A-Z0-9]{2,}")
 _KEYS: Final = ("rep", "product", "month", "role", "state", "span")
@@ -32,10 +57,11 @@ _AMOUNTS: Final = frozenset({"list_total", "net_total", "accepted_net", "lost_ne
 
 def report_text(kind: str, report: Report, days: int, most: int | None) -> str:
     """Return a report as mrkdwn, one line per row; `most` is the number of quotes it was limited to, if it was."""
-    head = f"*{kind.replace('-', ' ').capitalize()} of the last {days} days*"
-    rows = [_row(record) for record in report.records()]
-    limited = "" if most is None else f"\nOnly the first {most:,} are counted. At a terminal: `quotebot report {kind}` counts all."
-    return "\n".join((head, *(rows or ["Nothing to report yet."]))) + limited
+    rows = [_row(record) for record in report.records()] or [_("Nothing to report yet.")]
+    if most is not None:
+        limited = N_("Only the first {n} are counted. At a terminal: `quotebot report {kind}` counts all.")
+        rows.append(_(limited, n=grouped(most), kind=kind))
+    return "\n".join((_(_HEADS[kind], n=days), *rows))
 
 
 def _row(record: dict[str, str | int | None]) -> str:
@@ -52,18 +78,23 @@ def _row(record: dict[str, str | int | None]) -> str:
 def _key(name: str, text: str) -> str:
     if name == "state":
         return state_words(QuoteState(text))
+    if name == "span":
+        return _(_SPANS[text])
+    if name == "role":
+        return _("nobody") if text == "nobody" else role_words(text)
     return messages.mention(text) if name == "rep" and _USER.fullmatch(text) else messages.escape(text.replace("_", " "))
 
 
 def _cell(name: str, value: str | int | None, currency: str) -> str:
     if isinstance(value, int):
-        words = _WORDS.get(name, name.replace("_", " "))
-        return f"{value:,} {words.removesuffix('s') if value == 1 and name == 'quotes' else words}"
+        if name == "quotes":
+            return ngettext("{n} quote", "{n} quotes", value)
+        return _(_FIGURES[name], value=grouped(value))
     text = str(value)
-    if name not in _WORDS:
+    if name not in _FIGURES:
         return messages.short(text, 200)
     whole, point, decimals = text.partition(".")
     number = f"{int(whole):,}{point}{decimals}"
-    if name in _AMOUNTS:
-        number = money.with_sign(number, currency)
-    return f"{number}{'%' if name in _PERCENTS else ''} {_WORDS[name]}"
+    if name in _PERCENTS:
+        return _(_FIGURES[name], value=percent(number))
+    return _(_FIGURES[name], value=money.with_sign(number, currency) if name in _AMOUNTS else localized(number))

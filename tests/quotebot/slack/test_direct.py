@@ -160,7 +160,7 @@ async def test_what_is_no_request_is_answered_there_and_changes_nothing(deal: De
     await deal.settled()
     answers: dict[str, str] = {
         "hello there": help_messages.HELLO,
-        "help": help_messages.HELP_TEXT,
+        "help": help_messages.help_text(),
         "list": f"• *{FIRST_QUOTE}* v1",
         f"status {FIRST_QUOTE}": f"Quote {FIRST_QUOTE} for Acme: ",
         f"submit {FIRST_QUOTE}": words.BY_COMMAND_ONLY,

@@ -56,7 +56,7 @@ def _without_given_id(block: dict[str, Any]) -> dict[str, Any]:
 async def test_help_is_answered_inside_the_ack_and_recorded_nowhere(deal: Deal) -> None:
     for text in ("", "help", "HELP me"):
         answer = await deal.slash(text)
-        assert answer["ack"]["text"] == help_messages.HELP_TEXT
+        assert answer["ack"]["text"] == help_messages.help_text()
     assert await deal.rows(EMPTY) == []
 
 

@@ -61,7 +61,7 @@ async def test_whatever_else_is_said_to_the_bot_is_answered_in_private_and_chang
     await deal.slash()
     await deal.settled()
     said: dict[str, str] = {
-        "@quotebot help": help_messages.HELP_TEXT,
+        "@quotebot help": help_messages.help_text(),
         "@quotebot new": messages.BY_FORM,
         f"@quotebot submit {FIRST_QUOTE}": messages.BY_COMMAND_ONLY,
         f"@quotebot clone {FIRST_QUOTE}": messages.COMMAND_ONLY,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adapters.failures import AdapterError, Failure
+from quotebot.app.installation import speak
 from quotebot.commands.queries import ListRequest
 from quotebot.domain.quotes.quote import plain_times
 from quotebot.execution.executor import Executor
@@ -204,6 +205,20 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
         assert "Nothing to report" in await said(revised, report, user="U0CFO", team="T0OTHER")  # quotes of another workspace
     for user in ("U0REP", "U0MANAGER"):
         assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
+
+
+async def test_products_and_reports_are_answered_in_german(revised: Bench) -> None:
+    speak("de")
+    try:
+        products = await said(revised, "products")
+        report = await said(revised, "report discounts", user="U0DEALDESK")
+    finally:
+        speak("en")
+    assert "• *Pro* `pro`: 10,00 $ pro seat und Monat, 8,00 $ ab 50, 6,00 $ ab 100" in products.splitlines()
+    assert report.splitlines() == [
+        "*Rabatte der letzten 90 Tage*",
+        "• <@U0REP>: 1 Angebot, 14.400,00\u00a0$ Liste, 13.248,00\u00a0$ netto, 8,00\u00a0% Rabatt",
+    ]
 
 
 async def test_a_report_says_that_it_does_not_count_all_quotes(
