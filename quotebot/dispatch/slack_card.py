@@ -24,7 +24,7 @@ from quotebot.dispatch.ops_cards import GONE_CODES
 from quotebot.dispatch.services import GONE, EffectHandler, unknown_quote
 from quotebot.domain.access import Refusal, Sight, admit, may_see
 from quotebot.domain.approvals.advice import basis_of
-from quotebot.domain.approvals.policy import evaluate
+from quotebot.domain.approvals.policy import approver_rows, evaluate
 from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
@@ -38,7 +38,6 @@ from quotebot.views.blocks import section
 from quotebot.views.card import (
     Card,
     PriceRow,
-    approver_rows,
     avoidance_rows,
     price_rows,
     status_card,

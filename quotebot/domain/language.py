@@ -7,6 +7,7 @@ A text in a literal that is made at import is marked with `N_` and translated wi
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from babel import Locale
@@ -95,3 +96,13 @@ def listed(parts: tuple[str, ...] | list[str]) -> str:
     if len(parts) < 2:  # noqa: PLR2004 -- one part stands alone
         return "".join(parts)
     return _("{first} and {last}", first=", ".join(parts[:-1]), last=parts[-1])
+
+
+def either(parts: Sequence[str]) -> str:
+    """Return "A", "A or B" or "A or B or C"."""
+    return reduce(lambda first, last: _("{first} or {last}", first=first, last=last), parts) if parts else ""
+
+
+def initial_capital(text: str) -> str:
+    """Return a text with a capital first letter; the other letters stay, which some languages need."""
+    return f"{text[:1].upper()}{text[1:]}"

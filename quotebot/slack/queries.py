@@ -19,7 +19,7 @@ from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.approvals.policy import LADDER, evaluate, without_margin_figures
+from quotebot.domain.approvals.policy import LADDER, evaluate, margin_rows, without_margin_figures
 from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
@@ -43,7 +43,7 @@ from quotebot.store import reports, rulesets
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
 from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages, timeline
 from quotebot.views.blocks import section
-from quotebot.views.card import PriceRow, avoidance_rows, margin_rows, price_rows
+from quotebot.views.card import PriceRow, avoidance_rows, price_rows
 from quotebot.views.list_card import list_blocks
 
 if TYPE_CHECKING:

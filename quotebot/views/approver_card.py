@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import slot_words
-from quotebot.domain.approvals.policy import margin_figures
+from quotebot.domain.approvals.policy import margin_effect, margin_figures
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import ApprovalState, SlotState, local_day, local_time, state_words, title
 from quotebot.views import messages
-from quotebot.views.blocks import context, mrkdwn, plain, section
+from quotebot.views.blocks import context, linked, mrkdwn, plain, section
 from quotebot.views.card import (
     HEADER_CHARACTERS_MAX,
     REASONS_CHARACTERS_MAX,
@@ -25,8 +25,6 @@ from quotebot.views.card import (
     deciding,
     figure_rows,
     line_sections,
-    linked,
-    margin_effect,
     price_rows,
     summary_row,
 )
@@ -146,7 +144,7 @@ def _progress(approval: Approval) -> list[Json]:
 def _margin_rows(quote: Quote, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
     """Return the margin, what it is without the discount, and those below their floors."""
     effect = margin_effect(quote.pricing)
-    found = (*(() if effect is None else (effect.removeprefix("margin "),)), *margin_figures(quote.pricing, policy))
+    found = (*(() if effect is None else (effect,)), *margin_figures(quote.pricing, policy))
     return (("Margin", "; ".join(found)),) if found else ()
 
 

@@ -6,12 +6,15 @@ A value is versioned, compact JSON, validated when it is read. A value of anothe
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import parse_quote_id, plain_times
 
 Json = dict[str, Any]
+_LINK: Final = re.compile(r"https?://[^\s<>|]{1,500}")  # contains no character that would end a Slack link early
 
 
 def plain(text: str) -> Json:
@@ -32,6 +35,11 @@ def section(text: str) -> Json:
 def context(lines: list[str]) -> Json:
     """Return small grey lines of escaped mrkdwn, at most ten."""
     return {"type": "context", "elements": [mrkdwn(line) for line in lines]}
+
+
+def linked(text: str, link: str | None) -> str:
+    """Return the text as a Slack link, or unchanged if `link` is None or cannot be written as one."""
+    return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
 
 
 def button(action_id: str, label: str, value: str, *, style: Literal["primary", "danger"] | None = None) -> Json:
@@ -81,7 +89,7 @@ def modal(callback_id: str, title: str, submit: str, private_metadata: str, bloc
         "private_metadata": private_metadata,
         "title": plain(title),
         "submit": plain(submit),
-        "close": plain("Cancel"),
+        "close": plain(_("Cancel")),
         "blocks": blocks,
     }
 

@@ -10,20 +10,18 @@ is escaped.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.approvals.special_terms import term_words
-from quotebot.domain.language import _
+from quotebot.domain.language import N_, _, either, grouped, initial_capital, ngettext
 from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.conversion import converted
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
-from quotebot.domain.pricing.tax_lines import tax_lines
+from quotebot.domain.pricing.tax_lines import tax_rows
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, local_time, state_words, title
 from quotebot.views import approval_messages, messages
@@ -33,13 +31,20 @@ from quotebot.views.blocks import (
     button,
     confirm,
     context,
+    linked,
     menu_text,
     option,
     plain,
     section,
     value_text,
 )
-from quotebot.views.pending_buttons import UNDELIVERED, PendingCommand, PendingEffect, command_buttons, effect_buttons
+from quotebot.views.pending_buttons import (
+    EFFECT_TEXTS,
+    PendingCommand,
+    PendingEffect,
+    command_buttons,
+    effect_buttons,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,12 +98,8 @@ _DECIDED_ICONS = {
     ApprovalState.EXPIRED: "⌛",
     ApprovalState.INVALIDATED: "🚫",
 }
-APPROVE_AT_ONCE: Final = "Approve & create PDF"
-_LINK = re.compile(r"https?://[^\s<>|]{1,500}")  # contains no character that would end a Slack link early
 GIVEN_MAX: Final = 5  # approvals shown while others are missing
-_AFTER_APPROVAL: Final = "The PDF goes to the thread and the quote to Salesforce."
 _TO_EDIT: Final = (QuoteState.DRAFT, QuoteState.REJECTED)
-_TO_EDIT_HINT: Final = "Edit the quote to make a new version you can submit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,10 @@ class _Move:
 
 
 _MOVES: Final = (
-    _Move(FINALIZE, "Lock for sending", QuoteState.FINALIZED, "primary"),
-    _Move(SEND, "Mark as sent", QuoteState.SENT, "primary"),
-    _Move(ACCEPT, "Mark as won", QuoteState.ACCEPTED, "primary"),
-    _Move(LOSE, "Mark as lost", QuoteState.LOST, "danger"),
+    _Move(FINALIZE, N_("Lock for sending"), QuoteState.FINALIZED, "primary"),
+    _Move(SEND, N_("Mark as sent"), QuoteState.SENT, "primary"),
+    _Move(ACCEPT, N_("Mark as won"), QuoteState.ACCEPTED, "primary"),
+    _Move(LOSE, N_("Mark as lost"), QuoteState.LOST, "danger"),
 )
 
 
@@ -128,11 +129,13 @@ def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = Tr
     """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
     after = allowed(quote.state)
     made = [*_asking(quote, decision), *(deciding(quote) if decides else ())]
-    made += [button(move.action_id, move.label, button_value(quote), style=move.style) for move in _MOVES if move.target in after]
+    made += [
+        button(move.action_id, _(move.label), button_value(quote), style=move.style) for move in _MOVES if move.target in after
+    ]
     if may_be_changed(quote.state):
-        made.append(button(REVISE, "Edit", button_value(quote), style="primary" if quote.state in _TO_EDIT else None))
+        made.append(button(REVISE, _("Edit"), button_value(quote), style="primary" if quote.state in _TO_EDIT else None))
     if QuoteState.CANCELLED in after:
-        made.append({**button(CANCEL_QUOTE, "Cancel quote", button_value(quote)), "confirm": _cancelling(quote)})
+        made.append({**button(CANCEL_QUOTE, _("Cancel quote"), button_value(quote)), "confirm": _cancelling(quote)})
     assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test covers every state
     return [*made, _menu(quote)]
 
@@ -145,9 +148,10 @@ def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
     if not (again or first):
         return []
     if decision is None or not decision.automatic or again:
-        return [button(SUBMIT, "Submit for approval", button_value(quote), style="primary")]
-    sure = confirm("Create the PDF?", f"{_deal(quote)}. {_AFTER_APPROVAL}", APPROVE_AT_ONCE, "Go back")
-    return [{**button(SUBMIT, APPROVE_AT_ONCE, button_value(quote), style="primary"), "confirm": sure}]
+        return [button(SUBMIT, _("Submit for approval"), button_value(quote), style="primary")]
+    label = _("Approve & create PDF")
+    sure = confirm(_("Create the PDF?"), _after_approval(_deal(quote)), label, _("Go back"))
+    return [{**button(SUBMIT, label, button_value(quote), style="primary"), "confirm": sure}]
 
 
 def deciding(quote: Quote) -> list[Json]:
@@ -157,30 +161,25 @@ def deciding(quote: Quote) -> list[Json]:
         return []
     value = button_value(quote, approval)
     approve = {
-        **button(APPROVE, "Approve", value, style="primary"),
-        "confirm": confirm(
-            "Approve this quote?",
-            f"{_deal(quote)}{_off(quote)}. {_AFTER_APPROVAL}",
-            "Approve",
-            "Go back",
-        ),
+        **button(APPROVE, _("Approve"), value, style="primary"),
+        "confirm": confirm(_("Approve this quote?"), _after_approval(f"{_deal(quote)}{_off(quote)}"), _("Approve"), _("Go back")),
     }
     if any(slot.dual_control and slot.is_open for slot in approval.slots):
-        approve = button(APPROVE_WITH_REASON, "Approve", value, style="primary")
+        approve = button(APPROVE_WITH_REASON, _("Approve"), value, style="primary")
     return [
         approve,
-        button(REQUEST_CHANGES, "Request changes", value),
-        button(REJECT, "Reject", value, style="danger"),
+        button(REQUEST_CHANGES, _("Request changes"), value),
+        button(REJECT, _("Reject"), value, style="danger"),
     ]
 
 
 def _cancelling(quote: Quote) -> dict[str, Any]:
     return {
         **confirm(
-            "Cancel this quote?",
-            f"{_deal(quote)}. You can't undo this, but you can clone it later.",
-            "Cancel quote",
-            "Keep quote",
+            _("Cancel this quote?"),
+            _("{quote}. You can't undo this, but you can clone it later.", quote=_deal(quote)),
+            _("Cancel quote"),
+            _("Keep quote"),
         ),
         "style": "danger",
     }
@@ -188,8 +187,8 @@ def _cancelling(quote: Quote) -> dict[str, Any]:
 
 def _menu(quote: Quote) -> Json:
     value = ButtonValue(quote.quote_id, quote.version, None)
-    entries = [("Change discount", DISCOUNT)] if may_be_changed(quote.state) else []
-    entries += [("How pricing works", EXPLAIN), ("Refresh", REFRESH)]
+    entries = [(_("Change discount"), DISCOUNT)] if may_be_changed(quote.state) else []
+    entries += [(_("How pricing works"), EXPLAIN), (_("Refresh"), REFRESH)]
     return {
         "type": "overflow",
         "action_id": MORE,
@@ -201,41 +200,36 @@ def _deal(quote: Quote) -> str:
     return f"{_account(quote)} · {messages.net(quote)}"
 
 
+def _after_approval(quote: str) -> str:
+    return _("{quote}. The PDF goes to the thread and the quote to Salesforce.", quote=quote)
+
+
 def _off(quote: Quote) -> str:
     percent = quote.pricing.discount_percent
-    return f" · {money.format_percent(percent)} off" if percent else ""
+    return " · " + _("{percent} off", percent=money.format_percent(percent)) if percent else ""
 
 
 def _account(quote: Quote) -> str:
     return clipped(messages.one_line(quote.account), NAME_CHARACTERS_MAX)
 
 
-def tax_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
-    """Return one row per tax rate and one for the total with tax; none if the price was requested without tax."""
-    price_rows = [
-        (f"Tax {money.format_percent(line.percent)}{' (estimated)' if line.estimated else ''}", _amount(pricing, line.amount))
-        for line in tax_lines(pricing)
-    ]
-    return (*price_rows, ("Total with tax", _amount(pricing, pricing.gross_total))) if price_rows else ()
-
-
 def policy_row(pricing: Pricing, policy_currency: str) -> tuple[PriceRow, ...]:
     """Return the total in the policy's currency with the conversion rate; none if the quote has the same currency."""
     found = converted(pricing, policy_currency)
-    return () if found is None else ((f"Policy check in {policy_currency}", found.words),)
+    return () if found is None else ((_("Policy check in {currency}", currency=policy_currency), found.words),)
 
 
 def terms_row(pricing: Pricing) -> tuple[PriceRow, ...]:
     """Return the special terms of the contract; no row if there are none."""
     names = ", ".join(term_words(term) for term in pricing.terms)
-    return (("Special terms", names),) if names else ()
+    return ((_("Special terms"), names),) if names else ()
 
 
 def sale_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
     """Return the segment, the billing frequency and the commercial terms; no row where they are the usual ones."""
     request = request_of(pricing)
     billing = request.billing_frequency
-    rows = (("Segment", request.segment), ("Billing", None if billing == BILLING_FREQUENCIES[0] else billing))
+    rows = ((_("Segment"), request.segment), (_("Billing"), None if billing == BILLING_FREQUENCIES[0] else _(billing)))
     return (*((name, value) for name, value in rows if value is not None), *term_rows(request.commercial))
 
 
@@ -254,38 +248,21 @@ def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: boo
     if not changes:
         return ()
     if not any(change.roles for change in changes):
-        return (("No approval needed with", " or ".join(change.words for change in changes)),)
+        return ((_("No approval needed with"), either([change.words for change in changes])),)
     return tuple(
-        (f"Only {messages.approver_words(change.roles)} approves with" if change.roles else "No approval needed with", change.words)
+        (
+            _("Only {roles} approves with", roles=messages.approver_words(change.roles))
+            if change.roles
+            else _("No approval needed with"),
+            change.words,
+        )
         for change in changes
     )
 
 
-def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
-    """Return the margins below their floors, with figures. For approvers only."""
-    found = margin_figures(pricing, policy)
-    return (("For approvers only", "; ".join(found)),) if found else ()
-
-
-def margin_effect(pricing: Pricing) -> str | None:
-    """Return the margin, and what it is without the discount; None for a quote of no value. For approvers only."""
-    margin, without = pricing.margin_percent, pricing.list_margin_percent
-    if margin is None:
-        return None
-    instead = "" if without is None or without == margin else f" ({money.format_percent(without)} without discount)"
-    return f"margin {money.format_percent(margin)}{instead}"
-
-
-def approver_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
-    """Return the row of an approver's private card: the margin effect, and the margins below their floors."""
-    effect = margin_effect(pricing)
-    found = (*(() if effect is None else (effect,)), *margin_figures(pricing, policy))
-    return (("For approvers only", "; ".join(found)),) if found else ()
-
-
 def summary_row(summary: str | None) -> tuple[PriceRow, ...]:
     """Return the model's summary of the quote, labelled as such; no row if there is none that may be shown."""
-    return () if summary is None else (("AI summary", summary),)
+    return () if summary is None else ((_("AI summary"), summary),)
 
 
 def _amount(pricing: Pricing, amount: Decimal) -> str:
@@ -324,12 +301,22 @@ def status_card(
     """
     pricing = quote.pricing
     account, net = messages.one_line(quote.account), messages.net(quote)
-    text = f"Quote {title(quote)} for {messages.escape(clipped(account, HEADER_CHARACTERS_MAX))}: {_state(quote.state)}, {net}"
+    text = _(
+        "Quote {quote} for {customer}: {state}, {amount}",
+        quote=title(quote),
+        customer=messages.escape(clipped(account, HEADER_CHARACTERS_MAX)),
+        state=_state(quote.state),
+        amount=net,
+    )
     decided, ends = _decided(quote), _ends(quote)
     on_top = quote.state in _TO_EDIT
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": plain(_header(quote))},
-        *([section(f"{decided}\n{_TO_EDIT_HINT}")] if decided is not None and on_top else []),
+        *(
+            [section(f"{decided}\n" + _("Edit the quote to make a new version you can submit."))]
+            if decided is not None and on_top
+            else []
+        ),
         section(_summary(quote)),
         *line_sections(pricing, owed),
         *figure_rows(figures),
@@ -344,14 +331,14 @@ def status_card(
         *([context(ends)] if ends else []),
         *([context([_waiting(command) for command in pending])] if pending else []),
         *(command_buttons(quote, command) for command in pending if command.offers),
-        *_pending_effects_context(owed),
+        *_effects_context(owed),
         *(effect_buttons(quote, effect) for effect in owed if effect.offers),
     ]
     return Card(text, blocks)
 
 
 def _state(state: QuoteState) -> str:
-    return f"{STATE_ICONS[state]} {state_words(state).capitalize()}"
+    return f"{STATE_ICONS[state]} {initial_capital(state_words(state))}"
 
 
 def _header(quote: Quote) -> str:
@@ -364,12 +351,12 @@ def _summary(quote: Quote) -> str:
     pricing = quote.pricing
     listed = money.format_amount(pricing.list_total, pricing.currency)
     percent = pricing.discount_percent
-    off = f"{money.format_percent(percent)} off {listed}" if percent else f"list price {listed}"
+    off = _("{percent} off {amount}", percent=money.format_percent(percent), amount=listed)
     facts = (
         _state(quote.state),
         f"*{messages.net(quote)}*",
-        *((off,) if pricing.discount_total else ()),
-        "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
+        *((off if percent else _("list price {amount}", amount=listed),) if pricing.discount_total else ()),
+        ngettext("{n} month", "{n} months", pricing.term_months),
         messages.mention(quote.requester),
     )
     return " · ".join(facts)
@@ -393,10 +380,11 @@ def _table(pricing: Pricing, owed: tuple[PendingEffect, ...]) -> str:
     rest = pricing.lines[len(rows) :]
     if rest:
         net = money.total(tuple(line.net_amount for line in rest), pricing.currency)
-        what = f"{len(rest)} more {'line' if len(rest) == 1 else 'lines'}"
+        amount = money.format_amount(net, pricing.currency)
+        more = ngettext("+ {n} more line, {amount}", "+ {n} more lines, {amount}", len(rest), amount=amount)
         pdf = next((effect for effect in owed if effect.label == "PDF" and effect.state == "delivered"), None)
-        where = "" if pdf is None else f". {linked('See all in the PDF', pdf.link)}"
-        rows.append(f"+ {what}, {money.format_amount(net, pricing.currency)}{where}")
+        where = "" if pdf is None else ". " + linked(_("See all in the PDF"), pdf.link)
+        rows.append(f"{more}{where}")
     return "\n".join(rows)
 
 
@@ -414,8 +402,9 @@ def figure_rows(figures: tuple[PriceRow, ...], sign: str = "") -> list[dict[str,
 
 def _row(line: PricedLine, pricing: Pricing) -> str:
     currency = pricing.currency
-    part = "" if line.bundle is None else f" (of {messages.short(line.bundle_title, NAME_CHARACTERS_MAX)})"
-    name = f"*{messages.short(line.name, NAME_CHARACTERS_MAX)}* × {line.quantity:,}{messages.line_options(line, currency)}{part}"  # noqa: RUF001 -- a product
+    part = "" if line.bundle is None else " " + _("(of {bundle})", bundle=messages.short(line.bundle_title, NAME_CHARACTERS_MAX))
+    name = f"*{messages.short(line.name, NAME_CHARACTERS_MAX)}* × {grouped(line.quantity)}"  # noqa: RUF001 -- a product
+    name = f"{name}{messages.line_options(line, currency)}{part}"
     net = f"*{money.format_amount(line.net_amount, currency)}*"
     before = f" ~{money.format_amount(line.list_amount, currency)}~" if line.discount_amount else ""
     return f"{name} · {_unit(line, pricing)} · {net}{before}"
@@ -425,10 +414,10 @@ def _unit(line: PricedLine, pricing: Pricing) -> str:
     """Return the price of one unit: "$6.00/month", with the months if they are not the quote's; "one-time" for a single one."""
     price = money.format_unit_price(line.unit_price, pricing.currency)
     if line.billing == "one_time":
-        return "one-time" if line.quantity == 1 else f"{price} one-time"
+        return _("one-time") if line.quantity == 1 else _("{price} one-time", price=price)
     if line.months == pricing.term_months:
-        return f"{price}/month"
-    return f"{price}/month for {line.months} {'month' if line.months == 1 else 'months'}"
+        return _("{price}/month", price=price)
+    return ngettext("{price}/month for {n} month", "{price}/month for {n} months", line.months, price=price)
 
 
 def _approval_texts(
@@ -440,34 +429,40 @@ def _approval_texts(
 ) -> list[str]:
     """Return what a submission would need, or what the open request waits for; nothing in the other states."""
     if quote.state is QuoteState.PRICED and decision is not None:
-        hint = "" if free_discount is None else f"\n💡 No approval needed up to {money.format_percent(free_discount)} discount"
-        return [f"{_preview(decision)}{hint}"]
+        if free_discount is None:
+            return [_preview(decision)]
+        hint = _("No approval needed up to {percent} discount", percent=money.format_percent(free_discount))
+        return [f"{_preview(decision)}\n💡 {hint}"]
     approval = quote.approval
     if quote.state is not QuoteState.PENDING_APPROVAL or approval is None:
         return []
     if approval.state is not ApprovalState.PENDING:
-        return ["⌛ Approval request expired with no decision. Submit to ask again."]
+        return ["⌛ " + _("Approval request expired with no decision. Submit to ask again.")]
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     given = [f"✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
-    progress = [*given[:GIVEN_MAX], *([f"Waiting for {approval_messages.waiting_for(asked, away)}"] if asked else [])]
+    waiting = [_("Waiting for {people}", people=approval_messages.waiting_for(asked, away))] if asked else []
+    progress = [*given[:GIVEN_MAX], *waiting]
     needs = f"⏳ {needs_text(approval.required_roles, approval.reasons)}"
     return [needs, "\n".join(progress)] if progress else [needs]
 
 
 def _preview(decision: PolicyDecision) -> str:
     if decision.blocked:
-        return f"🚫 Can't be submitted: {_reasons(decision.hits)}. Edit the quote to continue."
+        blocked = _("Can't be submitted: {reasons}. Edit the quote to continue.", reasons=_reasons(decision.hits))
+        return f"🚫 {blocked}"
     if decision.automatic:
-        return "✅ No approval needed. The PDF is created right away."
+        return "✅ " + _("No approval needed. The PDF is created right away.")
     return f"🔎 {needs_text(decision.required_roles, decision.hits)}"
 
 
 def needs_text(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
     """Return the roles with the only reason beside them, or with each of several reasons on a line of its own."""
     if len(reasons) > 1:
-        listed = "\n".join(f"• {reason[:1].upper()}{reason[1:]}" for reason in map(messages.one_line, reasons))
-        return f"*Needs approval from {messages.approver_words(roles)}*\n{messages.escape(clipped(listed, REASONS_CHARACTERS_MAX))}"
-    return f"Needs approval: *{messages.approver_words(roles)}*" + (f" · {_reasons(reasons)}" if reasons else "")
+        listed = "\n".join(f"• {initial_capital(reason)}" for reason in map(messages.one_line, reasons))
+        needs = _("*Needs approval from {roles}*", roles=messages.approver_words(roles))
+        return f"{needs}\n{messages.escape(clipped(listed, REASONS_CHARACTERS_MAX))}"
+    needs = _("Needs approval: *{roles}*", roles=messages.approver_words(roles))
+    return f"{needs} · {_reasons(reasons)}" if reasons else needs
 
 
 def _reasons(reasons: tuple[str, ...]) -> str:
@@ -479,23 +474,28 @@ def _decided(quote: Quote) -> str | None:
     approval = quote.approval
     if approval is None or approval.state is ApprovalState.PENDING:
         return None
-    sentence = decided_words(approval)
     reason = (
         ""
         if approval.decision_reason is None
         else f"\n{messages.quoted(clipped(approval.decision_reason, REASONS_CHARACTERS_MAX))}"
     )
-    return f"{_DECIDED_ICONS[approval.state]} {sentence[:1].upper()}{sentence[1:]}{reason}"
+    return f"{_DECIDED_ICONS[approval.state]} {initial_capital(decided_words(approval))}{reason}"
 
 
 def _ends(quote: Quote) -> list[str]:
     """Return the lines on the quote's lock, its recipient and its end."""
     lines = []
     if quote.frozen is not None:
-        lines.append(f"🔒 Locked by {messages.mention(quote.frozen.frozen_by)}, {local_time(quote.frozen.frozen_at)}")
+        person, time = messages.mention(quote.frozen.frozen_by), local_time(quote.frozen.frozen_at)
+        lines.append("🔒 " + _("Locked by {person}, {time}", person=person, time=time))
     if quote.sent is not None:
-        recipient = messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX)
-        lines.append(f"📤 Sent to {recipient} by {messages.mention(quote.sent.sent_by)}, {local_time(quote.sent.sent_at)}")
+        sent = _(
+            "Sent to {recipient} by {person}, {time}",
+            recipient=messages.short(quote.sent.recipient, DETAIL_CHARACTERS_MAX),
+            person=messages.mention(quote.sent.sent_by),
+            time=local_time(quote.sent.sent_at),
+        )
+        lines.append(f"📤 {sent}")
     if quote.closing is not None:
         closing = quote.closing
         reason = "" if closing.reason is None else f"\n{messages.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
@@ -504,12 +504,13 @@ def _ends(quote: Quote) -> list[str]:
 
 
 def _waiting(command: PendingCommand) -> str:
+    """Return the line of an unfinished command."""
     if command.retried_at is None:
         return f"⏳ {command.name}: {_(messages.OPERATION_PENDING)}"
     return f"⏳ {command.name}: {messages.retry_pending(command.retried_at)}"
 
 
-def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[Json]:
+def _effects_context(owed: tuple[PendingEffect, ...]) -> list[Json]:
     """Return the lines on a quote's effects: one for each that is not delivered, and one for all others."""
     done = " · ".join(_delivered(effect) for effect in owed if effect.state == "delivered")
     open_lines = [_undelivered(effect) for effect in owed if effect.state != "delivered"]
@@ -519,25 +520,24 @@ def _pending_effects_context(owed: tuple[PendingEffect, ...]) -> list[Json]:
 
 def _delivered(effect: PendingEffect) -> str:
     if effect.label == "PDF":
-        return linked("PDF", effect.link) if effect.link is not None else "PDF in this thread"
-    return linked("Open in Salesforce", effect.link) if effect.link is not None else "In Salesforce"
-
-
-def linked(text: str, link: str | None) -> str:
-    """Return the text as a Slack link, or unchanged if `link` is None or cannot be written as one."""
-    return text if link is None or not _LINK.fullmatch(link) else f"<{link}|{text}>"
+        return linked("PDF", effect.link) if effect.link is not None else _("PDF in this thread")
+    return linked(_("Open in Salesforce"), effect.link) if effect.link is not None else _("In Salesforce")
 
 
 def _undelivered(effect: PendingEffect) -> str:
     """Return the line of an effect that is not delivered: what happens with it, and whether anything is needed."""
-    words = UNDELIVERED[effect.label]
-    if effect.state == "paused":
-        return f"⏸️ {words.paused}"
-    if effect.state == "failed":
-        return f"⚠️ {words.missing}. Our ops team has been notified; no action needed from you. Ref {messages.escape(effect.ref)}"
-    if effect.state == "cancelled":
-        why = f": {messages.short(effect.detail, DETAIL_CHARACTERS_MAX)}" if effect.detail else ""
-        return f"🚫 {words.name} skipped{why}"
-    if effect.state == "in doubt":
-        return f"❔ Checking whether {words.received}"
-    return f"⏳ {words.retrying} Retrying automatically." if effect.state == "retrying" else f"⏳ {words.doing}…"
+    texts = EFFECT_TEXTS[effect.label]
+    match effect.state:
+        case "paused":
+            return f"⏸️ {_(texts.paused)}"
+        case "failed":
+            told = _("Our ops team has been notified; no action needed from you. Ref {ref}", ref=messages.escape(effect.ref))
+            return f"⚠️ {_(texts.missing)}. {told}"
+        case "cancelled":
+            why = messages.short(effect.detail or "", DETAIL_CHARACTERS_MAX)
+            skipped = N_("{name} skipped: {reason}") if why else N_("{name} skipped")
+            return f"🚫 {_(skipped, name=_(texts.name), reason=why)}"
+        case "in doubt":
+            return f"❔ {_(texts.in_doubt)}"
+        case state:
+            return f"⏳ {_(texts.retrying)}" if state == "retrying" else f"⏳ {_(texts.doing)}…"

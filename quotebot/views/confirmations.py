@@ -79,10 +79,13 @@ def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
     An offer without a quote asks for confirmation of the proposed quote; one without a token shows the quote.
     """
     if "token" not in offer:
-        return show_blocks(text, offer["quote_id"], offer["version"], f"Show v{offer['version']}")
+        return show_blocks(text, offer["quote_id"], offer["version"], _("Show v{version}", version=offer["version"]))
     token = written({"t": offer["token"]})
     if "quote_id" not in offer:
-        elements = [button(CREATE_ANOTHER, "Create quote", token, style="primary"), button(EDIT_FIRST, "Edit first", token)]
+        elements = [
+            button(CREATE_ANOTHER, _("Create quote"), token, style="primary"),
+            button(EDIT_FIRST, _("Edit first"), token),
+        ]
         return [section(text), {"type": "actions", "block_id": "quote.offer", "elements": elements}]
     there = value_text(ButtonValue(offer["quote_id"], offer["version"], None))
     return [
@@ -90,7 +93,10 @@ def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "type": "actions",
             "block_id": "quote.offer",
-            "elements": [button(CREATE_ANOTHER, "Create another", token), button(SHOW, f"Open {offer['quote_id']}", there)],
+            "elements": [
+                button(CREATE_ANOTHER, _("Create another"), token),
+                button(SHOW, _("Open {quote}", quote=offer["quote_id"]), there),
+            ],
         },
     ]
 
@@ -102,19 +108,19 @@ def parse_token(text: str) -> str | None:
 
 
 def problem_blocks(
-    message: str, typed: str | None, *, form: str = "Fix in form", repair: tuple[Correction, str] | None = None
+    message: str, typed: str | None, *, form: str | None = None, repair: tuple[Correction, str] | None = None
 ) -> list[dict[str, Any]] | None:
     """Return the reply to a text that could not be read: a button that opens the form, and one that gives the corrected command.
 
-    `typed` is the text after `new`, None if no form fits; `form` is the label of its button, `repair` the correction with its
-    label. None if there is no button, or if the message is too long for Slack.
+    `typed` is the text after `new`, None if no form fits; `form` is the label of its button, "Fix in form" if None; `repair` is the
+    correction with its label. None if there is no button, or if the message is too long for Slack.
     """
     made: list[tuple[str, str, str]] = []
     if repair is not None:
         correction, label = repair
         made.append((REPAIR, label, written({"w": correction.text, "t": correction.token, "n": correction.version})))
     if typed is not None:
-        made.append((FILL_IN, form, written({"w": typed})))
+        made.append((FILL_IN, form or _("Fix in form"), written({"w": typed})))
     fitting = [each for each in made if len(each[2]) <= VALUE_CHARACTERS_MAX]
     if not fitting or len(message) > SECTION_CHARACTERS_MAX:
         return None

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.queries import Section
 from quotebot.domain import money
+from quotebot.domain.approvals.policy import margin_words
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_day, local_time, state_words, title, utc_text
 from quotebot.store.homes import HomeChoice
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, Json, button, context, option, plain, read, section, value_text, written
-from quotebot.views.card import STATE_ICONS, deciding, margin_effect
+from quotebot.views.card import STATE_ICONS, deciding
 from quotebot.views.confirmations import SHOW
 from quotebot.views.work_queue import CLOSED, Home, Needed, Part, WaitingQuote
 
@@ -217,9 +218,7 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
     pricing = quote.pricing
     amount = money.format_amount(pricing.discount_total, pricing.currency)
     discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"
-    margin = margin_effect(pricing)
-    whole = () if margin is None else (margin,)
-    return "; ".join((", ".join((discount, *whole)), *margins))
+    return "; ".join((", ".join((discount, *margin_words(pricing))), *margins))
 
 
 def _show(quote: Quote | Listed) -> Json:

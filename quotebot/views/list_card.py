@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
 from quotebot.domain import money
+from quotebot.domain.language import _, either, initial_capital
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import Listed, QuoteState, state_words, title
 from quotebot.views import messages
@@ -33,12 +34,12 @@ def list_blocks(page: Page, asked: ListRequest, text: str) -> list[Json]:
 
 def heading(asked: ListRequest) -> str:
     """Return the query in words: owner, states, customer and page."""
-    named = "All quotes" if asked.owner is None else f"Quotes of {messages.mention(asked.owner)}"
-    states = ["open"] if asked.states == OPEN else sorted(map(state_words, asked.states))
-    parts = ["Your quotes" if asked.mine else named]
-    parts += [" or ".join(states).capitalize()] if states else []
+    named = _("All quotes") if asked.owner is None else _("Quotes of {person}", person=messages.mention(asked.owner))
+    states = [_("open")] if asked.states == OPEN else sorted(map(state_words, asked.states))
+    parts = [_("Your quotes") if asked.mine else named]
+    parts += [initial_capital(either(states))] if states else []
     parts += [] if asked.account is None else [f'"{messages.escape(clipped(asked.account))}"']
-    return " \u00b7 ".join((*parts, *((f"page {asked.page}",) if asked.page > 1 else ())))
+    return " \u00b7 ".join((*parts, *((_("page {page}", page=asked.page),) if asked.page > 1 else ())))
 
 
 def question_text(asked: ListRequest) -> str:
@@ -65,13 +66,13 @@ def _turns(page: Page, asked: ListRequest) -> list[Json]:
     whose = replace(first, mine=False, owner=None) if asked.mine else replace(first, mine=True, owner=None)
     which = replace(first, states=frozenset[QuoteState]()) if asked.states else replace(first, states=OPEN)
     turns = [
-        button(WHOSE, "All quotes" if asked.mine else "My quotes", question_text(whose)),
-        button(WHICH, "All states" if asked.states else "Open only", question_text(which)),
+        button(WHOSE, _("All quotes") if asked.mine else _("My quotes"), question_text(whose)),
+        button(WHICH, _("All states") if asked.states else _("Open only"), question_text(which)),
     ]
     if page.number > 1:
-        turns.append(button(NEWER, "◀ Newer", question_text(replace(asked, page=page.number - 1))))
+        turns.append(button(NEWER, _("◀ Newer"), question_text(replace(asked, page=page.number - 1))))
     if page.more and page.number < PAGE_MAX:
-        turns.append(button(OLDER, "Older ▶", question_text(replace(asked, page=page.number + 1))))
+        turns.append(button(OLDER, _("Older ▶"), question_text(replace(asked, page=page.number + 1))))
     return turns
 
 
@@ -79,6 +80,6 @@ def _row(quote: Listed) -> Json:
     account = messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)
     total = money.format_amount(quote.net_total, quote.currency)
     facts = (f"*{title(quote)}*",) if quote.outlined else (f"*{account}*", title(quote), total)
-    state = f"{STATE_ICONS[quote.state]} {state_words(quote.state).capitalize()}"
+    state = f"{STATE_ICONS[quote.state]} {initial_capital(state_words(quote.state))}"
     text = f"{' · '.join(facts)}\n{state} · {messages.mention(quote.requester)}"
-    return {**section(text), "accessory": button(SHOW, "View", value_text(ButtonValue(quote.quote_id, quote.version, None)))}
+    return {**section(text), "accessory": button(SHOW, _("View"), value_text(ButtonValue(quote.quote_id, quote.version, None)))}

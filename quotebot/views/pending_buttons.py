@@ -1,4 +1,4 @@
-"""Pending effects and commands of a quote: their words, and their buttons Retry, Check and Skip, with their values.
+"""Pending effects and commands of a quote: their texts, and their buttons Retry, Check and Skip, with their values.
 
 A value names the row and the cycle that the user saw; a value of another build reads as None.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from quotebot.domain.language import N_, _
 from quotebot.views.blocks import Json, button, confirm, named_version, read, written
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from quotebot.domain.quotes.quote import Quote
     from quotebot.effects import Label
 
@@ -19,80 +22,91 @@ RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND = "command.retry", "command.check",
 ROW_ID_DIGITS_MAX: Final = 18  # of a 64-bit id
 
 _LABELS: Final = {
-    RETRY: "Retry {}",
-    CHECK: "Check {}",
-    CANCEL: "Skip {}",
-    RETRY_COMMAND: "Retry {}",
-    CHECK_COMMAND: "Check {} status",
-    CANCEL_COMMAND: "Cancel {}",
-}
-_NAMES: Final = {
-    "PDF": "PDF",
-    "CRM": "Salesforce",
-    "CRM status": "Salesforce status",
-    "CRM amount": "Salesforce amount",
-    "CRM stage": "Salesforce stage",
-    "CRM PDF": "Salesforce PDF",
-}
-_NOT_DONE: Final = {
-    "PDF": "This version won't have a PDF.",
-    "CRM": "This quote won't be written to Salesforce.",
-    "CRM status": "The status won't be written to Salesforce.",
-    "CRM amount": "The opportunity's amount won't be written to Salesforce.",
-    "CRM stage": "The opportunity's stage won't be written to Salesforce.",
-    "CRM PDF": "The PDF won't be attached in Salesforce.",
+    RETRY: N_("Retry {name}"),
+    CHECK: N_("Check {name}"),
+    CANCEL: N_("Skip {name}"),
+    RETRY_COMMAND: N_("Retry {name}"),
+    CHECK_COMMAND: N_("Check {name} status"),
+    CANCEL_COMMAND: N_("Cancel {name}"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Undelivered:
-    """Words for an effect that is not delivered, by its state."""
+class EffectTexts:
+    """Texts about an effect: its name on buttons and alone, a sentence for each of its states, and what skipping it means."""
 
+    button: str
     name: str
     doing: str
     retrying: str
-    received: str
+    in_doubt: str
     paused: str
     missing: str
+    skipping: str
 
 
-_SALESFORCE_SILENT: Final = "Salesforce isn't responding."
-
-
-def _in_salesforce(thing: str) -> Undelivered:
-    """Return the words for a part of the record, e.g. "the status"."""
-    start = f"{thing[:1].upper()}{thing[1:]}"
-    return Undelivered(
-        f"{start} in Salesforce",
-        f"Updating {thing} in Salesforce",
-        _SALESFORCE_SILENT,
-        f"Salesforce received {thing}",
-        f"Salesforce sync is paused. {start} follows automatically.",
-        f"{start} isn't in Salesforce yet",
-    )
-
-
-UNDELIVERED: Final = {
-    "PDF": Undelivered(
+_SALESFORCE_SILENT: Final = N_("Salesforce isn't responding. Retrying automatically.")
+EFFECT_TEXTS: Final[Mapping[Label, EffectTexts]] = {
+    "PDF": EffectTexts(
         "PDF",
-        "Creating the PDF",
-        "The PDF isn't ready yet.",
-        "the PDF arrived",
-        "PDFs are paused. This one follows automatically.",
-        "No PDF yet",
+        "PDF",
+        N_("Creating the PDF"),
+        N_("The PDF isn't ready yet. Retrying automatically."),
+        N_("Checking whether the PDF arrived"),
+        N_("PDFs are paused. This one follows automatically."),
+        N_("No PDF yet"),
+        N_("This version won't have a PDF."),
     ),
-    "CRM": Undelivered(
-        "Salesforce",
-        "Writing to Salesforce",
+    "CRM": EffectTexts(
+        N_("Salesforce"),
+        N_("Salesforce"),
+        N_("Writing to Salesforce"),
         _SALESFORCE_SILENT,
-        "Salesforce received it",
-        "Salesforce sync is paused. This quote syncs automatically when it resumes.",
-        "Not in Salesforce yet",
+        N_("Checking whether Salesforce received it"),
+        N_("Salesforce sync is paused. This quote syncs automatically when it resumes."),
+        N_("Not in Salesforce yet"),
+        N_("This quote won't be written to Salesforce."),
     ),
-    "CRM status": _in_salesforce("the status"),
-    "CRM amount": _in_salesforce("the opportunity's amount"),
-    "CRM stage": _in_salesforce("the opportunity's stage"),
-    "CRM PDF": _in_salesforce("the PDF"),
+    "CRM status": EffectTexts(
+        N_("Salesforce status"),
+        N_("The status in Salesforce"),
+        N_("Updating the status in Salesforce"),
+        _SALESFORCE_SILENT,
+        N_("Checking whether Salesforce received the status"),
+        N_("Salesforce sync is paused. The status follows automatically."),
+        N_("The status isn't in Salesforce yet"),
+        N_("The status won't be written to Salesforce."),
+    ),
+    "CRM amount": EffectTexts(
+        N_("Salesforce amount"),
+        N_("The opportunity's amount in Salesforce"),
+        N_("Updating the opportunity's amount in Salesforce"),
+        _SALESFORCE_SILENT,
+        N_("Checking whether Salesforce received the opportunity's amount"),
+        N_("Salesforce sync is paused. The opportunity's amount follows automatically."),
+        N_("The opportunity's amount isn't in Salesforce yet"),
+        N_("The opportunity's amount won't be written to Salesforce."),
+    ),
+    "CRM stage": EffectTexts(
+        N_("Salesforce stage"),
+        N_("The opportunity's stage in Salesforce"),
+        N_("Updating the opportunity's stage in Salesforce"),
+        _SALESFORCE_SILENT,
+        N_("Checking whether Salesforce received the opportunity's stage"),
+        N_("Salesforce sync is paused. The opportunity's stage follows automatically."),
+        N_("The opportunity's stage isn't in Salesforce yet"),
+        N_("The opportunity's stage won't be written to Salesforce."),
+    ),
+    "CRM PDF": EffectTexts(
+        N_("Salesforce PDF"),
+        N_("The PDF in Salesforce"),
+        N_("Updating the PDF in Salesforce"),
+        _SALESFORCE_SILENT,
+        N_("Checking whether Salesforce received the PDF"),
+        N_("Salesforce sync is paused. The PDF follows automatically."),
+        N_("The PDF isn't in Salesforce yet"),
+        N_("The PDF won't be attached in Salesforce."),
+    ),
 }
 
 Named = Literal["e", "o"]  # of an effect or of an operation
@@ -157,15 +171,14 @@ def effect_buttons(quote: Quote, effect: PendingEffect) -> Json:
     """Return the row of buttons of an effect that offers any."""
     assert effect.effect_id is not None  # noqa: S101 -- an effect that offers buttons has an id
     value = pending_effect_value(PendingEffectValue(quote.quote_id, quote.version, effect.effect_id, effect.cycle))
-    return _row(
-        f"owed.{effect.label.lower().replace(' ', '_')}", effect.offers, _NAMES[effect.label], value, _NOT_DONE[effect.label]
-    )
+    texts = EFFECT_TEXTS[effect.label]
+    return _row(f"owed.{effect.label.lower().replace(' ', '_')}", effect.offers, _(texts.button), value, texts.skipping)
 
 
 def command_buttons(quote: Quote, command: PendingCommand) -> Json:
     """Return the row of buttons of a command that offers any."""
     value = pending_command_value(PendingCommandValue(quote.quote_id, quote.version, command.operation_id, command.cycle))
-    return _row(f"command.{command.operation_id}", command.offers, command.name, value, "The command won't run.")
+    return _row(f"command.{command.operation_id}", command.offers, command.name, value, N_("The command won't run."))
 
 
 def pending_effect_value(value: PendingEffectValue) -> str:
@@ -205,11 +218,12 @@ def _row(block_id: str, offers: tuple[str, ...], name: str, value: str, not_done
 
 def _button(action_id: str, name: str, value: str, not_done: str) -> Json:
     cancels = action_id in (CANCEL, CANCEL_COMMAND)
-    made = button(action_id, _LABELS[action_id].format(name), value, style="danger" if cancels else None)
+    label = _(_LABELS[action_id], name=name)
+    made = button(action_id, label, value, style="danger" if cancels else None)
     if not cancels:
         return made
-    label = _LABELS[action_id].format(name)
-    sure = confirm(f"{label}?", f"{not_done} The quote itself doesn't change.", label, "Go back")
+    unchanged = _("The quote itself doesn't change.")
+    sure = confirm(f"{label}?", f"{_(not_done)} {unchanged}", label, _("Go back"))
     return {**made, "confirm": {**sure, "style": "danger"}}
 
 

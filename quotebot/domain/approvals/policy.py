@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
 from quotebot.domain.schedule.schedules import after_working
@@ -359,6 +360,35 @@ def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
         least = money.format_unit_price(line.floor_price or Decimal(0), pricing.currency)
         found.append(f"{line.name} {UNDER_PRICE_FLOOR} of {least}")
     return tuple(found)
+
+
+def margin_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[tuple[str, str], ...]:
+    """Return the margins below their floors, with figures. For approvers only."""
+    found = margin_figures(pricing, policy)
+    return ((_("For approvers only"), "; ".join(found)),) if found else ()
+
+
+def margin_effect(pricing: Pricing) -> str | None:
+    """Return "60% (65% without discount)", the margins of a quote; None for one of no value. For approvers only."""
+    margin, without = pricing.margin_percent, pricing.list_margin_percent
+    if margin is None:
+        return None
+    shown = money.format_percent(margin)
+    if without is None or without == margin:
+        return shown
+    return _("{margin} ({other} without discount)", margin=shown, other=money.format_percent(without))
+
+
+def margin_words(pricing: Pricing) -> tuple[str, ...]:
+    """Return `margin_effect` with its name; nothing for a quote of no value. For approvers only."""
+    effect = margin_effect(pricing)
+    return () if effect is None else (_("margin {figures}", figures=effect),)
+
+
+def approver_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[tuple[str, str], ...]:
+    """Return the row of an approver's private card: the margin effect, and the margins below their floors."""
+    found = (*margin_words(pricing), *margin_figures(pricing, policy))
+    return ((_("For approvers only"), "; ".join(found)),) if found else ()
 
 
 def without_margin_figures(text: str) -> str:

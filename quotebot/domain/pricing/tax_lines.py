@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
+from quotebot.domain.language import N_, _
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -32,3 +33,18 @@ def tax_lines(pricing: Pricing) -> tuple[TaxLine, ...]:
         TaxLine(percent, estimated, money.total(tuple(amounts), pricing.currency))
         for (percent, estimated), amounts in sorted(found.items(), reverse=True)
     )
+
+
+def tax_rows(pricing: Pricing) -> tuple[tuple[str, str], ...]:
+    """Return one row per tax rate and one for the total with tax; none if the price was requested without tax."""
+    price_rows = [
+        (
+            _(
+                N_("Tax {percent} (estimated)") if line.estimated else N_("Tax {percent}"),
+                percent=money.format_percent(line.percent),
+            ),
+            money.format_amount(line.amount, pricing.currency),
+        )
+        for line in tax_lines(pricing)
+    ]
+    return (*price_rows, (_("Total with tax"), money.format_amount(pricing.gross_total, pricing.currency))) if price_rows else ()

@@ -9,12 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.app.installation import speak
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState, plain_times
 from quotebot.views.blocks import ButtonValue, parse_button_value
 from quotebot.views.card import Card, button_value, status_card
-from quotebot.views.pending_buttons import PendingEffect
+from quotebot.views.pending_buttons import (
+    CANCEL,
+    CANCEL_COMMAND,
+    CHECK,
+    CHECK_COMMAND,
+    RETRY,
+    RETRY_COMMAND,
+    PendingCommand,
+    PendingEffect,
+)
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
@@ -433,3 +443,42 @@ def test_card_says_which_lines_are_of_a_bundle() -> None:
     assert "*Pro* × 150 (of Starter &lt;Kit&gt;) · " in first  # noqa: RUF001 -- a product
     assert "(of" not in second
     check_limits(card)
+
+
+@pytest.fixture
+def _in_german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("_in_german")
+def test_a_card_in_german_is_within_the_limits() -> None:
+    offered = PendingEffect("CRM", "failed", "c-1", "why", effect_id=1, offers=(RETRY, CHECK, CANCEL))
+    owed = (
+        PDF,
+        offered,
+        replace(offered, label="CRM status", state="cancelled"),
+        replace(offered, label="CRM amount", state="in doubt"),
+        replace(offered, label="CRM stage", state="paused"),
+        replace(offered, label="CRM PDF", state="pending"),
+    )
+    for state in QuoteState:
+        commands = (PendingCommand("mark sent", "c-2", None, 1, 1, (RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND)),)
+        check_limits(status_card(quote_in(state), owed, approvers=("U0VP",), decision=NEEDS_MANAGER, pending=commands))
+
+
+@pytest.mark.usefixtures("_in_german")
+def test_a_card_speaks_german() -> None:
+    pricing = example_pricing("10")
+    said = spoken(status_card(example_quote(QuoteState.SENT, pricing=pricing), (PDF, replace(CRM, state="retrying"))))
+    assert "📤 An Kunden gesendet · *" in said
+    assert "10\u00a0% Rabatt auf" in said
+    assert " · 12 Monate · <@U0REP>" in said
+    assert "*Pro* × 150 · 6,00\u00a0$/Monat · *" in said  # noqa: RUF001 -- a product
+    assert "⏳ Salesforce antwortet nicht. Weitere Versuche laufen automatisch." in said
+    assert "PDF in diesem Thread" in said
+    assert "Als gewonnen markieren\nAls verloren markieren\nBearbeiten\nAngebot stornieren" in said
+    asked = spoken(status_card(example_quote(pricing=pricing), (), decision=AUTOMATIC))
+    assert "📝 Entwurf" in asked
+    assert "✅ Keine Freigabe nötig. Das PDF wird sofort erstellt." in asked

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain.quotes.quote import Listed, QuoteState
 from quotebot.store.quotes import Page
@@ -100,3 +101,15 @@ async def test_a_list_is_filtered_and_paged_by_clicks_in_the_same_private_messag
     shown = await lists(deal)
     assert "Customer 20" in shown[-1]["text"]
     assert len(await deal.rows("SELECT 1 FROM operations")) == 21
+
+
+def test_a_list_speaks_german() -> None:
+    speak("de")
+    try:
+        asked = ListRequest(mine=True, states=frozenset({QuoteState.SENT, QuoteState.LOST}), account="Acme", page=2)
+        blocks = list_blocks(Page((QUOTE,), 2, more=True), asked, "x")
+    finally:
+        speak("en")
+    assert blocks[0]["text"]["text"] == '*Ihre Angebote · An Kunden gesendet oder verloren · "Acme" · Seite 2*'
+    assert "📤 An Kunden gesendet · <@U0REP>" in blocks[1]["text"]["text"]
+    assert [each["text"]["text"] for each in blocks[-1]["elements"]] == ["Alle Angebote", "Alle Status", "◀ Neuere", "Ältere ▶"]
