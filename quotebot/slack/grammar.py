@@ -22,6 +22,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateQuote
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
@@ -77,12 +78,14 @@ class Repair:
 class GrammarProblem:
     """Refusal of a text, with what to type instead: escaped mrkdwn, ready to send.
 
-    `repair` is the corrected command if the text has one obvious correction. `is_start` marks a text that is no command at all.
+    `repair` is the corrected command if the text has one obvious correction. `is_start` marks a text that is no command at all, and
+    `suggests` one whose message names the command that was probably meant.
     """
 
     message: str
     repair: Repair | None = None
     is_start: bool = False
+    suggests: bool = False
 
 
 @dataclass(slots=True)
@@ -119,8 +122,8 @@ def shown(text: str) -> str:
 def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:
     """Refuse a verb that is none of `verbs`, and name the nearest one, which is never executed."""
     near = difflib.get_close_matches(verb[:VERB_CHARACTERS_MAX].casefold(), list(verbs), n=1, cutoff=0.7)
-    hint = f"Did you mean `/quote {near[0]}`?" if near else "Try one of these:"
-    return GrammarProblem(f"I don't know {shown(verb)}. {hint}", is_start=True)
+    hint = _("Did you mean `/quote {command}`?", command=near[0]) if near else _("Try one of these:")
+    return GrammarProblem(" ".join((_("I don't know {word}.", word=shown(verb)), hint)), is_start=True, suggests=bool(near))
 
 
 def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | GrammarProblem:
@@ -144,12 +147,12 @@ def corrected_products(body: str, catalogue: Catalogue) -> tuple[str, str]:
     unknown = [found for found in _products(body) if catalogue.find(found[1]) is None]
     names = {name for _, name in unknown}
     if len(names) > CORRECTED_MAX:
-        return body, "Use this"
+        return body, _("Use this")
     near = {name: catalogue.suggest(name) for name in names}
     for start, name in reversed(unknown):
         body = f"{body[:start]}{near[name] or name}{body[start + len(name) :]}"
     used = [catalogue.products[sku].name for sku in near.values() if sku is not None]
-    return body, f"Use {clipped(used[0])}" if len(used) == 1 else "Use this"
+    return body, _("Use {product}", product=clipped(used[0])) if len(used) == 1 else _("Use this")
 
 
 def _products(body: str) -> Iterator[tuple[int, str]]:
@@ -205,7 +208,7 @@ def read_changes(body: str, catalogue: Catalogue) -> Changes | tuple[str, ...]:
     if draft.problems:
         return tuple(draft.problems)
     if not changes and not draft.seen:
-        return ("What should change? Examples: `200 pro`, `remove sso`, `term 24m` or `discount 12%`.",)
+        return (_("What should change? Examples: `200 pro`, `remove sso`, `term 24m` or `discount 12%`."),)
     return Changes(
         lines=tuple(changes),
         term_months=draft.term_months,
@@ -252,13 +255,13 @@ def whole(text: str) -> int | None:
 
 
 def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange | None:
-    deed, _, rest = item.partition(" ")
+    deed, _blank, rest = item.partition(" ")
     deed = deed.casefold()
     if deed in ("remove", "without", "take"):
         kind: Final = "take" if deed == "take" else "remove"
         return None if (sku := _known(rest.strip(), draft, catalogue)) is None else LineChange(kind, sku)
     if item.startswith("-"):
-        draft.problems.append(f"{shown(item)} isn't a quantity. Give the new one, like `90 pro`, or `remove pro`.")
+        draft.problems.append(_("{item} isn't a quantity. Give the new one, like `90 pro`, or `remove pro`.", item=shown(item)))
         return None
     adds = deed == "add" or item.startswith("+")
     plain = rest.strip() if deed in ("add", "set") else item
@@ -289,7 +292,8 @@ def _known(name: str, draft: _Draft, catalogue: Catalogue) -> str | None:
     if product is not None:
         return product.sku
     near = catalogue.suggest(name) if name else None
-    draft.problems.append(f"{shown(name)} isn't in the catalog." + (f" Did you mean {near}?" if near else ""))
+    unknown = N_("{name} isn't in the catalog. Did you mean {product}?") if near else N_("{name} isn't in the catalog.")
+    draft.problems.append(_(unknown, name=shown(name), product=near))
     return None
 
 
@@ -325,18 +329,19 @@ def _account_and_body(rest: str, draft: _Draft) -> tuple[str, str]:
     if not colon or quantity is not None:
         at = len(first) if quantity is None else quantity.start()
         head, colon, body = first[:at], "", f"{first[at:]}{semicolon}{after}"
-    preposition, _, account = head.strip().partition(" ")
+    preposition, _blank, account = head.strip().partition(" ")
     if preposition.casefold() != "for":
         account = head.strip()
         name = messages.escape(clipped(account)) or "Acme"
-        draft.problems.append(f"Start with the customer: `for {name}: 10 pro`.")
+        draft.problems.append(_("Start with the customer: `for {name}: 10 pro`.", name=name))
     elif not account.strip():
-        draft.problems.append("Name the customer between `for` and the colon.")
+        draft.problems.append(_("Name the customer between `for` and the colon."))
     elif not colon:
-        draft.problems.append(f"Put a colon after the customer: `for {messages.escape(clipped(account.strip()))}: 10 pro`.")
+        name = messages.escape(clipped(account.strip()))
+        draft.problems.append(_("Put a colon after the customer: `for {name}: 10 pro`.", name=name))
     account = account.strip()
     if len(account) > ACCOUNT_CHARACTERS_MAX:
-        draft.problems.append(f"The customer's name is too long ({ACCOUNT_CHARACTERS_MAX} characters max).")
+        draft.problems.append(_("The customer's name is too long ({n} characters max).", n=grouped(ACCOUNT_CHARACTERS_MAX)))
     return account, body
 
 
@@ -344,7 +349,8 @@ def _check_optional(number: int, items: list[str], draft: _Draft) -> None:
     """Refuse "; optional 10 sso, 5 pro", where one product or both could be optional."""
     marked = ["optional" in item.casefold() for item in items]
     if number > 0 and items and items[0].casefold().startswith("optional") and not all(marked):
-        draft.problems.append(f"{shown(items[marked.index(False)])} may be optional or not. Write `(optional)` after each that is.")
+        unclear = shown(items[marked.index(False)])
+        draft.problems.append(_("{item} may be optional or not. Write `(optional)` after each that is.", item=unclear))
 
 
 def _read_clause(clause: str, draft: _Draft, number: int = 0) -> None:
@@ -357,14 +363,14 @@ def _read_clause(clause: str, draft: _Draft, number: int = 0) -> None:
         return
     name, value = _keyword(keyword), keyword[2].strip()
     if name in draft.seen:
-        draft.problems.append(f"You gave {name} twice. Keep one.")
+        draft.problems.append(_("You gave {keyword} twice. Keep one.", keyword=name))
     draft.seen.add(name)
     if name not in FIELDS:
         _CLAUSE_READERS[name](value, draft)
         return
     found = read_clause(name, value)
     if isinstance(found, str):
-        draft.problems.append(f"The {name} {shown(value)} {found}.")
+        draft.problems.append(_("The {keyword} {value} {problem}.", keyword=name, value=shown(value), problem=found))
     else:
         draft.commercial.update(found)
 
@@ -421,12 +427,12 @@ def _read_item(item: str, draft: _Draft) -> None:
     quantity = _QUANTITY.match(item)
     if quantity is None:
         if first in KEYWORDS:
-            hint = f"Put a semicolon before it: `; {messages.escape(clipped(item))}`."
+            hint = _("Put a semicolon before it: `; {item}`.", item=messages.escape(clipped(item)))
         elif difflib.get_close_matches(first[:VERB_CHARACTERS_MAX], _MISSPELT, n=1, cutoff=0.7):
-            hint = "Parts look like `term 12m` and `discount 15%`."
+            hint = _("Parts look like `term 12m` and `discount 15%`.")
         else:
-            hint = f"Write it first: `10 {messages.escape(clipped(first))}`."
-        draft.problems.append(f"{shown(item)} has no quantity. {hint}")
+            hint = _("Write it first: `10 {product}`.", product=messages.escape(clipped(first)))
+        draft.problems.append(" ".join((_("{item} has no quantity.", item=shown(item)), hint)))
         return
     name, agreed, reason = _read_price(item[quantity.end() :].strip(), draft)
     own = _OWN_DISCOUNT.search(name)
@@ -435,13 +441,13 @@ def _read_item(item: str, draft: _Draft) -> None:
     opened = name.rfind("(")
     if opened > 0 and name.endswith(")") and "=" in name[opened:]:
         parts = [part.partition("=") for part in name[opened + 1 : -1].split(",")]
-        attributes = tuple((key.strip(), choice.strip()) for key, _, choice in parts)
+        attributes = tuple((key.strip(), choice.strip()) for key, _sign, choice in parts)
         name = name[:opened].strip()
     if not name:
-        draft.problems.append(f"{shown(item)} names no product. Example: `10 pro`.")
+        draft.problems.append(_("{item} names no product. Example: `10 pro`.", item=shown(item)))
         return
     if not _WHOLE.fullmatch(quantity[0]):
-        draft.problems.append(f"{shown(item)} needs a whole quantity, like 1500 or 1,500.")
+        draft.problems.append(_("{item} needs a whole quantity, like 1500 or 1,500.", item=shown(item)))
         return
     count = int(quantity[0].replace(",", ""))
     discount = Decimal(0) if own is None else Decimal(own[1])
@@ -462,7 +468,7 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
         return name, None, ""
     agreed = read_price(own[1])
     if agreed is None:
-        draft.problems.append(f"{shown(own[1])} isn't a price. Write it like 5.40 or 1500, without a currency.")
+        draft.problems.append(_("{text} isn't a price. Write it like 5.40 or 1500, without a currency.", text=shown(own[1])))
         return name[: own.start()].strip(), None, ""
     return name[: own.start()].strip(), agreed, reason_text((own[2] or "").strip('"\u201c\u201d '))
 
@@ -470,7 +476,7 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
 def _read_term(value: str, draft: _Draft) -> None:
     match = _TERM.fullmatch(value.casefold())
     if match is None:
-        draft.problems.append(f"{shown(value)} isn't a term. Examples: `term 12m` or `term 1y`.")
+        draft.problems.append(_("{text} isn't a term. Examples: `term 12m` or `term 1y`.", text=shown(value)))
         return
     years = match[2] is not None and match[2].startswith("y")
     draft.term_months = int(match[1]) * (12 if years else 1)
@@ -479,14 +485,14 @@ def _read_term(value: str, draft: _Draft) -> None:
 def _read_discount(value: str, draft: _Draft) -> None:
     match = _DISCOUNT.fullmatch(value)
     if match is None:
-        draft.problems.append(f"{shown(value)} isn't a discount. Examples: `discount 15%` or `discount 12.5%`.")
+        draft.problems.append(_("{text} isn't a discount. Examples: `discount 15%` or `discount 12.5%`.", text=shown(value)))
         return
     draft.discount_percent = Decimal(match[1])
 
 
 def _read_currency(value: str, draft: _Draft) -> None:
     if _CURRENCY.fullmatch(value) is None:
-        draft.problems.append(f"{shown(value)} isn't a currency code. Example: `currency EUR`.")
+        draft.problems.append(_("{text} isn't a currency code. Example: `currency EUR`.", text=shown(value)))
         return
     draft.currency = value.upper()
 
@@ -499,9 +505,10 @@ def _read_tax(value: str, draft: _Draft) -> None:
 
 def _read_region(value: str, draft: _Draft) -> None:
     if _REGION.fullmatch(value) is None:
-        draft.problems.append(f"{shown(value)} isn't a region code. Examples: `tax DE` or `region DE`.")
+        draft.problems.append(_("{text} isn't a region code. Examples: `tax DE` or `region DE`.", text=shown(value)))
     elif draft.region not in (None, value.upper()):
-        draft.problems.append(f"You gave two regions, {draft.region} and {value.upper()}. Keep one.")
+        two = _("You gave two regions, {region} and {other}. Keep one.", region=draft.region, other=value.upper())
+        draft.problems.append(two)
     else:
         draft.region = value.upper()
 
@@ -509,13 +516,13 @@ def _read_region(value: str, draft: _Draft) -> None:
 def _read_terms(value: str, draft: _Draft) -> None:
     names = [re.sub(r"[ -]+", "_", name.strip().casefold()) for name in value.split(",") if name.strip()]
     if not names:
-        draft.problems.append("Name a special term, like `terms liability_cap, exclusivity`, or write `terms none`.")
+        draft.problems.append(_("Name a special term, like `terms liability_cap, exclusivity`, or write `terms none`."))
     draft.terms = () if names == ["none"] else tuple(sorted(set(names)))
 
 
 def _read_segment(value: str, draft: _Draft) -> None:
     if _SEGMENT.fullmatch(value) is None:
-        draft.problems.append(f"{shown(value)} isn't a segment. Example: `segment partner`.")
+        draft.problems.append(_("{text} isn't a segment. Example: `segment partner`.", text=shown(value)))
         return
     draft.segment = "" if value.casefold() in CLEARED else value.casefold()
 
@@ -523,8 +530,9 @@ def _read_segment(value: str, draft: _Draft) -> None:
 def _read_billing(value: str, draft: _Draft) -> None:
     near = difflib.get_close_matches(value[:VERB_CHARACTERS_MAX].casefold(), BILLING_FREQUENCIES, n=1, cutoff=0.6)
     if value.casefold() not in BILLING_FREQUENCIES:
-        meant = f"Did you mean `billing {near[0]}`?" if near else f"Choose one of {', '.join(BILLING_FREQUENCIES)}."
-        draft.problems.append(f"I don't know the billing {shown(value)}. {meant}")
+        names = ", ".join(BILLING_FREQUENCIES)
+        meant = _("Did you mean `billing {name}`?", name=near[0]) if near else _("Choose one of {names}.", names=names)
+        draft.problems.append(" ".join((_("I don't know the billing {text}.", text=shown(value)), meant)))
         return
     draft.billing_frequency = value.casefold()
 

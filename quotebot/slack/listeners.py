@@ -144,7 +144,7 @@ class Mentions:
     async def _answer(self, body: Body, text: str, asked: verbs.Meaning, rules: Rules, viewer: Viewer) -> tuple[str, Blocks]:
         """Return the answer to any request except a whole creation."""
         match asked:
-            case grammar.GrammarProblem(said, is_start=True) if "Did you mean" not in said:
+            case grammar.GrammarProblem(is_start=True, suggests=False):
                 unclear = _(help_messages.NOT_UNDERSTOOD)
                 return unclear, help_messages.start_blocks(unclear)
             case verbs.FormRequest():

@@ -18,9 +18,11 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import ReviseQuote
+from quotebot.domain import money
 from quotebot.domain.extraction.extractor import Extraction, extract
 from quotebot.domain.extraction.inputs import NO_INPUTS
 from quotebot.domain.extraction.tokens import tokens
+from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
@@ -76,7 +78,7 @@ class Applied:
 
 def with_number(text: str, quote: Quote) -> str:
     """Return the message with the quote's number inserted after a verb that lacks one; otherwise unchanged."""
-    verb, _, rest = grammar.normalised(text).partition(" ")
+    verb, _blank, rest = grammar.normalised(text).partition(" ")
     bare = verb.removesuffix(":")
     if bare.casefold() not in _ABOUT_A_QUOTE or parse_quote_id(rest.partition(" ")[0].partition(":")[0]) is not None:
         return text
@@ -106,8 +108,10 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
     """Return the change extracted from free text, or the question that must be answered first."""
     percent = _LONE_PERCENT.fullmatch(plain)
     if percent is not None:
-        change = ReviseQuote(changes=Changes(discount_percent=Decimal(percent[1])))
-        return _shown(quote, change, "", rules, now, (f"Set discount to {percent[1]}%", "Something else"))
+        discount = Decimal(percent[1])
+        change = ReviseQuote(changes=Changes(discount_percent=discount))
+        labels = _("Set discount to {percent}", percent=money.format_percent(discount)), _("Something else")
+        return _shown(quote, change, "", rules, now, labels)
     unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
     if unsure:
         return lifecycle_messages.how_is_it_meant(tuple(unsure)), None
@@ -195,7 +199,7 @@ def _shown(
     value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
     if len(value) > VALUE_CHARACTERS_MAX:
         return f"{text}\n{lifecycle_messages.too_long_for_a_button(quote.quote_id)}", None
-    apply, edit = labels or (f"Save as v{quote.version + 1}", "Edit")
+    apply, edit = labels or (_("Save as v{version}", version=quote.version + 1), _("Edit"))
     row = [button(APPLY, apply, value, style="primary"), button(REVISE, edit, button_value(quote))]
     return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]
 
@@ -208,7 +212,7 @@ def _cut(differences: str) -> str:
     for line in lines:
         room -= len(line) + 1
         if room < 0:
-            return "\n".join((*kept, f"• and {len(lines) - len(kept)} more"))
+            return "\n".join((*kept, _("• and {n} more", n=grouped(len(lines) - len(kept)))))
         kept.append(line)
     return differences
 

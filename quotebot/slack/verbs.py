@@ -40,8 +40,9 @@ from quotebot.commands.payloads import (
     SubmitQuote,
 )
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
+from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.price_requests import Changes
-from quotebot.domain.quotes.quote import QuoteState, parse_quote_id, state_words
+from quotebot.domain.quotes.quote import STATE_WORDS, QuoteState, parse_quote_id
 from quotebot.domain.quotes.reports import APPROVAL_GROUPS, GROUPS, REPORTS, ApprovalBy, By, Kind
 from quotebot.slack import grammar
 from quotebot.slack.delegation import DelegationRequest, DelegationsRequest, read_delegation
@@ -234,7 +235,7 @@ def parse(text: str, channel: str, catalogue: Catalogue, most: int = grammar.TEX
     """Read one command typed in `channel` (a Slack channel id); text over `most` characters is refused unread."""
     if len(text) > most:
         return GrammarProblem(messages.too_long(most))
-    verb, _, rest = grammar.normalised(text).partition(" ")
+    verb, _blank, rest = grammar.normalised(text).partition(" ")
     if verb.endswith(":"):  # `simulate: 10 pro`
         verb, rest = verb[:-1], f": {rest}"
     meaning = VERBS.get(verb.casefold())
@@ -263,15 +264,15 @@ def typed_creation(text: str) -> str | None:
     """Return the text after `new` in a typed command, or None for another command or a text that is too long."""
     if len(text) > grammar.MESSAGE_CHARACTERS_MAX:
         return None
-    verb, _, rest = grammar.normalised(text).partition(" ")
+    verb, _blank, rest = grammar.normalised(text).partition(" ")
     return rest if VERBS.get(verb.casefold().removesuffix(":")) == "new" else None
 
 
 def _state_filters() -> tuple[tuple[str, frozenset[QuoteState]], ...]:
-    """Return each filter of a list with its states: their ids, the words that people read, `pending` and `open`; longest first."""
+    """Return each filter of a list with its states: their ids, their words in English, `pending` and `open`; longest first."""
     found = {"pending": frozenset({QuoteState.PENDING_APPROVAL}), "open": OPEN}
     for state in QuoteState:
-        for name in (state.value, state.value.replace("_", " "), state_words(state)):
+        for name in (state.value, state.value.replace("_", " "), STATE_WORDS[state]):
             found[name] = found.get(name, frozenset()) | {state}
     return tuple(sorted(found.items(), key=lambda each: -len(each[0])))
 
@@ -284,7 +285,7 @@ def _list(rest: str) -> ListRequest | GrammarProblem:
     page = _PAGE.search(rest)
     number = 1 if page is None else int(page[1])
     if not 1 <= number <= PAGE_MAX:
-        return GrammarProblem(f"Pages are 1 to {PAGE_MAX:,}. Example: `/quote list page 2`.")
+        return GrammarProblem(_("Pages are 1 to {n}. Example: `/quote list page 2`.", n=grouped(PAGE_MAX)))
     text = f" {rest if page is None else rest[: page.start()] + rest[page.end() :]} "
     mine, owner, states = True, None, frozenset[QuoteState]()
     for name, meant in _STATE_FILTERS:
@@ -297,8 +298,16 @@ def _list(rest: str) -> ListRequest | GrammarProblem:
     mine = own or not (everybody or owner)
     account = text.strip().removeprefix("for ").strip()
     if len(account) > ACCOUNT_CHARACTERS_MAX:
-        return GrammarProblem(f"That customer's name is too long ({ACCOUNT_CHARACTERS_MAX} characters max).")
+        return _customer_too_long()
     return ListRequest(mine, owner, states, account or None, number)
+
+
+def _customer_too_long() -> GrammarProblem:
+    return GrammarProblem(_("That customer's name is too long ({n} characters max).", n=grouped(ACCOUNT_CHARACTERS_MAX)))
+
+
+def _not_understood(rest: str, command: str) -> GrammarProblem:
+    return GrammarProblem(_("I didn't understand {text}. Try `/quote {command}`.", text=shown(rest), command=command))
 
 
 def _taken(text: str, name: str) -> tuple[str, bool]:
@@ -308,14 +317,12 @@ def _taken(text: str, name: str) -> tuple[str, bool]:
 
 
 def _ops(rest: str) -> Meaning:
-    if rest:
-        return GrammarProblem(f"I didn't understand {shown(rest)}. Try `/quote ops`.")
-    return OpsRequest()
+    return _not_understood(rest, "ops") if rest else OpsRequest()
 
 
 def _report(rest: str) -> Meaning:
     """Parse the text after `report`: "discounts", "approvals by month"."""
-    name, _, after = rest.casefold().replace("cycle time", "cycle-time").replace("win loss", "win-loss").partition(" ")
+    name, _blank, after = rest.casefold().replace("cycle time", "cycle-time").replace("win loss", "win-loss").partition(" ")
     by = after.removeprefix("by ").strip()
     asked = next((each for each in APPROVAL_GROUPS if each == (by or "role")), None)
     if name == "approvals" and asked is not None:
@@ -325,15 +332,18 @@ def _report(rest: str) -> Meaning:
     if kind is None or group is None:
         names = ", ".join((*REPORTS, "approvals"))
         return GrammarProblem(
-            f"The reports are {names}, by rep, product or month (approvals: by role, rep or month). "
-            "Example: `/quote report discounts by product`."
+            _(
+                "The reports are {names}, by rep, product or month (approvals: by role, rep or month). "
+                "Example: `/quote report discounts by product`.",
+                names=names,
+            )
         )
     return ReportRequest(kind, group)
 
 
 def _products(rest: str) -> Meaning:
     if len(rest) > ACCOUNT_CHARACTERS_MAX:
-        return GrammarProblem(f"That product's name is too long ({ACCOUNT_CHARACTERS_MAX} characters max).")
+        return GrammarProblem(_("That product's name is too long ({n} characters max).", n=grouped(ACCOUNT_CHARACTERS_MAX)))
     return ProductsRequest(rest.removeprefix(":").strip())
 
 
@@ -357,7 +367,7 @@ def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catal
         return SimulateRequest(None, None, request)
     if meaning == "status" and _REF.fullmatch(rest):
         return RefRequest(rest.casefold())
-    first, _, after = rest.partition(" ")
+    first, _blank, after = rest.partition(" ")
     name, colon, glued = first.partition(":")
     quote_id = parse_quote_id(name)
     if quote_id is None:
@@ -376,7 +386,7 @@ def _no_number(meaning: str, verb: str, rest: str) -> Meaning:
         return WhichQuote(verb)
     if meaning == "status" and not _LIKE_A_NUMBER.fullmatch(first) and len(rest) <= ACCOUNT_CHARACTERS_MAX:
         return ListRequest(mine=False, account=rest)
-    return GrammarProblem(f"{shown(first)} isn't a quote number. Example: `/quote {verb} Q-2026-0042`.")
+    return GrammarProblem(_("{text} isn't a quote number. Example: `/quote {verb} Q-2026-0042`.", text=shown(first), verb=verb))
 
 
 def _bare(about: _About) -> Meaning:
@@ -388,7 +398,7 @@ def _status(about: _About) -> Meaning:
 
 
 def _left_over(about: _About) -> GrammarProblem:
-    return GrammarProblem(f"I didn't understand {shown(about.rest)}. Try `/quote {about.verb} {about.quote_id}`.")
+    return _not_understood(about.rest, f"{about.verb} {about.quote_id}")
 
 
 def _revise(about: _About) -> Meaning:
@@ -422,9 +432,8 @@ def _add_line(about: _About) -> Meaning:
     if isinstance(read, tuple):
         return _problems(read, example, f"{_before(about)}: ", body, about.catalogue, grammar.read_changes)
     if read != Changes(read.lines) or any(line.deed == "remove" for line in read.lines):
-        return GrammarProblem(
-            f"add-line only adds products. For other changes: `{lifecycle_messages.revision_example(about.quote_id)}`"
-        )
+        other = lifecycle_messages.revision_example(about.quote_id)
+        return GrammarProblem(_("add-line only adds products. For other changes: `{example}`", example=other))
     added = tuple(replace(line, deed="add") for line in read.lines)
     return ChangeRequest(about.quote_id, about.version, ReviseQuote(changes=Changes(added)))
 
@@ -433,7 +442,7 @@ def _discount(about: _About) -> Meaning:
     example = f"/quote discount {about.quote_id}: 12%"
     typed = about.rest.removeprefix(":").strip()
     if not typed:
-        problem = f"What discount? Example: `{example}`"
+        problem = _("What discount? Example: `{example}`", example=example)
         return QuoteFormRequest(about.quote_id, about.version, DISCOUNT, problem)
     percent = grammar.read_discount(typed)
     if isinstance(percent, str):
@@ -478,13 +487,12 @@ def _simulate(about: _About) -> Meaning:
 def _clone(about: _About) -> Meaning:
     if not about.rest:
         return CloneQuote(about.quote_id, about.channel, about.version)
-    preposition, _, account = about.rest.partition(" ")
+    preposition, _blank, account = about.rest.partition(" ")
     account = account.strip()
     if preposition.casefold() != "for" or not account:
         return _left_over(about)
-    if len(account) > grammar.ACCOUNT_CHARACTERS_MAX:
-        limit = grammar.ACCOUNT_CHARACTERS_MAX
-        return GrammarProblem(f"That customer's name is too long ({limit} characters max).")
+    if len(account) > ACCOUNT_CHARACTERS_MAX:
+        return _customer_too_long()
     return CloneQuote(about.quote_id, about.channel, about.version, account)
 
 
@@ -512,14 +520,14 @@ def _reason(about: _About) -> str | GrammarProblem:
             if about.verb == "cancel"
             else f"{about.verb} {about.quote_id}: too expensive"
         )
-        return GrammarProblem(f"Put a colon before the reason: `/quote {example}`")
+        return GrammarProblem(_("Put a colon before the reason: `/quote {example}`", example=example))
     if len(reason) > REASON_CHARACTERS_MAX:
         return GrammarProblem(lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
     return reason
 
 
 def _sent(about: _About) -> Meaning:
-    preposition, _, recipient = about.rest.partition(" ")
+    preposition, _blank, recipient = about.rest.partition(" ")
     recipient = recipient.strip()
     if preposition.casefold() != "to" or not recipient:
         needed = lifecycle_messages.recipient_needed(about.quote_id)

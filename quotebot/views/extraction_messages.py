@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain import money
+from quotebot.domain import language, money
+from quotebot.domain.language import N_, _, grouped, ngettext
 from quotebot.domain.pricing.term_clauses import line_text, terms_text
 from quotebot.views import messages
 
@@ -16,72 +17,73 @@ if TYPE_CHECKING:
 
 CHARACTERS_MAX: Final = 1_400  # of all remarks together: a Slack section holds 3,000 characters, and the proposal comes first
 
-# {0} is the author's wording, {1} its interpretation; both escaped.
+# {said} is the author's wording, {meaning} its interpretation; both escaped.
 _SAID: Final[Mapping[Code, str]] = {
-    "near_name": 'I took "{0}" as {1}.',
-    "one": 'I took "{0}" as 1 {1}.',
-    "joined": 'I took "{0}" as {1}.',
-    "percent": 'I took "{0}" as {1}% off the whole quote.',
-    "account": 'I took "{0}" as the customer.',
-    "dollars": 'I took "{0}" as {1}.',
-    "thousands": 'I took "{0}" as {1}.',
-    "money": 'Prices come from the price list, so I ignored "{0}".',
-    "on_all": 'I took "{0}" as a discount on the whole quote.',
-    "unclaimed": 'I ignored "{0}".',
-    "term": "No term given, so {1} months.",
-    "more": "I ignored {1} more parts of the message.",
-    "model": "AI-read. Check each line before creating.",
-    "unsure": 'I guessed "{0}". Is that right?',
-    "rules": "{1}",
-    "no_account": "Who is it for? Example: `for Acme`.",
-    "no_lines": "What is in it? Example: `150 pro`.",
-    "accounts": "Which customer: {0}?",
-    "terms": "Which term: {0}?",
-    "discounts": "Which discount: {0}?",
-    "currencies": "Which currency: {0}?",
-    "twice": '"{0}": you named {1} more than once. Give one quantity.',
-    "unknown_product": '"{0}" isn\'t in the catalog.',
-    "no_quantity": '"{0}" has no quantity. How many {1}?',
-    "number": "What is {0}? A discount, a quantity or months?",
-    "word": '"{0}" makes the numbers unclear. Please give exact numbers.',
-    "sign": 'The sign "{0}" makes the numbers unclear. Please write it without.',
-    "invented": 'I wasn\'t sure about "{0}".',
-    "existing": "That quote already exists. From a message I only create new ones.",
+    "near_name": N_('I took "{said}" as {meaning}.'),
+    "one": N_('I took "{said}" as 1 {meaning}.'),
+    "joined": N_('I took "{said}" as {meaning}.'),
+    "percent": N_('I took "{said}" as {percent} off the whole quote.'),
+    "account": N_('I took "{said}" as the customer.'),
+    "dollars": N_('I took "{said}" as {meaning}.'),
+    "thousands": N_('I took "{said}" as {meaning}.'),
+    "money": N_('Prices come from the price list, so I ignored "{said}".'),
+    "on_all": N_('I took "{said}" as a discount on the whole quote.'),
+    "unclaimed": N_('I ignored "{said}".'),
+    "term": N_("No term given, so {meaning} months."),
+    "more": N_("I ignored {meaning} more parts of the message."),
+    "model": N_("AI-read. Check each line before creating."),
+    "unsure": N_('I guessed "{said}". Is that right?'),
+    "no_account": N_("Who is it for? Example: `for Acme`."),
+    "no_lines": N_("What is in it? Example: `150 pro`."),
+    "accounts": N_("Which customer: {said}?"),
+    "terms": N_("Which term: {said}?"),
+    "discounts": N_("Which discount: {said}?"),
+    "currencies": N_("Which currency: {said}?"),
+    "twice": N_('"{said}": you named {meaning} more than once. Give one quantity.'),
+    "unknown_product": N_('"{said}" isn\'t in the catalog.'),
+    "no_quantity": N_('"{said}" has no quantity. How many {meaning}?'),
+    "number": N_("What is {said}? A discount, a quantity or months?"),
+    "word": N_('"{said}" makes the numbers unclear. Please give exact numbers.'),
+    "sign": N_('The sign "{said}" makes the numbers unclear. Please write it without.'),
+    "invented": N_('I wasn\'t sure about "{said}".'),
+    "existing": N_("That quote already exists. From a message I only create new ones."),
 }
-CODES: Final = frozenset(_SAID)
+CODES: Final = frozenset({*_SAID, "rules"})
 
 # Reasons why the model's extraction is not used.
 WITHOUT_MODEL: Final[Mapping[str, str]] = {
-    "held": "AI reading is unavailable, so this uses simple rules.",
-    "late": "AI reading took too long, so this uses simple rules.",
-    "unusable": "AI reading gave no usable answer, so this uses simple rules.",
-    "failed": "AI reading failed, so this uses simple rules.",
-    "doubtful": "AI reading didn't match your message, so this uses simple rules.",
-    "off": "AI reading is off, so this uses simple rules.",
+    "held": N_("AI reading is unavailable, so this uses simple rules."),
+    "late": N_("AI reading took too long, so this uses simple rules."),
+    "unusable": N_("AI reading gave no usable answer, so this uses simple rules."),
+    "failed": N_("AI reading failed, so this uses simple rules."),
+    "doubtful": N_("AI reading didn't match your message, so this uses simple rules."),
+    "off": N_("AI reading is off, so this uses simple rules."),
 }
 
 
 def budget_spent(readings: int) -> str:
     """Reply to a user whose daily budget of model extractions is spent."""
-    return f"You've used today's {readings} AI readings, so this uses simple rules. More at midnight UTC."
+    return _("You've used today's {n} AI readings, so this uses simple rules. More at midnight UTC.", n=grouped(readings))
 
 
 def remark(found: Remark) -> str:
     """Return the sentence of one remark as escaped mrkdwn."""
-    excerpt, meaning = (messages.escape(messages.one_line(part)) for part in (found.excerpt, found.meaning))
-    return _SAID[found.code].format(excerpt, meaning)
+    if found.code == "rules":  # its meaning is a sentence
+        return messages.escape(messages.one_line(_(found.meaning)))
+    said, meaning = (messages.escape(messages.one_line(part)) for part in (found.excerpt, found.meaning))
+    return _(_SAID[found.code], said=said, meaning=meaning, percent=language.percent(meaning))
 
 
 def beside(remarks: Sequence[Remark]) -> str:
     """Return the remarks shown beside a proposal; empty if there are none."""
-    return "" if not remarks else "\n".join(("Please check:", *_listed(remarks)))
+    return "" if not remarks else "\n".join((_("Please check:"), *_listed(remarks)))
 
 
 def question(extraction: Extraction) -> str:
     """Return the extracted facts and ask for the missing ones."""
     found = _read(extraction)
-    head = f"So far: {found}. I need a bit more to build this quote:" if found else "I need a bit more to build this quote:"
-    return "\n".join((head, *_listed(extraction.open_questions)))
+    head = N_("So far: {found}. I need a bit more to build this quote:") if found else N_("I need a bit more to build this quote:")
+    return "\n".join((_(head, found=found), *_listed(extraction.open_questions)))
 
 
 def question_after_reading(extraction: Extraction) -> str:
@@ -102,13 +104,13 @@ def written(extraction: Extraction) -> str:
 
 
 def _read(extraction: Extraction) -> str:
-    parts = [f"{line.quantity:,} {messages.escape(line.sku)}" for line in extraction.lines[: messages.PROPOSED_LINES_MAX]]
+    parts = [f"{grouped(line.quantity)} {messages.escape(line.sku)}" for line in extraction.lines[: messages.PROPOSED_LINES_MAX]]
     if extraction.account is not None:
-        parts.append(f"for {messages.escape(extraction.account)}")
+        parts.append(_("for {customer}", customer=messages.escape(extraction.account)))
     if extraction.term_months is not None:
-        parts.append(f"{extraction.term_months} months")
+        parts.append(ngettext("{n} month", "{n} months", extraction.term_months))
     if extraction.discount_percent is not None:
-        parts.append(f"{money.format_percent(extraction.discount_percent)} off")
+        parts.append(_("{percent} off", percent=money.format_percent(extraction.discount_percent)))
     if extraction.currency is not None:
         parts.append(extraction.currency)
     return ", ".join(parts)
@@ -122,6 +124,6 @@ def _listed(remarks: Sequence[Remark]) -> list[str]:
         line = f"\u2022 {remark(found)}"
         room -= len(line) + 1
         if room < 0:
-            return [*said, f"\u2022 and {len(remarks) - len(said)} more"]
+            return [*said, _("• and {n} more", n=grouped(len(remarks) - len(said)))]
         said.append(line)
     return said

@@ -19,6 +19,7 @@ from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.extractor import LINES_MAX, Extraction, extract, worth_showing
 from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.extraction.tokens import tokens
+from quotebot.domain.language import N_, _, ngettext
 from quotebot.domain.pricing.commercial_terms import MONTH_NAMES
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, LineRequest, clipped
 
@@ -69,7 +70,16 @@ class ModelReading:
     po_number: str | None = None
 
 
-MORE: Final = ("segment", "billing_frequency", "region", "start_date", "payment_days", "po_number")
+# Further inputs, as people read them.
+_PHRASES: Final = {
+    "segment": N_("segment {value}"),
+    "billing_frequency": N_("billing frequency {value}"),
+    "region": N_("region {value}"),
+    "start_date": N_("start date {value}"),
+    "payment_days": N_("payment days {value}"),
+    "po_number": N_("po number {value}"),
+}
+MORE: Final = tuple(_PHRASES)
 _BILLING_SAID: Final = {
     "monthly": re.compile(r"\b(?:monthly|(?:each|every|per|a) month)\b", re.IGNORECASE),
     "quarterly": re.compile(r"\b(?:quarterly|(?:each|every|per|a) quarter)\b", re.IGNORECASE),
@@ -139,8 +149,8 @@ def _in_format(given: ModelReading, plain: Extraction, remarks: list[Remark]) ->
         dropped[name] = None
         owner: Any = next(each for each in (plain, plain.inputs, plain.inputs.commercial) if hasattr(each, name))
         if value.strip() and getattr(owner, name) is None:
-            ignored = Remark("unclaimed", clipped(f"{name.replace('_', ' ')} {value}"))
-            remarks.append(Remark(_ASKED[name], clipped(value)) if name in _ASKED else ignored)
+            asked = _ASKED.get(name)
+            remarks.append(Remark(asked, clipped(value)) if asked else Remark("unclaimed", clipped(_(_PHRASES[name], value=value))))
     return replace(given, **dropped) if dropped else given
 
 
@@ -215,7 +225,7 @@ def _inputs(text: str, given: ModelReading, plain: Inputs, numbers: set[Decimal]
         if read is None:
             remarks.append(Remark("invented", clipped(value)))
             continue
-        remarks.append(Remark("joined", clipped(value), f"{name.replace('_', ' ')} {clipped(value)}"))
+        remarks.append(Remark("joined", clipped(value), _(_PHRASES[name], value=clipped(value))))
         if name in commercial:
             commercial[name] = read
         else:
@@ -283,10 +293,11 @@ def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: 
     if plain is not None:
         remarks.append(Remark("terms", f"{plain} / {given}"))
         return None
+    months = ngettext("{n} month", "{n} months", int(given))
     if not any(number * each == int(given) for number in numbers for each in _MONTHS_PER):
-        remarks.append(Remark("invented", f"{given} months"))
+        remarks.append(Remark("invented", months))
         return None
-    remarks.append(Remark("joined", given, f"{given} months"))
+    remarks.append(Remark("joined", given, months))
     return int(given)
 
 

@@ -251,7 +251,7 @@ class Listed:
 
 QUOTE_ID = re.compile(r"Q-[0-9]{4}-[0-9]{4,9}")
 _LOCAL_TIME: Final = re.compile(r"<!date\^[0-9]+\^[^|<>]*\|([^<>]*)>")
-_STATE_WORDS: Final = {
+STATE_WORDS: Final = {
     QuoteState.DRAFT: N_("changes requested"),
     QuoteState.VALIDATED: N_("validated"),
     QuoteState.PRICED: N_("draft"),
@@ -294,7 +294,7 @@ def title(quote: Quote | Listed) -> str:
 
 def state_words(state: QuoteState) -> str:
     """Return the state as people read it: "waiting for approval". Its id stays in filters and data."""
-    return _(_STATE_WORDS[state])
+    return _(STATE_WORDS[state])
 
 
 def utc_text(unix_ms: int) -> str:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.app.installation import speak
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.catalogue.catalogue import Catalogue
 from quotebot.domain.extraction.extractor import REMARKS_MAX, Extraction, extract
@@ -134,6 +135,22 @@ def test_every_remark_has_its_sentence() -> None:
     said = {code: extraction_messages.remark(Remark(code, "<this>", "that.")) for code in extraction_messages.CODES}
     assert DOUBTS < extraction_messages.CODES
     assert all("<" not in sentence and sentence.endswith((".", "?")) for sentence in said.values())
+
+
+def test_a_question_in_german_is_whole() -> None:
+    speak("de")
+    try:
+        said = extraction_messages.question(extract("1500 pro and gizmo for Acme, 24 months, 12.5% off, 30", CATALOGUE))
+        spent = extraction_messages.remark(Remark("rules", "", extraction_messages.WITHOUT_MODEL["late"]))
+        told = extraction_messages.remark(Remark("percent", "12.5 off", "12.5"))
+    finally:
+        speak("en")
+    assert said == (
+        "Bisher: 1.500 pro, für Acme, 24 Monate, 12,5\u00a0% Rabatt. Für das Angebot fehlt noch etwas:\n"
+        "• Was bedeutet 30? Ein Rabatt, eine Menge oder Monate?"
+    )
+    assert spent == "Das Lesen mit KI hat zu lange gedauert, daher gelten einfache Regeln."
+    assert told == "„12.5 off“ wurde als 12,5\u00a0% Rabatt auf das ganze Angebot gelesen."
 
 
 NAMES = st.sampled_from(["Acme", "Globex Corp", "Bank of Oslo", "Bolt Ltd"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from quotebot.app.installation import speak
 from quotebot.commands.payloads import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
@@ -51,6 +52,8 @@ from quotebot.views.card import DISCOUNT, LOSE, REVISE, SEND
 from tests.quotebot.views.quote_examples import CATALOGUE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from quotebot.slack.verbs import Meaning
 
 Q = "Q-2026-0042"
@@ -258,6 +261,40 @@ def test_a_misspelt_product_of_a_revision_is_corrected_by_a_click() -> None:
     assert read(asked.repair.text) == change(
         ReviseQuote(Changes((LineChange("set", "pro", 200), LineChange("remove", "support")))), 2
     )
+
+
+@pytest.fixture
+def _german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+IN_GERMAN = {
+    "finalise Q-2026-0042 tomorrow": '"tomorrow" ist nicht verständlich. Vorschlag: `/quote finalize Q-2026-0042`.',
+    "submti Q-2026-0042": '"submti" ist nicht bekannt. Ist `/quote submit` gemeint?',
+    "cancel Q-2026-0042 duplicate": "Vor den Grund gehört ein Doppelpunkt: `/quote cancel Q-2026-0042: duplicate`",
+    "list page 99999": "Die Seiten gehen von 1 bis 1.000. Beispiel: `/quote list page 2`.",
+    "new for Acme: 10.5 pro": '"10.5 pro" braucht eine ganze Zahl als Menge, z. B. 1500 oder 1,500.',
+    "new for Acme: 10 pro; term soon": '"soon" ist keine Laufzeit. Beispiele: `term 12m` oder `term 1y`.',
+    "new for Acme: 10 pro; billing monhtly": 'Die Abrechnung "monhtly" ist nicht bekannt. Ist `billing monthly` gemeint?',
+}
+
+
+@pytest.mark.usefixtures("_german")
+@pytest.mark.parametrize("text", IN_GERMAN)
+def test_an_answer_in_german_repeats_what_is_typed_in_english(text: str) -> None:
+    asked = read(text)
+    assert isinstance(asked, GrammarProblem)
+    assert IN_GERMAN[text] in asked.message
+
+
+@pytest.mark.usefixtures("_german")
+def test_what_is_typed_means_the_same_in_german() -> None:
+    assert read("list won") == ListRequest(states=frozenset({QuoteState.ACCEPTED}))
+    misspelt = read("revise Q-2026-0042: 200 prro")
+    assert isinstance(misspelt, GrammarProblem)
+    assert misspelt.repair == Repair("revise Q-2026-0042: 200 pro", "Pro verwenden")
 
 
 @given(st.sampled_from(sorted(VERBS)), st.sampled_from(["", f"{Q} ", f"{Q}: "]), st.text(max_size=60))
