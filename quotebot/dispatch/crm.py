@@ -24,6 +24,7 @@ from quotebot.dispatch.crm_mirror import fingerprint
 from quotebot.dispatch.documents import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.domain import money
+from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_text
 from quotebot.domain.pricing.engine import canonical, request_of
 from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, judge, status_of
@@ -87,7 +88,7 @@ class CreateRecordHandler(EffectHandler):
 def connected(services: Services) -> Salesforce:
     """Return Salesforce's client. Raises AdapterError if none is configured: the class is paused, its effects wait."""
     if services.adapters.salesforce is None:
-        missing = "Salesforce is not configured: set SALESFORCE_INSTANCE_URL and its credentials."
+        missing = _("Salesforce is not configured: set SALESFORCE_INSTANCE_URL and its credentials.")
         raise AdapterError(Failure.AUTH, "not_configured", missing)
     return services.adapters.salesforce
 
@@ -193,15 +194,18 @@ class UpdateRecordHandler(EffectHandler):
         record = await record_of(self.services, quote)
         held = await salesforce.read_quote(record.key, correlation_id=effect.correlation_id)
         if held is None:
-            message = (
-                f"Salesforce holds no record {record.key} any more: somebody deleted it. Nothing was written. "
-                "Restore it from the recycle bin and replay this, or discard it."
+            message = _(
+                "Salesforce holds no record {key} any more: somebody deleted it. Nothing was written. "
+                "Restore it from the recycle bin and replay this, or discard it.",
+                key=record.key,
             )
             raise AdapterError(Failure.CONFLICT, "record_gone", message)
         if held.content_hash != record.content_hash or held.version != quote.version:
-            message = (
-                f"The record {held.record_id} under the key {record.key} is not what was written: its version or its hash differs. "
-                "It was left as it is. Look at it in Salesforce before replaying this."
+            message = _(
+                "The record {record} under the key {key} is not what was written: its version or its hash differs. "
+                "It was left as it is. Look at it in Salesforce before replaying this.",
+                record=held.record_id,
+                key=record.key,
             )
             raise AdapterError(Failure.CONFLICT, "record_differs", message)
         if effect.payload["what"] == DOCUMENT:
@@ -225,7 +229,7 @@ class UpdateRecordHandler(EffectHandler):
         return Delivered(record_id, result, already_there=verdict is FieldVerdict.THERE)
 
     async def _attach(self, salesforce: Salesforce, effect: Effect, quote: Quote, key: str, record_id: str) -> Delivered:
-        _, content = await Documents(self.services).content(effect, quote)
+        _effect, content = await Documents(self.services).content(effect, quote)
         document = CrmDocument(
             key=f"{key}_pdf",
             title=_document_title(quote, effect.payload["sha256"]),
@@ -308,8 +312,11 @@ class ReadCrmHandler(EffectHandler):
         database, clock, kind = self.services.ledger.database, self.services.ledger.clock, str(effect.payload["kind"])
         wanted = salesforce.mapping.mirrors.get(kind)
         if wanted is None:
-            what = f"The mapping of Salesforce has no part [mirror.{kind}]. Nothing was read."
-            message = f"{what} Add it, or take {kind} out of crm_mirror."
+            message = _(
+                "The mapping of Salesforce has no part [mirror.{kind}]. Nothing was read. "
+                "Add it, or take {kind} out of crm_mirror.",
+                kind=kind,
+            )
             raise AdapterError(Failure.MAPPING, "mirror_unmapped", message)
         read_as = fingerprint(wanted)
         before = await database.read(lambda tx: crm_mirror.cursor(tx, kind))
@@ -359,9 +366,9 @@ def _readable(salesforce: Salesforce | None) -> Salesforce:
     Raises AdapterError if none is configured or the rest of the org's daily calls is kept for quotes.
     """
     if salesforce is None:
-        raise AdapterError(Failure.AUTH, "not_configured", "Salesforce is not configured: it cannot be read.")
+        raise AdapterError(Failure.AUTH, "not_configured", _("Salesforce is not configured: it cannot be read."))
     spare = salesforce.background_wait_seconds()
     if spare is not None:
-        message = "Most of the org's daily allowance of calls is used: what is left is kept for quotes."
+        message = _("Most of the org's daily allowance of calls is used: what is left is kept for quotes.")
         raise AdapterError(Failure.THROTTLED, "allowance_reserved", message, retry_after_seconds=spare)
     return salesforce

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered
 from quotebot.domain import money
+from quotebot.domain.language import _
 from quotebot.domain.quotes.crm_fields import FieldVerdict, judge
 from quotebot.execution.crm_effects import AMOUNT
 
@@ -44,9 +45,10 @@ async def write(salesforce: Salesforce, effect: Effect, newest: SalesforceQuote,
     more = () if is_amount else tuple(each.field for each in mapping.following)
     held = await opportunities.read(newest, correlation_id=effect.correlation_id, more=more)
     if held is None:
-        message = (
-            f"The opportunity of {newest.key} is not in Salesforce any more, or our login may not read it. Its fields were not "
-            "written; the quote and its record are unchanged. Restore it from the recycle bin and replay this, or discard it."
+        message = _(
+            "The opportunity of {key} is not in Salesforce any more, or our login may not read it. Its fields were not "
+            "written; the quote and its record are unchanged. Restore it from the recycle bin and replay this, or discard it.",
+            key=newest.key,
         )
         raise AdapterError(Failure.CONFLICT, "opportunity_gone", message)
     replaced = set(effect.payload.get("instead_of", ()))

@@ -12,6 +12,7 @@ from adapters.failures import AdapterError, Failure
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Delivered, Drop, Trouble
 from quotebot import __version__, effects
+from quotebot.domain.language import N_, _
 from quotebot.store import dead_letters
 from quotebot.views import operator_messages
 from quotebot.views.card import Card
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 LETTER, OPS, CLOSED = "letter", "ops", "closed"  # the kinds of payloads
 KINDS: Final = (LETTER, OPS, CLOSED)
 GONE_CODES: Final = frozenset({"message_not_found", "cant_update_message", "thread_not_found"})
-OPS_SHARED: Final = "Another organization may read ops_channel: no dead letter is shown there unless shared_channels lists it."
+OPS_SHARED: Final = N_("Another organization may read ops_channel: no dead letter is shown there unless shared_channels lists it.")
 
 
 def ops_shared() -> Drop:
     """Return the settlement of a card that other organizations could read."""
-    return Drop(Trouble(Failure.VALIDATION.value, OPS_SHARED))
+    return Drop(Trouble(Failure.VALIDATION.value, _(OPS_SHARED)))
 
 
 async def drawn(services: Services, effect: Effect) -> tuple[Card, DeadLetterCard | OpsCard | None]:
@@ -47,18 +48,18 @@ async def drawn(services: Services, effect: Effect) -> tuple[Card, DeadLetterCar
     letter = await DeadLetters(services.ledger, build=__version__).show(reference)
     card = await services.ledger.database.read(lambda tx: dead_letters.find(tx, reference))
     if letter is None:
-        raise AdapterError(Failure.INTERNAL, "unknown_letter", f"There is no dead letter {reference}.")
+        raise AdapterError(Failure.INTERNAL, "unknown_letter", _("There is no dead letter {reference}.", reference=reference))
     return dead_letter_card(letter, card), card
 
 
 async def redraw(services: Services, effect: Effect, update: Update) -> Settlement:
     """Show the current state on a card, or a pointer to the newer message on an older card. Raises AdapterError."""
     if effect.payload["what"] == CLOSED:
-        shown, channel, ts = Card(operator_messages.CONTINUED, []), effect.payload["channel"], effect.payload["ts"]
+        shown, channel, ts = Card(_(operator_messages.CONTINUED), []), effect.payload["channel"], effect.payload["ts"]
     else:
         shown, card = await drawn(services, effect)
         if card is None or card.ts is None:
-            return Drop(Trouble(Failure.NOT_FOUND.value, "No card was posted."))
+            return Drop(Trouble(Failure.NOT_FOUND.value, _("No card was posted.")))
         channel, ts = card.channel, card.ts
     if not await services.channels.may_post(channel):
         return ops_shared()
@@ -67,7 +68,8 @@ async def redraw(services: Services, effect: Effect, update: Update) -> Settleme
     except AdapterError as error:
         if error.code not in GONE_CODES:
             raise
-        return Drop(Trouble(error.failure.value, f"Somebody deleted this card ({error.code}): there is nothing to update."))
+        why = _("Somebody deleted this card ({code}): there is nothing to update.", code=error.code)
+        return Drop(Trouble(error.failure.value, why))
     return later or Delivered(ts, {})
 
 
@@ -97,7 +99,7 @@ def redrawn_again(tx: Tx, effect: Effect) -> EffectIntent:
 def _subject(services: Services, tx: Tx, subject: str) -> tuple[Card, OpsCard]:
     card = dead_letters.ops_card(tx, subject)
     if card is None:
-        raise AdapterError(Failure.INTERNAL, "unknown_card", f"There is no card of {subject}.")
+        raise AdapterError(Failure.INTERNAL, "unknown_card", _("There is no card of {subject}.", subject=subject))
     newest = None
     if subject.startswith(dead_letters.CAUSE):
         newest = dead_letters.newest_error(tx, subject.removeprefix(dead_letters.CAUSE))

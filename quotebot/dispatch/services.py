@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
+from quotebot.domain.language import _
 from quotebot.execution.membership import Channels, Directory
 from quotebot.store import approvals, dead_letters
 from quotebot.store import quotes as store
@@ -123,9 +124,10 @@ class Pacer:
         wait = self.wait_seconds(channel, effect_id, person)
         if not wait:
             return None
-        per_minute = CALLS_PER_MINUTE.get(channel)
-        limit = "This channel takes one message a second" if per_minute is None else f"Slack takes {per_minute} {channel} a minute"
-        why = f"{limit}: this one waits {wait:.0f} s for its turn. Nothing was sent."
+        limit = {"seconds": f"{wait:.0f}", "limit": CALLS_PER_MINUTE.get(channel), "method": channel}
+        why = _("This channel takes one message a second: this one waits {seconds} s for its turn. Nothing was sent.", **limit)
+        if channel in CALLS_PER_MINUTE:
+            why = _("Slack takes {limit} {method} a minute: this one waits {seconds} s for its turn. Nothing was sent.", **limit)
         return _waits(why, min(wait, ASK_AGAIN_SECONDS))
 
     @asynccontextmanager
@@ -147,7 +149,7 @@ class Pacer:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            yield _waits("Earlier calls into this channel have no answer yet. Nothing was sent.", BUSY_SECONDS)
+            yield _waits(_("Earlier calls into this channel have no answer yet. Nothing was sent."), BUSY_SECONDS)
         finally:
             places.users -= 1
             if not places.users:
@@ -162,9 +164,9 @@ class Pacer:
         waiting = sorted(
             ((turn.at, effect_id) for effect_id, turn in self._turns.items() if turn.channel == last.channel and turn.at > now),
         )
-        count = Counter(self._turns[effect_id].person for _, effect_id in waiting)
+        count = Counter(self._turns[effect_id].person for _at, effect_id in waiting)
         before = Counter[str]()
-        for _, effect_id in waiting:
+        for _at, effect_id in waiting:
             person = self._turns[effect_id].person
             before[person] += 1
             if person != last.person and before[person] > count[last.person] + 1:
@@ -284,7 +286,7 @@ class EffectHandler:
 
     async def perform(self, effect: Effect) -> Settlement:
         """Perform the effect, or return that it is needless. Raises AdapterError."""
-        message = f"This build cannot perform {effect.effect_class}."
+        message = _("This build cannot perform {name}.", name=effect.effect_class)
         raise AdapterError(Failure.INTERNAL, "unknown_class", message)
 
     async def find(self, effect: Effect) -> Delivered | None:
@@ -370,7 +372,7 @@ class EffectHandlers:
 
 def unknown_quote(effect: Effect) -> AdapterError:
     """Return the error of an effect whose quote does not exist: a bug of ours."""
-    return AdapterError(Failure.INTERNAL, "unknown_quote", f"There is no quote {effect.aggregate_id}.")
+    return AdapterError(Failure.INTERNAL, "unknown_quote", _("There is no quote {quote}.", quote=effect.aggregate_id))
 
 
 def quote_of(tx: Tx, effect: Effect) -> Quote | None:

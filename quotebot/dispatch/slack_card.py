@@ -25,7 +25,7 @@ from quotebot.dispatch.services import GONE, EffectHandler, unknown_quote
 from quotebot.domain.access import Refusal, Sight, admit, may_see
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.policy import approver_rows, evaluate
-from quotebot.domain.language import _
+from quotebot.domain.language import N_, _
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
@@ -85,7 +85,8 @@ async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterE
     if error.code not in GONE_CODES or quote.thread_ts is None:
         raise error
     await ledger.record_step(effect, GONE, {"ts": quote.thread_ts})
-    why = f"Slack no longer has the card of {quote.quote_id} ({error.code}): a new one takes its place."
+    text = N_("Slack no longer has the card of {quote} ({code}): a new one takes its place.")
+    why = _(text, quote=quote.quote_id, code=error.code)
     return Drop(Trouble(Failure.NOT_FOUND.value, why, error.http_status))
 
 
@@ -93,7 +94,8 @@ async def given_away(ledger: Ledger, effect: Effect, quote: Quote) -> Drop:
     """Return the settlement of an effect that would post into a channel which another organization shares."""
     assert quote.thread_ts is not None  # noqa: S101 -- the effect waits for the root
     await ledger.record_step(effect, GONE, {"ts": quote.thread_ts, "channel": quote.channel})
-    why = f"Another organization may read <#{quote.channel}>: {quote.quote_id} goes on in a direct message."
+    text = N_("Another organization may read <#{channel}>: {quote} goes on in a direct message.")
+    why = _(text, channel=quote.channel, quote=quote.quote_id)
     return Drop(Trouble(Failure.VALIDATION.value, why))
 
 
@@ -119,9 +121,14 @@ def place_of(effect: Effect, quote: Quote) -> str:
     """Return the channel in which to look up an effect's message. Raises AdapterError if it is not known."""
     place: str = effect.steps[DIRECT]["channel"] if DIRECT in effect.steps else quote.place
     if place == quote.requester:
-        unknown = "Whether it was sent cannot be looked up without the scope im:write: a direct message has no known channel."
-        raise AdapterError(Failure.UNCERTAIN, "direct_unknown", unknown)
+        raise direct_unknown()
     return place
+
+
+def direct_unknown() -> AdapterError:
+    """Return the error of a direct message that cannot be looked up."""
+    unknown = _("Whether it was sent cannot be looked up without the scope im:write: a direct message has no known channel.")
+    return AdapterError(Failure.UNCERTAIN, "direct_unknown", unknown)
 
 
 async def withdrawn(slack: SlackApi, effect: Effect, text: str) -> Delivered | Drop:
@@ -132,7 +139,7 @@ async def withdrawn(slack: SlackApi, effect: Effect, text: str) -> Delivered | D
     except AdapterError as error:
         if error.code not in GONE_CODES:
             raise
-        return Drop(Trouble(error.failure.value, f"The old card is gone already ({error.code})."))
+        return Drop(Trouble(error.failure.value, _("The old card is gone already ({code}).", code=error.code)))
     return Delivered(where["ts"], {})
 
 

@@ -23,6 +23,7 @@ from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.people import has_authority
 from quotebot.domain.approvals.policy import without_margin_figures
+from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import ApprovalState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
@@ -30,7 +31,7 @@ from quotebot.execution import membership
 from quotebot.execution.digests import digest_home
 from quotebot.store import approvals
 from quotebot.store import quotes as store
-from quotebot.views import approval_messages, approver_card, messages
+from quotebot.views import approval_messages, approver_card, messages, operator_messages
 from quotebot.views.approver_card import Ask
 from quotebot.views.card import Card, status_card
 from quotebot.views.digest_card import digest_card
@@ -62,7 +63,7 @@ class PostHandler(EffectHandler):
             return ops_cards.ops_shared()
         if (later := self.services.pacer.put_off(channel, effect.id)) is not None:
             return later
-        card, _ = await ops_cards.drawn(self.services, effect)
+        card, _posted = await ops_cards.drawn(self.services, effect)
         return await self._send(effect, channel, card.text, card.blocks, None)
 
     async def _post_in_thread(self, effect: Effect) -> Settlement:
@@ -185,7 +186,7 @@ def _card_not_posted(tx: Tx, effect: Effect, now_ms: int) -> EffectIntent:
     Without its card the thread does not exist, so the creating command's response_url is used.
     """
     quote = enqueuing(tx, effect)
-    text = messages.card_not_posted(quote, effect.correlation_id, effect.last_error or "Slack refused it")
+    text = messages.card_not_posted(quote, effect.correlation_id, operator_messages.failure_words(effect.category))
     return effects.reply(quote.quote_id, quote.requester, quote.channel, text, now_ms)
 
 
@@ -235,9 +236,8 @@ class DirectHandler(EffectHandler):
             await self._require_member(state.quote.team_id, user)
             state = await read(services, effect)
         if not state.decides:
-            return Drop(
-                Trouble(Failure.VALIDATION.value, f"<@{user}> has nothing to decide about {state.quote.quote_id} any more.")
-            )
+            why = _("<@{user}> has nothing to decide about {quote} any more.", user=user, quote=state.quote.quote_id)
+            return Drop(Trouble(Failure.VALIDATION.value, why))
         effect = await self._opened(effect)
         return await self._posted(effect, Card(effect.payload["text"], []) if _is_reminder(effect) else state.draw())
 
@@ -245,11 +245,11 @@ class DirectHandler(EffectHandler):
         """Post the digest of the current work queue, unless it is empty. Raises AdapterError."""
         services, user, team_id = self.services, effect.payload["user"], effect.payload["team_id"]
         if await services.directory.learn(team_id, user) is None:
-            raise AdapterError(Failure.TRANSIENT, "not_known", f"Slack has not answered who <@{user}> is. Nothing was sent.")
+            raise _not_known(user)
         now = services.ledger.clock.now_ms()
         home = await services.ledger.database.read(lambda tx: digest_home(tx, team_id, user, services.rules_now(tx, team_id), now))
         if home is None:
-            return Drop(Trouble(Failure.VALIDATION.value, f"Nothing waits for <@{user}> any more."))
+            return Drop(Trouble(Failure.VALIDATION.value, _("Nothing waits for <@{user}> any more.", user=user)))
         return await self._posted(await self._opened(effect), digest_card(home))
 
     async def _posted(self, effect: Effect, card: Card) -> Settlement:
@@ -273,9 +273,10 @@ class DirectHandler(EffectHandler):
         """Raise AdapterError unless Slack reports the person as a full member of the workspace."""
         found = await self.services.directory.learn(team_id, user)
         if found is None:
-            raise AdapterError(Failure.TRANSIENT, "not_known", f"Slack has not answered who <@{user}> is. Nothing was sent.")
+            raise _not_known(user)
         if found.kind != "member":
-            raise AdapterError(Failure.VALIDATION, "not_a_member", f"<@{user}> is no full member of the workspace ({found.kind}).")
+            why = _("<@{user}> is no full member of the workspace ({kind}).", user=user, kind=found.kind)
+            raise AdapterError(Failure.VALIDATION, "not_a_member", why)
 
     async def _opened(self, effect: Effect) -> Effect:
         """Open the direct-message channel and record it. Without the scope im:write only the user is known."""
@@ -297,8 +298,7 @@ class DirectHandler(EffectHandler):
             return None
         channel: str = effect.steps[slack_card.DIRECT]["channel"]
         if channel == effect.payload["user"]:
-            unknown = "Whether it was sent cannot be looked up without the scope im:write: a direct message has no known channel."
-            raise AdapterError(Failure.UNCERTAIN, "direct_unknown", unknown)
+            raise slack_card.direct_unknown()
         found = await self.services.adapters.slack.find(
             channel=channel, thread_ts=None, key=effect.effect_key, oldest_seconds=earliest_attempt(effect)
         )
@@ -345,7 +345,7 @@ class DirectCardHandler(EffectHandler):
         state = await read(services, effect)
         channel, ts = state.copy.channel, state.copy.ts
         if channel is None or ts is None:
-            return Drop(Trouble(Failure.NOT_FOUND.value, "No message was posted."))
+            return Drop(Trouble(Failure.NOT_FOUND.value, _("No message was posted.")))
         if (later := services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
             return later
         card = state.draw()
@@ -359,7 +359,8 @@ class DirectCardHandler(EffectHandler):
             except AdapterError as error:
                 if error.code not in GONE_CODES:
                     raise
-                return Drop(Trouble(error.failure.value, f"Somebody deleted this message ({error.code}): nothing to update."))
+                why = _("Somebody deleted this message ({code}): nothing to update.", code=error.code)
+                return Drop(Trouble(error.failure.value, why))
         return Delivered(ts, {"lost": state.lost})
 
     @classmethod
@@ -381,12 +382,18 @@ class DirectCardHandler(EffectHandler):
         return replace(drawn, effects=(*drawn.effects, replace(again, supersede_key=None, not_before=not_before)))
 
 
+def _not_known(user: str) -> AdapterError:
+    text = _("Slack has not answered who <@{user}> is. Nothing was sent.", user=user)
+    return AdapterError(Failure.TRANSIENT, "not_known", text)
+
+
 async def read(services: Services, effect: Effect) -> CopyState:
     """Read the request of an effect as its person may see it. Raises AdapterError if there is no such request."""
     now = services.ledger.clock.now_ms()
     state = await services.ledger.database.read(lambda tx: _state(services, tx, effect, now))
     if state is None:
-        raise AdapterError(Failure.INTERNAL, "unknown_approval", f"There is no request {effect.payload['approval_id']}.")
+        unknown = _("There is no request {approval}.", approval=effect.payload["approval_id"])
+        raise AdapterError(Failure.INTERNAL, "unknown_approval", unknown)
     if not state.decides or state.quote.thread_ts is None or state.quote.card_channel is not None:
         return state
     return replace(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.records import AuditEvent, Effect, FollowUps
 from quotebot import effects
+from quotebot.domain.language import N_, _
 from quotebot.domain.quotes.crm_fields import CrmDifference, FieldVerdict, status_of
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.store import crm as store
@@ -28,10 +29,10 @@ AMOUNT: Final = "amount"
 STAGE: Final = "stage"
 CHOSEN, OWN = "chosen", "own"  # the record's opportunity, in the result of the creating effect: the user's or ours
 _LABELS: Final = {
-    STATUS: "The status",
-    DOCUMENT: "The PDF",
-    AMOUNT: "The opportunity's amount",
-    STAGE: "The opportunity's stage",
+    STATUS: N_("The status in Salesforce"),
+    DOCUMENT: N_("The PDF in Salesforce"),
+    AMOUNT: N_("The opportunity's amount in Salesforce"),
+    STAGE: N_("The opportunity's stage in Salesforce"),
 }
 
 
@@ -144,7 +145,8 @@ def effects_of(tx: Tx, quote_id: str) -> list[Effect]:
 
 def label_of(effect: Effect) -> str:
     """Return the display name of an update."""
-    return f"{_LABELS[effect.payload['what']]} in Salesforce"
+    what = effect.payload["what"]
+    return _(_LABELS[what])
 
 
 def after_update(tx: Tx, effect: Effect, now: int) -> FollowUps:

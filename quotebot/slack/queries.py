@@ -339,7 +339,7 @@ def trail(tx: Tx, quote_id: str, viewer: Viewer, *, operator: bool = False) -> s
 async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
     """Return the dead letters and held classes as mrkdwn; other people get a refusal."""
     if viewer.own_only or viewer.user not in operators:
-        return operator_messages.NOT_OPERATOR
+        return _(operator_messages.NOT_OPERATOR)
     letters = await DeadLetters(ledger, build=__version__).list(limit=LETTERS_SHOWN_MAX + 1, newest=True)
     gates = await ledger.database.read(lambda tx: [Gate.of(row) for row in tx.all("all_gates")])
     held = [_gate(gate) for gate in gates if gate.state == "held"]
