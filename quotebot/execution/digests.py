@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot import effects
 from quotebot.domain.access import Refusal, admit
+from quotebot.domain.language import _
 from quotebot.domain.schedule.schedules import local_hour, next_morning
 from quotebot.execution import membership
 from quotebot.execution.run import Run, outcome_of
@@ -66,9 +67,9 @@ def send_digest(run: Run, payload: SendDigest, morning: Morning) -> Decision:
     late = run.asked.received_at - payload.due_at > LATE_MS
     if run.asked.actor_type != "system" or not morning.due or not morning.waits or late:
         code = "not_due" if not morning.due else "too_late" if late else "nothing_waits"
-        return Decision("refused", {"code": code, "text": digest_card.NOT_SENT})
+        return Decision("refused", {"code": code, "text": _(digest_card.NOT_SENT)})
     sent = effects.digest(payload.user, run.operation.team_id, payload.due_at, payload.due_at + LATE_MS)
-    return Decision("applied", {"code": "digest_sent", "text": digest_card.SENT}, None, (sent,))
+    return Decision("applied", {"code": "digest_sent", "text": _(digest_card.SENT)}, None, (sent,))
 
 
 def save_morning(run: Run, payload: SendDigest, morning: Morning, decision: Decision) -> Outcome:

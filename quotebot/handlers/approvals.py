@@ -230,7 +230,7 @@ def follow_up(
     `copies` are the people whom a direct message asks to decide, each with the effect that posts it if it is not posted yet.
     """
     if asked.actor_type != "system":
-        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", approval_messages.SCHEDULED_ONLY)
+        return refused(asked, quote.quote_id, quote.channel, "scheduled_only", _(approval_messages.SCHEDULED_ONLY))
     after = _moved(asked, command, quote, rules)
     if after is None:
         return refused(asked, quote.quote_id, quote.channel, "slot_not_due", approval_messages.not_due(quote))
@@ -280,7 +280,7 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
     if command.delegate is None:
-        text = approval_messages.BACK_IN_OFFICE
+        text = _(approval_messages.BACK_IN_OFFICE)
     else:
         text = approval_messages.delegated(command.delegate, command.until, since=command.since)
     later = {} if command.since is None else {"since": command.since}
@@ -416,7 +416,7 @@ def _unreasoned(asked: Asked, command: DecideApproval, quote: Quote, approval: A
     named = INCIDENT.search(reason) is not None and len(INCIDENT.sub("", reason).strip()) >= WRITTEN_CHARACTERS_MIN
     if named or not any(slot.dual_control for slot in approval.slots if slot.number in taken):
         return None
-    return refused(asked, quote.quote_id, quote.channel, "incident_needed", approval_messages.INCIDENT_NEEDED)
+    return refused(asked, quote.quote_id, quote.channel, "incident_needed", _(approval_messages.INCIDENT_NEEDED))
 
 
 def _no_authority(asked: Asked, quote: Quote, code: str, text: str) -> Decision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.commands.queries import Section
+from quotebot.domain.language import N_, _, grouped
 from quotebot.views import home as home_tab
 from quotebot.views.blocks import Json, context, section
 from quotebot.views.card import Card
@@ -15,15 +16,22 @@ if TYPE_CHECKING:
 SECTIONS: Final = (Section.NEEDS_YOU, Section.WAITING, Section.READY, Section.EXPIRING)
 HEADING_CHARACTERS_MAX: Final = 2_900
 # Results of a command of the scheduler. They are stored with it, never posted.
-SENT: Final = "The digest follows."
-NOT_SENT: Final = "No digest was due, or nothing waits."
+SENT: Final = N_("The digest follows.")
+NOT_SENT: Final = N_("No digest was due, or nothing waits.")
+
+_COUNTED: Final = {
+    Section.NEEDS_YOU: N_("{n} needs you"),
+    Section.WAITING: N_("{n} waiting on others"),
+    Section.READY: N_("{n} ready to send"),
+    Section.EXPIRING: N_("{n} expiring this week"),
+}
 
 
 def turned(*, wanted: bool) -> str:
     """Reply to a person who turned their digest on or off."""
     if wanted:
-        return "You get a digest at 9:00 each working morning when something waits for you. `/quote digest off` stops it."
-    return "You get no digest any more. `/quote digest on` starts it again."
+        return _("You get a digest at 9:00 each working morning when something waits for you. `/quote digest off` stops it.")
+    return _("You get no digest any more. `/quote digest on` starts it again.")
 
 
 def waits(home: Home) -> bool:
@@ -34,17 +42,17 @@ def waits(home: Home) -> bool:
 def digest_card(home: Home) -> Card:
     """Return the message. It has no buttons: decisions are made on the Home tab and on each request's own message."""
     parts = [(name, home.parts[name]) for name in SECTIONS if name in home.parts and home.parts[name].total]
-    counts = ", ".join(f"{part.total} {home_tab.LABELS[name].lower()}" for name, part in parts)
+    counts = ", ".join(_(_COUNTED[name], n=grouped(part.total)) for name, part in parts)
     blocks = [
         section(f"*{home_tab.greeting(home)}*"),
         *(_part(name, part) for name, part in parts),
-        context(["The Home tab shows everything. `/quote digest off` stops this message."]),
+        context([_("The Home tab shows everything. `/quote digest off` stops this message.")]),
     ]
     return Card(f"{home_tab.greeting(home)}: {counts}", blocks)
 
 
 def _part(name: Section, part: Part) -> Json:
-    lines = [f"*{home_tab.LABELS[name]} ({part.total})*"]
+    lines = [f"*{_(home_tab.LABELS[name])} ({part.total})*"]
     for row in part.rows:
         line = f"• {home_tab.one_line_of(row)}"
         if sum(map(len, lines)) + len(lines) + len(line) > HEADING_CHARACTERS_MAX:

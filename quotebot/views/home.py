@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.queries import Section
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import margin_words
+from quotebot.domain.language import N_, _, grouped, ngettext
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_day, local_time, state_words, title, utc_text
 from quotebot.store.homes import HomeChoice
@@ -26,17 +27,22 @@ ACCOUNT_CHARACTERS_MAX: Final = 60
 REASONS_CHARACTERS_MAX: Final = 300
 NAME_CHARACTERS_MAX: Final = 40
 NOON, EVENING = 12, 18  # hours
+_GREETINGS: Final = (
+    (N_("Good morning"), N_("Good morning, {name}")),
+    (N_("Good afternoon"), N_("Good afternoon, {name}")),
+    (N_("Good evening"), N_("Good evening, {name}")),
+)
 REFUSED: Final = "refused"  # private_metadata of the tab of a refused person
 LABELS: Final = {
-    Section.ALL: "Everything",
-    Section.NEEDS_YOU: "Needs you",
-    Section.WAITING: "Waiting on others",
-    Section.READY: "Ready to send",
-    Section.EXPIRING: "Expiring this week",
-    Section.OPEN: "Other open quotes",
-    Section.CLOSED: "Recently closed",
+    Section.ALL: N_("Everything"),
+    Section.NEEDS_YOU: N_("Needs you"),
+    Section.WAITING: N_("Waiting on others"),
+    Section.READY: N_("Ready to send"),
+    Section.EXPIRING: N_("Expiring this week"),
+    Section.OPEN: N_("Other open quotes"),
+    Section.CLOSED: N_("Recently closed"),
 }
-FIRST_LINES: Final = (
+FIRST_LINES: Final = N_(
     "*Quote, approve and track deals without leaving Slack.*\n"
     "1. *New quote* asks for the customer and the products, and shows the price at once.\n"
     "2. *Submit* asks whoever has to approve. A quote within the limits is approved at once.\n"
@@ -72,7 +78,7 @@ def home_view(home: Home) -> Json:
     """Return the view that views.publish takes, at most 100 blocks."""
     blocks = [{"type": "header", "text": plain(greeting(home))}]
     if home.is_first and home.section is Section.ALL:
-        return {"type": "home", "blocks": [*blocks, section(FIRST_LINES), _actions(home), *_caught_up(home)]}
+        return {"type": "home", "blocks": [*blocks, section(_(FIRST_LINES)), _actions(home), *_caught_up(home)]}
     blocks += [context([_counts(home)]), _actions(home)]
     if home.section is not Section.ALL:
         return {"type": "home", "blocks": [*blocks, *_page(home, home.section)]}
@@ -90,31 +96,34 @@ def refused_view(text: str) -> Json:
 
 def greeting(home: Home) -> str:
     """Return "Good morning, Rep", by the hour where the person is."""
-    part = "morning" if home.hour < NOON else "afternoon" if home.hour < EVENING else "evening"
+    hello, hello_name = _GREETINGS[0 if home.hour < NOON else 1 if home.hour < EVENING else 2]
     first = clipped(messages.one_line(home.name).partition(" ")[0], NAME_CHARACTERS_MAX)
-    return f"Good {part}, {first}" if first else f"Good {part}"
+    return _(hello_name, name=first) if first else _(hello)
 
 
 def _counts(home: Home) -> str:
     needs = home.parts.get(Section.NEEDS_YOU, Part())
     own = sum(part.total for name, part in home.parts.items() if name not in (Section.NEEDS_YOU, Section.CLOSED))
-    asked = f"*{_count(needs)} {'needs' if needs.total == 1 else 'need'} you* · " if needs.total else ""
-    return f"{asked}{own} open"
+    opened = _("{count} open", count=grouped(own))
+    if not needs.total:
+        return opened
+    asked = ngettext("*{count} needs you*", "*{count} need you*", needs.total, count=_count(needs))
+    return f"{asked} · {opened}"
 
 
 def _count(part: Part) -> str:
-    return f"{part.total}+" if part.more else str(part.total)
+    return f"{grouped(part.total)}+" if part.more else grouped(part.total)
 
 
 def _actions(home: Home) -> Json:
-    elements = [button(NEW_QUOTE, "New quote", "new", style="primary")]
+    elements = [button(NEW_QUOTE, _("New quote"), "new", style="primary")]
     if home.is_first and home.section is Section.ALL:
-        elements.append(button(EXAMPLE, "Try an example", "example"))
+        elements.append(button(EXAMPLE, _("Try an example"), "example"))
     else:
-        options = [option(label, choice_text(HomeChoice(name))) for name, label in LABELS.items() if _offered(home, name)]
+        options = [option(_(label), choice_text(HomeChoice(name))) for name, label in LABELS.items() if _offered(home, name)]
         shown = next(each for each in options if each["value"] == choice_text(HomeChoice(home.section)))
         elements.append({"type": "static_select", "action_id": FILTER, "options": options, "initial_option": shown})
-        label = "Stop the daily digest" if home.digest else "Get a daily digest"
+        label = _("Stop the daily digest") if home.digest else _("Get a daily digest")
         elements.append(button(DIGEST, label, digest_text(wanted=not home.digest)))
     return {"type": "actions", "block_id": "home.actions", "elements": elements}
 
@@ -124,18 +133,18 @@ def _offered(home: Home, name: Section) -> bool:
 
 
 def _caught_up(home: Home) -> list[Json]:
-    return [_heading(LABELS[Section.NEEDS_YOU]), context(["You're all caught up."])] if home.approves else []
+    return [_heading(_(LABELS[Section.NEEDS_YOU])), context([_("You're all caught up.")])] if home.approves else []
 
 
 def _part(home: Home, name: Section, part: Part) -> list[Json]:
     """Return the beginning of one section; an empty one is left out, except the approvals of an approver."""
     if not part.total:
         if name is Section.OPEN and not any(home.parts[each].total for each in home.parts if each is not Section.CLOSED):
-            return [context(["No open quotes yet."])]
+            return [context([_("No open quotes yet.")])]
         return _caught_up(home) if name is Section.NEEDS_YOU else []
-    blocks = [_heading(f"{LABELS[name]} ({_count(part)})"), *_rows(part)]
+    blocks = [_heading(_counted(name, part)), *_rows(part)]
     if part.total > len(part.rows):
-        everything = button(ALL, f"See all {_count(part)}", choice_text(HomeChoice(name)))
+        everything = button(ALL, _("See all {count}", count=_count(part)), choice_text(HomeChoice(name)))
         blocks.append({"type": "actions", "block_id": f"home.all.{name.value}", "elements": [everything]})
     return blocks
 
@@ -144,14 +153,20 @@ def _page(home: Home, name: Section) -> list[Json]:
     """Return one page of a chosen section, with buttons for the others."""
     part = home.parts.get(name, Part())
     if not part.total:
-        return _caught_up(home) if name is Section.NEEDS_YOU else [_heading(LABELS[name]), context(["Nothing here now."])]
-    where = f", page {home.page} of {home.pages}" if home.pages > 1 else ""
+        return _caught_up(home) if name is Section.NEEDS_YOU else [_heading(_(LABELS[name])), context([_("Nothing here now.")])]
+    heading = _counted(name, part)
+    if home.pages > 1:
+        heading = _("{section}, page {page} of {pages}", section=heading, page=home.page, pages=home.pages)
     turns = [
-        *([button(PREVIOUS, "◀ Previous", choice_text(HomeChoice(name, home.page - 1)))] if home.page > 1 else []),
-        *([button(NEXT, "Next ▶", choice_text(HomeChoice(name, home.page + 1)))] if home.page < home.pages else []),
+        *([button(PREVIOUS, _("◀ Previous"), choice_text(HomeChoice(name, home.page - 1)))] if home.page > 1 else []),
+        *([button(NEXT, _("Next ▶"), choice_text(HomeChoice(name, home.page + 1)))] if home.page < home.pages else []),
     ]
     pager = [{"type": "actions", "block_id": "home.pages", "elements": turns}] if turns else []
-    return [_heading(f"{LABELS[name]} ({_count(part)}){where}"), *_rows(part), *pager]
+    return [_heading(heading), *_rows(part), *pager]
+
+
+def _counted(name: Section, part: Part) -> str:
+    return f"{_(LABELS[name])} ({_count(part)})"
 
 
 def _rows(part: Part) -> list[Json]:
@@ -167,22 +182,23 @@ def _row(row: Needed | WaitingQuote | Listed) -> list[Json]:
 def one_line_of(row: Needed | WaitingQuote | Listed) -> str:
     """Return one row as a line without buttons and figures of a margin."""
     if isinstance(row, Needed):
-        due = "" if row.due_at is None else f" · due {local_time(row.due_at)}"
+        due = "" if row.due_at is None else " · " + _("due {time}", time=local_time(row.due_at))
         named = f"*{_account(row.quote)} · {messages.net(row.quote)}* · {title(row.quote)}"
         return f"{named} · {messages.mention(row.approval.requested_by)}{due}"
     if isinstance(row, WaitingQuote):
-        asked = f" · waiting for {messages.mentions(row.asked)}" if row.asked else ""
+        asked = " · " + _("waiting for {people}", people=messages.mentions(row.asked)) if row.asked else ""
         return f"{_name(row.listed)}{asked}"
-    return f"{_name(row)} · {state_words(row.state)} · valid until {local_day(row.valid_until)}"
+    valid = _("valid until {day}", day=local_day(row.valid_until))
+    return f"{_name(row)} · {state_words(row.state)} · {valid}"
 
 
 def _needed(row: Needed) -> list[Json]:
     quote, approval = row.quote, row.approval
     why = clipped("; ".join(messages.one_line(reason) for reason in approval.reasons), REASONS_CHARACTERS_MAX)
     easier = "".join(f"\n💡 {name}: {clipped(value, REASONS_CHARACTERS_MAX)}" for name, value in row.easier)
-    times = [f"asked {_ago(approval.requested_at)}"]
-    times += [] if row.escalates_at is None else [f"more people are asked {local_time(row.escalates_at)}"]
-    times += [] if row.due_at is None else [f"due {local_time(row.due_at)}"]
+    times = [_("asked {time}", time=_ago(approval.requested_at))]
+    times += [] if row.escalates_at is None else [_("more people are asked {time}", time=local_time(row.escalates_at))]
+    times += [] if row.due_at is None else [_("due {time}", time=local_time(row.due_at))]
     lines = (
         f"*{_account(quote)} · {messages.net(quote)}* · {title(quote)}",
         messages.escape(why),
@@ -196,15 +212,18 @@ def _needed(row: Needed) -> list[Json]:
 
 
 def _waiting(row: WaitingQuote) -> Json:
-    asked = f"for {messages.mentions(row.asked)}" if row.asked else "for an approver, and nobody holds the role now"
-    times = [] if row.since is None else [f"asked {_ago(row.since)}"]
-    times += [] if row.due_at is None else [f"due {local_time(row.due_at)}"]
-    text = f"{_name(row.listed)}\n{' · '.join((f'Waiting {asked}', *times))}"
+    if row.asked:
+        facts = [_("Waiting for {people}", people=messages.mentions(row.asked))]
+    else:
+        facts = [_("Waiting for an approver, and nobody holds the role now")]
+    facts += [] if row.since is None else [_("asked {time}", time=_ago(row.since))]
+    facts += [] if row.due_at is None else [_("due {time}", time=local_time(row.due_at))]
+    text = f"{_name(row.listed)}\n{' · '.join(facts)}"
     return {**section(text), "accessory": _show(row.listed)}
 
 
 def _listed(listed: Listed) -> Json:
-    valid = "" if listed.state in CLOSED else f" · valid until {local_day(listed.valid_until)}"
+    valid = "" if listed.state in CLOSED else " · " + _("valid until {day}", day=local_day(listed.valid_until))
     return {**section(f"{_name(listed)} · {state_words(listed.state)}{valid}"), "accessory": _show(listed)}
 
 
@@ -217,12 +236,12 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
     """Return the effect of the discount on the price and margin. Only approvers see it: a margin is not for the whole channel."""
     pricing = quote.pricing
     amount = money.format_amount(pricing.discount_total, pricing.currency)
-    discount = f"{money.format_percent(pricing.discount_percent)} discount ({amount})"
+    discount = _("{percent} discount ({amount})", percent=money.format_percent(pricing.discount_percent), amount=amount)
     return "; ".join((", ".join((discount, *margin_words(pricing))), *margins))
 
 
 def _show(quote: Quote | Listed) -> Json:
-    return button(SHOW, "Show", value_text(ButtonValue(quote.quote_id, quote.version, None)))
+    return button(SHOW, _("Show"), value_text(ButtonValue(quote.quote_id, quote.version, None)))
 
 
 def _account(quote: Quote | Listed) -> str:

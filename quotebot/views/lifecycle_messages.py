@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain.approvals.decisions import decided_words
-from quotebot.domain.language import N_, _
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_day, local_time, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
@@ -32,8 +32,8 @@ def differences(before: Pricing, after: Pricing) -> str:
     found = difference_words(before, after)
     shown = [f"• {messages.short(part, DETAIL_CHARACTERS_MAX)}" for part in found[:DIFFERENCES_SHOWN_MAX]]
     if len(found) > DIFFERENCES_SHOWN_MAX:
-        shown.append(f"• and {len(found) - DIFFERENCES_SHOWN_MAX} more like these")
-    return "\n".join(shown) or "• No differences"
+        shown.append(_("• and {n} more like these", n=grouped(len(found) - DIFFERENCES_SHOWN_MAX)))
+    return "\n".join(shown) or _("• No differences")
 
 
 # notices in the quote's thread
@@ -41,45 +41,49 @@ def differences(before: Pricing, after: Pricing) -> str:
 
 def revised(before: Quote, after: Quote, actor: str) -> str:
     """Notice of a new version: its changes, and the end of the previous version."""
-    gone = (
-        f"v{before.version} and its PDF no longer apply"
-        if before.state in WITH_DOCUMENT
-        else f"v{before.version} no longer applies"
-    )
-    again = "" if before.approval is None else f"; submit v{after.version} for approval"
-    return (
-        f"{messages.mention(actor)} revised this quote to *{version_name(after)}*. {gone}{again}."
-        f"\n{differences(before.pricing, after.pricing)}"
-    )
+    said = _("{person} revised this quote to *{quote}*.", person=messages.mention(actor), quote=version_name(after))
+    text = _GONE[before.state in WITH_DOCUMENT, before.approval is not None]
+    gone = _(text, old=before.version, new=after.version)
+    return f"{said} {gone}\n{differences(before.pricing, after.pricing)}"
 
 
 def cancelled(quote: Quote, actor: str) -> str:
     """Notice of a cancellation, with its reason."""
-    return _with_reason(f"{messages.mention(actor)} canceled {title(quote)}", quote)
+    return _with_reason(_("{person} canceled {quote}", person=messages.mention(actor), quote=title(quote)), quote)
 
 
 def finalized(quote: Quote, actor: str) -> str:
     """Notice that the version is frozen."""
-    return f"{messages.mention(actor)} locked {title(quote)} for sending"
+    return _("{person} locked {quote} for sending", person=messages.mention(actor), quote=title(quote))
 
 
 def sent(quote: Quote, actor: str) -> str:
     """Notice of the recipient that the user recorded; the bot itself sends no mail."""
     assert quote.sent is not None  # noqa: S101 -- it was just sent
     recipient = messages.escape(messages.one_line(quote.sent.recipient))
-    return f"{messages.mention(actor)} sent {title(quote)} to {recipient}. Valid until {local_day(quote.valid_until)}"
+    return _(
+        "{person} sent {quote} to {recipient}. Valid until {day}",
+        person=messages.mention(actor),
+        quote=title(quote),
+        recipient=recipient,
+        day=local_day(quote.valid_until),
+    )
 
 
 def accepted(quote: Quote, actor: str) -> str:
     """Notice that the customer accepted."""
     account = messages.short(quote.account, messages.ACCOUNT_CHARACTERS_MAX)
-    marked = "" if actor == quote.requester else f" (marked by {messages.mention(actor)})"
-    return f"{messages.mention(quote.requester)} 🏆 Won! {account} accepted {title(quote)}, {net(quote)}{marked}"
+    facts = {"requester": messages.mention(quote.requester), "customer": account, "quote": title(quote), "total": net(quote)}
+    if actor == quote.requester:
+        return _("{requester} 🏆 Won! {customer} accepted {quote}, {total}", **facts)
+    by = messages.mention(actor)
+    return _("{requester} 🏆 Won! {customer} accepted {quote}, {total} (marked by {person})", person=by, **facts)
 
 
 def lost(quote: Quote, actor: str) -> str:
     """Notice that the customer refused, with the reason."""
-    return _with_reason(f"{messages.mention(quote.requester)}, {messages.mention(actor)} marked {title(quote)} as lost", quote)
+    facts = {"requester": messages.mention(quote.requester), "person": messages.mention(actor), "quote": title(quote)}
+    return _with_reason(_("{requester}, {person} marked {quote} as lost", **facts), quote)
 
 
 # replies to the author of the command
@@ -87,13 +91,16 @@ def lost(quote: Quote, actor: str) -> str:
 
 def now(quote: Quote) -> str:
     """Reply to a change that succeeded."""
-    return f"{title(quote)} is now {state_words(quote.state)}: {net(quote)}."
+    return _("{quote} is now {state}: {total}.", quote=title(quote), state=state_words(quote.state), total=net(quote))
 
 
 def cloned(quote: Quote, original: Quote) -> str:
     """Reply to a clone that succeeded."""
-    return (
-        f"Created {title(quote)} as a copy of {version_name(original)}: {net(quote)}. Its card is in the channel; submit it there."
+    return _(
+        "Created {quote} as a copy of {original}: {total}. Its card is in the channel; submit it there.",
+        quote=title(quote),
+        original=version_name(original),
+        total=net(quote),
     )
 
 
@@ -102,14 +109,16 @@ def cloned(quote: Quote, original: Quote) -> str:
 
 def superseded(seen_version: int, quote: Quote) -> str:
     """Refuse a command about a version other than the head."""
+    facts = {"quote": quote.quote_id, "seen": seen_version, "version": quote.version}
     if seen_version > quote.version:
-        return f"{quote.quote_id} has no v{seen_version}. Its latest version is v{quote.version}."
-    return f"v{seen_version} of {quote.quote_id} was replaced by v{quote.version} ({state_words(quote.state)}). No changes made."
+        return _("{quote} has no v{seen}. Its latest version is v{version}.", **facts)
+    state = state_words(quote.state)
+    return _("v{seen} of {quote} was replaced by v{version} ({state}). No changes made.", state=state, **facts)
 
 
 def wrong_state(quote: Quote, verb: str) -> str:
     """Refuse a command that the quote's state does not allow; `verb` names it, e.g. "finalize"."""
-    instead = _INSTEAD[quote.state].format(quote_id=quote.quote_id, revision=revision_example(quote.quote_id))
+    instead = _(_INSTEAD[quote.state], quote=quote.quote_id, revision=revision_example(quote.quote_id))
     if _REACHED.get(verb) is quote.state:
         return f"{standing(quote, already=True)}. {instead}"
     why = standing(quote)
@@ -167,62 +176,65 @@ def expired(quote: Quote, verb: str) -> str:
 
 def nothing_to_change(quote: Quote) -> str:
     """Refuse a revision that changes nothing."""
-    return f"No changes to save: {title(quote)} already says that."
+    return _("No changes to save: {quote} already says that.", quote=title(quote))
 
 
 def not_revisable(quote: Quote, problems: tuple[PricingProblem, ...]) -> str:
     """Refuse a revision, listing all its problems."""
     said = tuple(messages.pricing_problem(problem) for problem in problems)
-    return _listed(f"{title(quote)} can't be changed like that:", said, revision_example(quote.quote_id))
+    return _listed(_("{quote} can't be changed like that:", quote=title(quote)), said, revision_example(quote.quote_id))
 
 
 def unreadable_changes(problems: tuple[str, ...], example: str) -> str:
     """Refuse a typed revision or simulation, listing all its problems; `problems` are escaped."""
-    return _listed("I couldn't read that:", problems, example)
+    return _listed(_("I couldn't read that:"), problems, example)
 
 
 def change_proposed(quote: Quote, differences: str, preview: str) -> str:
     """Ask for confirmation of a change requested in the thread, with its result; `differences` and `preview` are mrkdwn."""
-    return f"*Change {title(quote)} to v{quote.version + 1}?*\n{differences}\n{preview}"
+    asked = _("*Change {quote} to v{version}?*", quote=title(quote), version=quote.version + 1)
+    return f"{asked}\n{differences}\n{preview}"
 
 
 def how_is_it_meant(unsure: tuple[str, ...]) -> str:
     """Ask for a clearer wording if words may change the meaning of a number; `unsure` are those words."""
     named = ", ".join(f'"{messages.escape(word)}"' for word in unsure[:5])
-    return (
-        f"I'm not sure what {named} means here. Write `200 pro` for the new quantity or `add 200 pro` for more. "
-        "Also: `remove support`, `term 24m`, `discount 12%`."
+    return _(
+        "I'm not sure what {words} means here. Write `200 pro` for the new quantity or `add 200 pro` for more. "
+        "Also: `remove support`, `term 24m`, `discount 12%`.",
+        words=named,
     )
 
 
 def too_long_for_a_button(quote_id: str) -> str:
     """Explain how to type a change that is too long for a button's value."""
-    return f"That's too long for a button. Use *Edit* on the card, or type it: `{revision_example(quote_id)}`"
+    example = revision_example(quote_id)
+    return _("That's too long for a button. Use *Edit* on the card, or type it: `{example}`", example=example)
 
 
 def reason_needed(quote_id: str) -> str:
     """Refuse to mark a quote as lost without a reason."""
-    return f"Why was it lost? `/quote lost {quote_id}: too expensive`"
+    return _("Why was it lost? `/quote lost {quote}: too expensive`", quote=quote_id)
 
 
 def recipient_needed(quote_id: str) -> str:
     """Refuse to mark a quote as sent without a recipient."""
-    return f"Who did you send it to? `/quote sent {quote_id} to buyer@acme.example`"
+    return _("Who did you send it to? `/quote sent {quote} to buyer@acme.example`", quote=quote_id)
 
 
 def changes_needed(quote_id: str) -> str:
     """Refuse a revision that names no change."""
-    return f"What should change? Example: `/quote revise {quote_id}: 200 pro`"
+    return _("What should change? Example: `/quote revise {quote}: 200 pro`", quote=quote_id)
 
 
-def too_long(what: str, limit: int) -> str:
+def too_long(what: Literal["reason", "recipient"], limit: int) -> str:
     """Refuse a reason or a recipient that exceeds `limit` characters."""
-    return f"That {what} is too long ({limit} characters max)."
+    return _(_TOO_LONG[what], n=grouped(limit))
 
 
 def nothing_to_clone(quote_id: str) -> str:
     """Refuse to clone a quote or a version that does not exist or that the user may not see."""
-    return f"{quote_id} has no such version to copy. `/quote {quote_id}` shows its latest one."
+    return _("{quote} has no such version to copy. `/quote {quote}` shows its latest one.", quote=quote_id)
 
 
 def revision_example(quote_id: str) -> str:
@@ -231,7 +243,7 @@ def revision_example(quote_id: str) -> str:
 
 
 def _listed(head: str, problems: tuple[str, ...], example: str) -> str:
-    return "\n".join((head, *messages.bullets(problems), f"Example: `{example}`"))
+    return "\n".join((head, *messages.bullets(problems), _("Example: `{example}`", example=example)))
 
 
 def _with_reason(sentence: str, quote: Quote) -> str:
@@ -239,17 +251,28 @@ def _with_reason(sentence: str, quote: Quote) -> str:
     return sentence if reason is None else f"{sentence}\n{messages.quoted(reason)}"
 
 
-_AGAIN: Final = "To continue, make a new quote of it: `/quote clone {quote_id}`"
-_REVISE: Final = "Edit the quote first: `{revision}`"
+# By whether the replaced version had a PDF, and whether its approval had been asked for.
+_GONE: Final = {
+    (False, False): N_("v{old} no longer applies."),
+    (False, True): N_("v{old} no longer applies; submit v{new} for approval."),
+    (True, False): N_("v{old} and its PDF no longer apply."),
+    (True, True): N_("v{old} and its PDF no longer apply; submit v{new} for approval."),
+}
+_TOO_LONG: Final = {
+    "reason": N_("That reason is too long ({n} characters max)."),
+    "recipient": N_("That recipient is too long ({n} characters max)."),
+}
+_AGAIN: Final = N_("To continue, make a new quote of it: `/quote clone {quote}`")
+_REVISE: Final = N_("Edit the quote first: `{revision}`")
 _INSTEAD: Final[Mapping[QuoteState, str]] = {
     QuoteState.DRAFT: _REVISE,
     QuoteState.VALIDATED: _REVISE,
-    QuoteState.PRICED: "Submit it for approval first.",
-    QuoteState.PENDING_APPROVAL: "Its approvers decide first.",
-    QuoteState.APPROVED: "Lock it for sending first: `/quote finalize {quote_id}`.",
+    QuoteState.PRICED: N_("Submit it for approval first."),
+    QuoteState.PENDING_APPROVAL: N_("Its approvers decide first."),
+    QuoteState.APPROVED: N_("Lock it for sending first: `/quote finalize {quote}`."),
     QuoteState.REJECTED: _REVISE,
-    QuoteState.FINALIZED: "Mark it as sent first: `/quote sent {quote_id} to ...`.",
-    QuoteState.SENT: "Mark it as won or lost: `/quote accept {quote_id}` or `/quote lost {quote_id}: reason`.",
+    QuoteState.FINALIZED: N_("Mark it as sent first: `/quote sent {quote} to ...`."),
+    QuoteState.SENT: N_("Mark it as won or lost: `/quote accept {quote}` or `/quote lost {quote}: reason`."),
     QuoteState.ACCEPTED: _AGAIN,
     QuoteState.LOST: _AGAIN,
     QuoteState.CANCELLED: _AGAIN,

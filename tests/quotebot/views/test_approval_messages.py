@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
-from quotebot.views import approval_messages
+from quotebot.views import approval_messages, lifecycle_messages
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from syrupy.assertion import SnapshotAssertion
 
 HOUR = 3_600_000
@@ -67,3 +70,32 @@ def test_nothing_a_person_typed_becomes_a_mention_or_passes_for_the_bots_own_wor
     assert "\u202e" not in text
     assert "<@U0CFO>\n✅" not in text
     assert all(line.startswith((">", "`/quote delegate ")) for line in text.splitlines()[1:])
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("german")
+def test_german_messages_about_an_approval_and_a_version_are_whole_sentences() -> None:
+    quote = example_quote(QuoteState.PENDING_APPROVAL, version=2)
+    vp = example_approval(required_roles=("vp_sales",)).slots[0]
+    reminder = approval_messages.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR)
+    assert reminder.startswith("⏰ <@U0VP>: Acme, 17.340,00\u00a0$ (Q-2026-0042 v2), wartet seit 2 Stunden auf Ihre Entscheidung. ")
+    away = approval_messages.delegated("U0CFO", MORNING + 26 * HOUR, since=MORNING)
+    assert away == (
+        "<@U0CFO> gibt vom 21. Nov. 2026 bis einschließlich 22. Nov. 2026 in Ihrer Vertretung frei. "
+        "`/quote delegate off` beendet das."
+    )
+    assert approval_messages.delegation_refused("delegate_away", None) == (
+        "Dann ist auch diese Person abwesend. Bitte jemand anderen wählen."
+    )
+    assert lifecycle_messages.superseded(1, quote) == (
+        "v1 von Q-2026-0042 ist durch v2 ersetzt (wartet auf Freigabe). Nichts wurde geändert."
+    )
+    assert lifecycle_messages.wrong_state(quote, "accept") == (
+        "Q-2026-0042 v2 wartet auf Freigabe und kann daher nicht als gewonnen markiert werden. Zuerst entscheiden die Freigeber."
+    )

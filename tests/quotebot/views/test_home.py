@@ -10,6 +10,7 @@ import pytest
 
 from ledger.records import Delivered, Retry, Trouble
 from quotebot import effects
+from quotebot.app.installation import speak
 from quotebot.commands.payloads import ShowHome, SubmitQuote
 from quotebot.commands.queries import Section
 from quotebot.domain.approvals.policy import HOUR_MS
@@ -18,6 +19,7 @@ from quotebot.domain.schedule.schedules import local_hour
 from quotebot.execution.executor import Executor
 from quotebot.views.card import APPROVE
 from quotebot.views.confirmations import SHOW
+from quotebot.views.digest_card import digest_card
 from quotebot.views.home import EXAMPLE, FILTER, NEW_QUOTE, home_view
 from quotebot.views.work_queue import FIRST_ROWS, PAGE_ROWS, Home, Needed, Part, Reader, WaitingQuote, load_home
 from tests.quotebot.access_parts import viewer
@@ -28,6 +30,8 @@ from tests.quotebot.views.quote_examples import MORNING, example_approval, examp
 from tests.rig import FIRST_QUOTE, Deal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from syrupy.assertion import SnapshotAssertion
 
     from quotebot.domain.quotes.quote import Quote
@@ -69,6 +73,38 @@ def test_a_home_with_everything_reads_like_this(snapshot: SnapshotAssertion) -> 
 def test_the_home_of_somebody_new_reads_like_this(snapshot: SnapshotAssertion) -> None:
     assert view_problems(home_view(Home())) == []
     assert home_view(Home()) == snapshot
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("german")
+def test_a_german_home_and_digest_say_what_to_decide_and_what_waits() -> None:
+    home = Home(filled(1), name="Anna Beispiel", approves=True)
+    texts = texts_of(home_view(home))
+    assert texts[:2] == ["Guten Morgen, Anna", "*99 zu entscheiden* · 396 offen"]
+    assert {"Zu entscheiden (99)", "Wartet auf andere (99)", "Läuft diese Woche ab (99)", "Alle 99 ansehen"} <= set(texts)
+    (asked,) = (text for text in texts if " Rabatt (" in text)
+    assert asked.splitlines()[2].startswith("15\N{NO-BREAK SPACE}% Rabatt (3.060,00\N{NO-BREAK SPACE}$)")
+    page = texts_of(home_view(Home(filled(1), Section.READY, page=2, pages=9)))
+    assert {"Versandbereit (99), Seite 2 von 9", "◀ Zurück", "Weiter ▶", "Anzeigen"} <= set(page)
+    assert digest_card(home).text == (
+        "Guten Morgen, Anna: 99 zu entscheiden, 99 warten auf andere, 99 versandbereit, 99 laufen diese Woche ab"
+    )
+    assert view_problems(home_view(home)) == []
+
+
+def texts_of(found: Any) -> list[str]:
+    """Return every text of Block Kit, in order."""
+    if isinstance(found, list):
+        return [text for each in found for text in texts_of(each)]
+    if not isinstance(found, dict):
+        return []
+    return [found["text"]] if isinstance(found.get("text"), str) else [text for each in found.values() for text in texts_of(each)]
 
 
 @pytest.mark.parametrize("section", Section)
