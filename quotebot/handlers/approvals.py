@@ -397,7 +397,7 @@ def _verdict(
         return refusal
     approval = quote.approval
     if approval is None or approval.approval_id != command.approval_id:
-        text = lifecycle_messages.not_offered(quote, command.decision.replace("_", " "))
+        text = lifecycle_messages.not_offered(quote, command.decision)
         return refused(asked, quote.quote_id, quote.channel, "stale", text)
     kind = "bot" if asked.actor_type == "system" else asked.actor_kind
     person = rules.person(asked.actor, asked.team_id, delegations, kind)

@@ -148,10 +148,10 @@ class Mentions:
                 unclear = _(help_messages.NOT_UNDERSTOOD)
                 return unclear, help_messages.start_blocks(unclear)
             case verbs.FormRequest():
-                return _(messages.BY_FORM), problem_blocks(_(messages.BY_FORM), "", form="Open form")
+                return _(messages.BY_FORM), problem_blocks(_(messages.BY_FORM), "", form=_("Open form"))
             case verbs.ChangeRequest(quote_id, version):
                 said = _(messages.BY_COMMAND_ONLY)
-                return said, show_blocks(said, quote_id, version or 1, f"Open {quote_id}")
+                return said, show_blocks(said, quote_id, version or 1, _("Open {quote}", quote=quote_id))
             case verbs.QuoteFormRequest():
                 return asked.problem, None
             case CloneQuote() | CreateQuote() | delegation.DelegationRequest() | delegation.DelegationsRequest() | DigestRequest():
@@ -211,7 +211,7 @@ class QuoteListeners:
         asked, rules = await self.surface.understood(text, body["channel_id"])
         if isinstance(asked, CreateQuote | CloneQuote) and is_direct(body["channel_id"]):
             await viewer_of(context)
-            blocks = problem_blocks(_(messages.CHOOSE_CHANNEL), verbs.typed_creation(text), form="Choose channel")
+            blocks = problem_blocks(_(messages.CHOOSE_CHANNEL), verbs.typed_creation(text), form=_("Choose channel"))
             await ack(text=_(messages.CHOOSE_CHANNEL), blocks=blocks)
             return
         match asked:

@@ -20,7 +20,7 @@ from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
 from quotebot.domain.approvals.policy import LADDER, evaluate, margin_rows, without_margin_figures
-from quotebot.domain.language import _
+from quotebot.domain.language import N_, _, either, grouped, ngettext
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
 from quotebot.domain.quotes.quote import local_time, parse_quote_id, state_words
@@ -65,6 +65,16 @@ ACCOUNT_CHARACTERS_MAX: Final = 40
 NO_TOTAL: Final = Decimal(0)
 EVENTS_READ_MAX: Final = 400  # the newest events of a quote; most of them are internal steps of the ledger
 EVENTS_SHOWN_MAX: Final = 25
+_NONE: Final = {
+    "mine": N_("You have no {quotes}."),
+    "all": N_("No {quotes}."),
+    "match": N_('No {quotes} match "{customer}".'),
+}
+_NONE_BEYOND: Final = {
+    "mine": N_("You have no {quotes} on page {page}."),
+    "all": N_("No {quotes} on page {page}."),
+    "match": N_('No {quotes} match "{customer}" on page {page}.'),
+}
 REPORT_ROLES: Final = frozenset(LADDER[LADDER.index("deal_desk") :])
 REPORTED_DAYS: Final = 90
 REPORTED_MAX: Final = 2_000  # quotes of one report; a snapshot takes a fraction of a millisecond to read
@@ -111,7 +121,7 @@ class Reads:
 
     async def which(self, asked: WhichQuote, viewer: Viewer) -> tuple[str, list[Json]]:
         """Return the question about which quote a verb is, with the viewer's open ones, as text and as blocks."""
-        _, blocks = await self.listed(ListRequest(states=OPEN), viewer)
+        _text, blocks = await self.listed(ListRequest(states=OPEN), viewer)
         question = messages.which_quote(asked.verb)
         return question, [section(question), *blocks]
 
@@ -164,14 +174,14 @@ class Reads:
         found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms(), account)
         if not isinstance(found, Simulation):
             return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))
-        head = f"*What if* \u00b7 {_net(found)} \u00b7 {preview(found.decision)}"
+        head = _("*What if* \u00b7 {total} \u00b7 {approval}", total=_net(found), approval=preview(found.decision))
         margins = margin_rows(found.pricing, self.rules.policy) if approver else ()
         rows = (*price_rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
         head = "\n".join((head, *(messages.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
             return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing, bold="*")))))
-        name = lifecycle_messages.version_name(before)
-        return _cut(f"{head}\nCompared with {name}:\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
+        compared = _("Compared with {quote}:", quote=lifecycle_messages.version_name(before))
+        return _cut(f"{head}\n{compared}\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
 
     def _easier(self, found: Simulation, *, approver: bool) -> tuple[PriceRow, ...]:
         changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
@@ -182,19 +192,20 @@ def preview(decision: PolicyDecision) -> str:
     """Return the approval that a decision requires, in words."""
     why = messages.escape(clipped("; ".join(decision.hits), 500))
     if decision.blocked:
-        return f"Nobody can approve it: {why}"
+        return _("Nobody can approve it: {why}", why=why)
     if decision.automatic:
-        return "Needs no approval"
-    return f"Needs approval: *{messages.approver_words(decision.required_roles)}* ({why})"
+        return _("Needs no approval")
+    return _("Needs approval: *{roles}* ({why})", roles=messages.approver_words(decision.required_roles), why=why)
 
 
 def policy_checks(decision: PolicyDecision) -> str:
     """Return the result of the policy's checks as plain text, without margin figures."""
     why = without_margin_figures("; ".join(decision.hits))
     if decision.automatic:
-        return "Approval: none needed, within policy."
-    needs = "nobody can approve it" if decision.blocked else messages.approver_words(decision.required_roles)
-    return f"Approval: {needs} ({why})."
+        return _("Approval: none needed, within policy.")
+    if decision.blocked:
+        return _("Approval: nobody can approve it ({why}).", why=why)
+    return _("Approval: {roles} ({why}).", roles=messages.approver_words(decision.required_roles), why=why)
 
 
 def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
@@ -210,14 +221,16 @@ def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
     if head is None:
         return _not_seen(tx, asked.quote_id, viewer)
     if head.version == 1:
-        return f"{head.quote_id} has only one version."
+        return _("{quote} has only one version.", quote=head.quote_id)
     after = head.version if asked.after is None else asked.after
     before = head.version - 1 if asked.before is None else asked.before
     quotes = [_visible(tx, asked.quote_id, version, viewer) for version in (before, after)]
     old, new = quotes
     if old is None or new is None:
         missing = before if old is None else after
-        return f"{head.quote_id} has no v{missing}. Its latest version is v{head.version}."
+        return _(
+            "{quote} has no v{version}. Its latest version is v{head}.", quote=head.quote_id, version=missing, head=head.version
+        )
     names = f"{head.quote_id}: v{old.version} ({state_words(old.state)}) \u2192 v{new.version} ({state_words(new.state)})"
     return _cut(f"*{names}*\n{lifecycle_messages.differences(old.pricing, new.pricing)}")
 
@@ -227,8 +240,9 @@ def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPo
     if quote is None:
         return _not_seen(tx, asked.quote_id, viewer)
     if asked.line is not None:
-        if not 1 <= asked.line <= len(quote.pricing.every_line):
-            return f"{quote.quote_id} has no line {asked.line}. Its last one is line {len(quote.pricing.every_line)}."
+        last = len(quote.pricing.every_line)
+        if not 1 <= asked.line <= last:
+            return _("{quote} has no line {n}. Its last one is line {last}.", quote=quote.quote_id, n=asked.line, last=last)
         return _cut(_said(quote, *explain(quote.pricing, asked.line, bold="*")))
     ruleset = rulesets.pricing_words(tx, quote.pricing.ruleset_hash, quote.pricing.ruleset)
     checks = policy_checks(evaluate(quote.pricing, policy))
@@ -237,7 +251,7 @@ def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPo
     if len(text) <= ANSWER_CHARACTERS_MAX:
         return text
     first, *lines, total = explain(quote.pricing, bold="*")
-    hint = f"`/quote explain {quote.quote_id} line 1` shows the steps of a line."
+    hint = _("`/quote explain {quote} line 1` shows the steps of a line.", quote=quote.quote_id)
     return _cut(_said(quote, first, ruleset, checks, hint, *lines, total))
 
 
@@ -247,11 +261,7 @@ def _said(quote: Quote, *sentences: str) -> str:
 
 def _listed(page: Page, asked: ListRequest) -> str:
     if not page.quotes:
-        states = "open " if asked.states == OPEN else "".join(f"{each} " for each in [" or ".join(_named(asked.states))] if each)
-        match = f' match "{messages.escape(clipped(asked.account))}"' if asked.account else ""
-        beyond = f" on page {page.number}" if page.number > 1 else ""
-        everyone = " `/quote list all` shows everyone's." if asked.mine else ""
-        return f"{'You have no' if asked.mine and not match else 'No'} {states}quotes{match}{beyond}.{everyone}"
+        return _none_found(page, asked)
     rows = [
         " · ".join(
             (f"• *{quote.quote_id}* v{quote.version}", state_words(quote.state), *_facts(quote), messages.mention(quote.requester))
@@ -259,8 +269,19 @@ def _listed(page: Page, asked: ListRequest) -> str:
         for quote in page.quotes
     ]
     if page.more:
-        rows.append(f"There are more: add `page {page.number + 1}`.")
+        rows.append(_("There are more: add `page {n}`.", n=page.number + 1))
     return "\n".join(rows)
+
+
+def _none_found(page: Page, asked: ListRequest) -> str:
+    """Return the reply to a query that finds no quote."""
+    states = _named(asked.states)
+    what = _("open quotes") if asked.states == OPEN else _("{states} quotes", states=either(states)) if states else _("quotes")
+    whose = "match" if asked.account else "mine" if asked.mine else "all"
+    text = _NONE_BEYOND[whose] if page.number > 1 else _NONE[whose]
+    account = messages.escape(clipped(asked.account or ""))
+    said = _(text, quotes=what, customer=account, page=page.number)
+    return " ".join((said, _("`/quote list all` shows everyone's."))) if asked.mine else said
 
 
 def _named(states: frozenset[QuoteState]) -> list[str]:
@@ -322,7 +343,12 @@ def _cut(text: str) -> str:
         if room < 0:
             break
         kept.append(line)
-    return "\n".join((*kept, f"… and {len(lines) - len(kept)} more lines; `/quote explain Q-... line 21` shows one.", last))
+    left_out = ngettext(
+        "… and {n} more line; `/quote explain Q-... line 21` shows one.",
+        "… and {n} more lines; `/quote explain Q-... line 21` shows one.",
+        len(lines) - len(kept),
+    )
+    return "\n".join((*kept, left_out, last))
 
 
 def trail(tx: Tx, quote_id: str, viewer: Viewer, *, operator: bool = False) -> str:
@@ -345,24 +371,29 @@ async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]
     held = [_gate(gate) for gate in gates if gate.state == "held"]
     more = len(letters) > LETTERS_SHOWN_MAX
     dead = [_dead_letter(letter) for letter in letters[:LETTERS_SHOWN_MAX]]
-    rest = "At a terminal: `quotebot dead list`, `quotebot gates`, `quotebot ops list`, `quotebot why <id>`"
+    rest = _("At a terminal: `quotebot dead list`, `quotebot gates`, `quotebot ops list`, `quotebot why <id>`")
     if not dead and not held:
-        return f"*All clear.* No failed jobs, nothing paused.\n{rest}"
-    count = "1 failed job" if len(dead) == 1 else f"{'The newest ' if more else ''}{len(dead)} failed jobs"
-    return "\n".join((f"*{count if dead else 'No failed jobs'}*", *dead, *(held or ["Nothing is paused."]), rest))
+        return "\n".join((_("*All clear.* No failed jobs, nothing paused."), rest))
+    if more:
+        count = _("The newest {n} failed jobs", n=grouped(len(dead)))
+    else:
+        count = ngettext("{n} failed job", "{n} failed jobs", len(dead)) if dead else _("No failed jobs")
+    return "\n".join((f"*{count}*", *dead, *(held or [_("Nothing is paused.")]), rest))
 
 
 def _dead_letter(letter: DeadLetter) -> str:
+    category = letter.category or _("unknown")
     about = "" if parse_quote_id(letter.aggregate_id) is None else f" · {letter.aggregate_id}"
-    why = messages.escape(clipped(messages.one_line(letter.last_error or "no reason is known"), ERROR_CHARACTERS_MAX))
-    return f"• `{letter.reference}` {operator_messages.job(letter.effect_class)}{about} ({letter.category or 'unknown'}): {why}"
+    why = messages.escape(clipped(messages.one_line(letter.last_error or _("no reason is known")), ERROR_CHARACTERS_MAX))
+    return f"• `{letter.reference}` {operator_messages.job(letter.effect_class)}{about} ({category}): {why}"
 
 
 def _gate(gate: Gate) -> str:
-    since = "" if gate.held_at is None else f" since {local_time(gate.held_at)}"
-    why = messages.escape(clipped(messages.one_line(gate.reason or "no reason is known"), ERROR_CHARACTERS_MAX))
-    how = f"`quotebot resume {gate.name}`" if gate.until_at is None else "retries automatically"
-    return f"• *{gate.name}* is paused{since}: {why} ({how})"
+    why = messages.escape(clipped(messages.one_line(gate.reason or _("no reason is known")), ERROR_CHARACTERS_MAX))
+    how = f"`quotebot resume {gate.name}`" if gate.until_at is None else _("retries automatically")
+    if gate.held_at is None:
+        return _("• *{name}* is paused: {why} ({how})", name=gate.name, why=why, how=how)
+    return _("• *{name}* is paused since {time}: {why} ({how})", name=gate.name, time=local_time(gate.held_at), why=why, how=how)
 
 
 def present_answer(operation: Operation) -> str:
@@ -373,7 +404,7 @@ def present_answer(operation: Operation) -> str:
             response: dict[str, Any] = operation.response or {}
             if operation.state is OperationState.COMPLETED:
                 return str(response.get("text") or messages.finished(operation.outcome))
-            return str(response.get("text") or messages.terminal(operation.last_error or "it failed", ref, None))
+            return str(response.get("text") or messages.terminal(operation.last_error or _("it failed"), ref, None))
         case OperationState.FAILED_RETRYABLE:
             return messages.retry_pending(operation.next_attempt_at)
         case OperationState.DISCARDED:

@@ -409,7 +409,7 @@ class Surface:
             return Answer(recorded=False, text=messages.not_seen(quote_id, quote, sight))
         if version not in (None, quote.version):
             text = messages.stale(version or 0, quote)
-            shown = show_blocks(text, quote_id, quote.version, f"Show v{quote.version}")
+            shown = show_blocks(text, quote_id, quote.version, _("Show v{version}", version=quote.version))
             return Answer(recorded=False, text=text, blocks=tuple(shown))
         view = self._view(asked, quote, viewer, away)
         return Answer(recorded=False, text=view) if isinstance(view, str) else view
@@ -418,7 +418,7 @@ class Surface:
         """Return the form, or the reason why it cannot be opened now."""
         if asked in _REASONS:
             if quote.approval is None:
-                return lifecycle_messages.not_offered(quote, "decide about")
+                return lifecycle_messages.not_offered(quote, "decide")
             verdict = may_decide(quote.approval, quote, self.rules.person(viewer.user, viewer.team_id, away, viewer.kind))
             return _REASONS[asked](quote, quote.approval) if isinstance(verdict, Mandate) else verdict.sentence
         if asked in (REVISE, DISCOUNT):

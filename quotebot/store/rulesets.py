@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
 from quotebot.domain.catalogue.rulesets import Ruleset, canonical_ruleset, parse_ruleset
+from quotebot.domain.language import _
 
 if TYPE_CHECKING:
     from ledger.database import Row, Tx
@@ -93,10 +94,12 @@ def pricing_words(tx: Tx, ruleset_hash: str, label: str) -> str:
     """Return a sentence on the version that priced a snapshot, and the version that a revision or a clone would use now."""
     row, now = of_snapshot(tx, ruleset_hash, label), active(tx)
     if row is None:
-        return f"Its price list {label} isn't stored here."
+        return _("Its price list {name} isn't stored here.", name=label)
+    there = f"{row.version} ({row.label})"
     if now is None or row.version == now.version:
-        return f"Price list {row.version} ({row.label}), still the active one."
-    return f"Price list {row.version} ({row.label}). A new version would use price list {now.version} ({now.label})."
+        return _("Price list {name}, still the active one.", name=there)
+    current = f"{now.version} ({now.label})"
+    return _("Price list {name}. A new version would use price list {current}.", name=there, current=current)
 
 
 def newest(tx: Tx) -> tuple[RulesetVersion, ...]:

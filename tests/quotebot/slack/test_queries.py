@@ -32,6 +32,8 @@ from tests.quotebot.deeds import Round
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from quotebot.slack.verbs import Read
 
 QUOTE = "Q-2026-0001"
@@ -207,18 +209,25 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
         assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
 
 
-async def test_products_and_reports_are_answered_in_german(revised: Bench) -> None:
+@pytest.fixture
+def german() -> Iterator[None]:
     speak("de")
-    try:
-        products = await said(revised, "products")
-        report = await said(revised, "report discounts", user="U0DEALDESK")
-    finally:
-        speak("en")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("german")
+async def test_questions_are_answered_in_german(revised: Bench) -> None:
+    products = await said(revised, "products")
     assert "• *Pro* `pro`: 10,00 $ pro seat und Monat, 8,00 $ ab 50, 6,00 $ ab 100" in products.splitlines()
-    assert report.splitlines() == [
+    assert (await said(revised, "report discounts", user="U0DEALDESK")).splitlines() == [
         "*Rabatte der letzten 90 Tage*",
         "• <@U0REP>: 1 Angebot, 14.400,00\u00a0$ Liste, 13.248,00\u00a0$ netto, 8,00\u00a0% Rabatt",
     ]
+    assert await said(revised, "list", user="U0OTHER") == "Keine eigenen Angebote. `/quote list all` zeigt die von allen."
+    assert await said(revised, "list all sent nobody") == "Keine Angebote mit Stand „an Kunden gesendet“ zu „nobody“ gefunden."
+    assert (await said(revised, f"simulate {QUOTE}: discount 10%")).startswith("*Was wäre, wenn* · ")
+    assert await said(revised, f"compare {QUOTE} v1 v7") == f"{QUOTE} hat keine v7. Die neueste Version ist v2."
 
 
 async def test_a_report_says_that_it_does_not_count_all_quotes(
