@@ -260,6 +260,7 @@ class QuoteCards:
             easier=easier,
             pending=state.commands,
             decides=decides or rules.decide_in_channel,
+            whole=viewer is not None,
         )
 
 

@@ -352,7 +352,7 @@ class QuoteListeners:
         return wanted if isinstance(wanted, CreateQuote) else None
 
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Open" and "Show v2": send the current card of the quote to the person who clicked. Records nothing."""
+        """Handle "Open", "Show v2" and "Show lines": send the quote's whole card to the person who clicked. Records nothing."""
         _action, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:

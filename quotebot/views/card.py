@@ -2,7 +2,8 @@
 
 Its buttons are exactly the transitions that the table allows from the quote's state, so that every button works. At most five are
 visible; the menu beside them holds the entries that change nothing, and those that another form does better. Its price rows (tax,
-policy currency, special terms) are plain text and the same on every surface.
+policy currency, special terms) are plain text and the same on every surface. After a final state it shows its summary only, and a
+button that sends the whole card to one person.
 
 Block Kit limits hold by construction: every text is cut to its limit and long quotes are summarised. Text from people and vendors
 is escaped.
@@ -22,7 +23,7 @@ from quotebot.domain.pricing.conversion import converted
 from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.tax_lines import tax_rows
-from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
+from quotebot.domain.quotes.lifecycle import allowed, is_final, may_be_changed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, local_time, state_words, title
 from quotebot.views import approval_messages, messages
 from quotebot.views.blocks import (
@@ -38,6 +39,7 @@ from quotebot.views.blocks import (
     section,
     value_text,
 )
+from quotebot.views.confirmations import SHOW
 from quotebot.views.pending_buttons import (
     EFFECT_TEXTS,
     PendingCommand,
@@ -125,10 +127,11 @@ def button_value(quote: Quote, approval: Approval | None = None) -> str:
     return value_text(ButtonValue(quote.quote_id, quote.version, None if approval is None else approval.approval_id))
 
 
-def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = True) -> list[Json]:
+def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = True, folded: bool = False) -> list[Json]:
     """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
     after = allowed(quote.state)
-    made = [*_asking(quote, decision), *(deciding(quote) if decides else ())]
+    made = [button(SHOW, _("Show lines"), button_value(quote))] if folded else []
+    made += [*_asking(quote, decision), *(deciding(quote) if decides else ())]
     made += [
         button(move.action_id, _(move.label), button_value(quote), style=move.style) for move in _MOVES if move.target in after
     ]
@@ -290,6 +293,7 @@ def status_card(
     pending: tuple[PendingCommand, ...] = (),
     buttons: bool = True,
     decides: bool = True,
+    whole: bool = False,
 ) -> Card:
     """Render the card.
 
@@ -297,9 +301,9 @@ def status_card(
     is the policy's preview before submission; `free_discount` is the largest discount in per cent that needs no approval.
     `figures` are (name, value) rows below the lines; `easier` are rows below the required approvers, with changes that would need
     fewer approvals. `pending` are the commands that wait for a retry, or have not ended for a while. `decides` is false where
-    an approval is decided elsewhere.
+    an approval is decided elsewhere. `whole` shows the lines after a final state too, as does a card without buttons.
     """
-    pricing = quote.pricing
+    folded = is_final(quote.state) and buttons and not whole
     account, net = messages.one_line(quote.account), messages.net(quote)
     text = _(
         "Quote {quote} for {customer}: {state}, {amount}",
@@ -318,12 +322,11 @@ def status_card(
             else []
         ),
         section(_summary(quote)),
-        *line_sections(pricing, owed),
-        *figure_rows(figures),
+        *([] if folded else (*line_sections(quote.pricing, owed), *figure_rows(figures))),
         *(section(text) for text in _approval_texts(quote, approvers, away, decision, free_discount)),
         *figure_rows(easier, "💡 "),
         *(
-            [{"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision, decides=decides)}]
+            [{"type": "actions", "block_id": "quote.actions", "elements": actions(quote, decision, decides=decides, folded=folded)}]
             if buttons
             else []
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, value_text
 from quotebot.views.card import ACCEPT, CANCEL_QUOTE, FINALIZE, LOSE, MORE, REVISE, SEND, SUBMIT
-from quotebot.views.confirmations import FILL_IN
+from quotebot.views.confirmations import FILL_IN, SHOW
 from tests.quotebot.views.block_kit import message_problems
 from tests.rig import FIRST_QUOTE, Deal
 
@@ -109,6 +109,11 @@ async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     card = await deal.card()
     assert f"Quote {FIRST_QUOTE} v3 for Acme: 🏆 Won" in card["text"]
     assert message_problems(card["text"], card["blocks"]) == []
+    assert "*Pro*" not in str(card["blocks"])
+    await deal.click(SHOW, user="U0CFO")
+    shown = [message for message in await deal.messages() if message["ephemeral_for"] == "U0CFO"][-1]
+    assert "*Pro*" in str(shown["blocks"])
+    assert (await deal.card())["blocks"] == card["blocks"]
 
     await deal.click(LOSE, user="U0REP", stale=True)  # a late clicker
     await deal.click(ACCEPT, user="U0REP", stale=True)

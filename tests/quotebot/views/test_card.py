@@ -128,10 +128,10 @@ BUTTONS = {  # in reading order; the menu comes last
     QuoteState.REJECTED: ["quote.revise", "quote.cancel"],
     QuoteState.FINALIZED: ["quote.send", "quote.revise", "quote.cancel"],
     QuoteState.SENT: ["quote.accept", "quote.lose", "quote.revise", "quote.cancel"],
-    QuoteState.ACCEPTED: [],
-    QuoteState.LOST: [],
-    QuoteState.CANCELLED: [],
-    QuoteState.EXPIRED: [],
+    QuoteState.ACCEPTED: ["quote.show"],
+    QuoteState.LOST: ["quote.show"],
+    QuoteState.CANCELLED: ["quote.show"],
+    QuoteState.EXPIRED: ["quote.show"],
 }
 
 
@@ -155,7 +155,7 @@ LEADS_TO = {  # the state to which each button leads a quote, or its next versio
 
 @pytest.mark.parametrize("state", list(QuoteState))
 def test_no_button_is_dead_and_no_arrow_of_a_person_is_without_one(state: QuoteState) -> None:
-    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more"}
+    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more", "quote.show"}
     assert ("quote.revise" in shown) == may_be_changed(state)
     reached = {LEADS_TO[action] for action in shown - {"quote.revise"}}
     by_itself = {QuoteState.EXPIRED, QuoteState.VALIDATED, QuoteState.PRICED, QuoteState.DRAFT}  # by time, by pricing, by an edit
@@ -482,3 +482,27 @@ def test_a_card_speaks_german() -> None:
     asked = spoken(status_card(example_quote(pricing=pricing), (), decision=AUTOMATIC))
     assert "📝 Entwurf" in asked
     assert "✅ Keine Freigabe nötig. Das PDF wird sofort erstellt." in asked
+
+
+FINAL = (QuoteState.ACCEPTED, QuoteState.LOST, QuoteState.CANCELLED, QuoteState.EXPIRED)
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_a_final_card_is_its_summary_and_a_button_for_the_lines(state: QuoteState) -> None:
+    quote, taxed = quote_in(state), (("Tax 19%", "$3,294.60"),)
+    folded, whole = status_card(quote, (PDF,), figures=taxed), status_card(quote, (PDF,), figures=taxed, whole=True)
+    assert "*Pro*" not in spoken(folded)
+    assert "Tax 19%" not in spoken(folded)
+    assert " · *$17,340.00* · 15% off " in spoken(folded)
+    assert "Approved by <@U0MANAGER>" in spoken(folded)
+    assert [each["text"]["text"] for each in elements(folded) if each["type"] == "button"] == ["Show lines"]
+    assert "*Pro*" in spoken(whole)
+    assert "Tax 19%" in spoken(whole)
+    assert action_ids(whole) == ["quote.more"]
+    assert "*Pro*" in spoken(status_card(quote, (), buttons=False))
+
+
+def test_a_discount_of_nothing_has_no_place_on_the_card() -> None:
+    said = spoken(status_card(example_quote(pricing=example_pricing("0")), ()))
+    assert "%" not in said
+    assert "list price" not in said
