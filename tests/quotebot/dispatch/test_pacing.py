@@ -11,6 +11,7 @@ import pytest
 from adapters.policies import POLICIES, Matrix, RetryOverride, policies
 from adapters.slack.api import ChannelFacts, PostedMessage
 from ledger.records import Delivered
+from quotebot.app.installation import speak
 from quotebot.commands.payloads import SubmitQuote
 from quotebot.dispatch import services
 from quotebot.dispatch.dispatcher import Dispatcher
@@ -53,6 +54,20 @@ def test_message_with_a_long_wait_keeps_its_turn_and_checks_back_every_30_s() ->
     assert again == [1_000, 30_000, 30_000]
     clock.advance(31_000)
     assert pacer.put_off("C1", 61) is None, "its turn is the one that it had"
+
+
+def test_a_wait_for_a_turn_is_told_in_german() -> None:
+    clock = ManualClock()
+    pacer = Pacer(clock, Pace(at_once=1))
+    speak("de")
+    try:
+        later = [pacer.put_off("C1", number) for number in range(3)][-1]
+    finally:
+        speak("en")
+    assert later is not None
+    assert later.trouble.error == (
+        "Dieser Kanal nimmt eine Nachricht pro Sekunde an: diese wartet 2 s, bis sie an der Reihe ist. Nichts wurde gesendet."
+    )
 
 
 def test_one_persons_burst_keeps_nobody_else_waiting() -> None:

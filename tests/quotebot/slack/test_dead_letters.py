@@ -112,10 +112,10 @@ def test_the_cards_of_operators_are_german_within_limits(german: None) -> None:
     card = dead_letter_card(LETTER, replace(DECIDED, decision="retried", reason=None))
     cause = OpsCard("cause:crm.create/transient/X", "T", "C", "k", "1.2", 1, "2", MORNING, MORNING, None, None, None)
     many = ops_card(cause, Backlog(2, 2, MORNING, None), "503")
-    assert card.text == "Schreiben in Salesforce gescheitert · Q-2026-0042 (#118): ⚠️ Braucht Aufmerksamkeit"
+    assert card.text == "Schreiben in Salesforce fehlgeschlagen · Q-2026-0042 (#118): ⚠️ Braucht Aufmerksamkeit"
     assert "7 Versuche, 1-mal wiederholt" in str(card.blocks)
     assert "Wiederholt von <@U0OPERATOR>, " in str(card.blocks)
-    assert many.text == "Schreiben in Salesforce gescheitert · 2 Aufträge: Der Dienst war nicht erreichbar"
+    assert many.text == "Schreiben in Salesforce fehlgeschlagen · 2 Aufträge: Der Dienst war nicht erreichbar"
     assert [*message_problems(card.text, card.blocks), *message_problems(many.text, many.blocks)] == []
     views = [details_view(LETTER), discard_form(LETTER), edit_form(LETTER, {"a": 1}), cause_details("crm.create/auth/X", [], 0)]
     assert [view_problems(view) for view in views if view is not None] == [[], [], [], []]
@@ -123,7 +123,7 @@ def test_the_cards_of_operators_are_german_within_limits(german: None) -> None:
         "Auftrag 118",
         "Auftrag verwerfen",
         "Ändern und neu senden",
-        "Gescheiterte Aufträge",
+        "Fehlgeschlagene Aufträge",
     ]
 
 

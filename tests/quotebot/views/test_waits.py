@@ -240,11 +240,11 @@ def test_a_wait_is_one_sentence_and_a_remedy(wait: Waiting, sentence: str, remed
 
 def test_a_wait_is_told_in_german(german: None) -> None:
     told = {name: waits.explain(wait)[0] for name, (wait, _, _) in WAITS.items()}
-    assert told["dead"] == "Der Auftrag ist gescheitert: aufgegeben nach 1 Versuch (mapping: No such field)."
+    assert told["dead"] == "Der Auftrag ist fehlgeschlagen: aufgegeben nach 1 Versuch (mapping: No such field)."
     assert told["lane of a target"].startswith("Steht in seiner Reihe (crm.create für Q-2026-0001) hinter #117: ")
     dead = Ruling("118", Verdict.LOST, "not_dead", effect(state="delivered"))
     assert waits.detail(dead) == (
-        "Nur ein gescheiterter Auftrag kann verworfen werden, und 118 ist keiner. Stand: zugestellt. Nichts wurde geändert."
+        "Nur ein fehlgeschlagener Auftrag kann verworfen werden, und 118 ist keiner. Stand: zugestellt. Nichts wurde geändert."
     )
 
 
