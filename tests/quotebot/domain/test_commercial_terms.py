@@ -231,8 +231,8 @@ def test_problems_and_differences_of_terms_are_told_in_german() -> None:
     speak("de")
     wrong = CommercialTerms(payment_days=45, vat_id="!", approver_note="x" * 301)
     assert list(find_term_problems(wrong, ("net_60",), DAY)) == [
-        ("note", "Notiz für die Freigabe: 301 Zeichen, möglich sind 300", "kürzen"),
-        ("bill_to", '"!" ist keine USt-IdNr.', "z. B. vat DE123456789"),
+        ("note", "Hinweis für die Freigabe: 301 Zeichen, möglich sind 300", "kürzen"),
+        ("bill_to", "„!“ ist keine USt-IdNr.", "z. B. vat DE123456789"),
         ("payment", "das Zahlungsziel 45 Tage netto widerspricht der Sonderbedingung 60 Tage netto", "eine Angabe behalten"),
     ]
     assert read_clause("start", "1.2.2027") == "ist mehrdeutig: Jahr, Monat und Tag schreiben, z. B. `start 2027-01-31`"

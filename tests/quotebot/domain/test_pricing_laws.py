@@ -315,14 +315,14 @@ def test_problems_have_the_same_codes_in_german() -> None:
     assert not isinstance(result, Pricing)
     assert [(row.code, row.message, row.suggestion) for row in result] == [
         ("quantity", "die Menge von pro ist 1 bis 1.000.000, nicht 0", "z. B. 10 pro"),
-        ("unknown_sku", '"prp" steht nicht im Katalog', "war pro gemeint?"),
+        ("unknown_sku", "„prp“ steht nicht im Katalog", "war pro gemeint?"),
         ("term", "eine Laufzeit ist 1 bis 120 Monate, nicht 0", "z. B. term 12m"),
         (
             "discount",
             "ein Rabatt auf pro ist 0 bis 100\u00a0% mit höchstens 2 Nachkommastellen, nicht 12.345\u00a0%",
             "z. B. discount 12.5%",
         ),
-        ("currency", '"ZZZ" ist keine Währung', "den Code nach ISO 4217 schreiben, z. B. USD"),
+        ("currency", "„ZZZ“ ist keine Währung", "den Code nach ISO 4217 schreiben, z. B. USD"),
     ]
 
 

@@ -3,15 +3,20 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.app.installation import speak
 from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes.versions import Simulation, difference, difference_words, simulate
 from tests.quotebot.views.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 FIRST = example_pricing("15")
@@ -62,6 +67,33 @@ def test_what_differs_is_said_old_to_new(case: str) -> None:
     after, expected = CASES[case]
     assert difference_words(FIRST, after) == expected
     assert bool(difference(FIRST, after)) is bool(expected)
+
+
+@pytest.fixture
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("_english_afterwards")
+def test_what_differs_is_said_in_german() -> None:
+    agreed = LineRequest("support", 1, agreed_price=Decimal(400), price_reason="Bestandskunde")
+    request = PriceRequest((LineRequest("pro", 1500), agreed, LineRequest("onboarding", 1)), 24, Decimal("7.5"), terms=("net_60",))
+    after = price(dated(replace(request, billing_frequency="annual"), MORNING), RULESET)
+    assert isinstance(after, Pricing)
+    speak("de")
+    assert difference_words(FIRST, after) == (
+        "Summe 17.340,00\u00a0$ → 213.305,00\u00a0$ (+195.965,00\u00a0$)",
+        "Neu: 1 \u00d7 Onboarding, 4.625,00\u00a0$",
+        "Entfernt: 150 \u00d7 SSO, 3.060,00\u00a0$",
+        "Pro: 150 → 1.500, 9.180,00\u00a0$ → 199.800,00\u00a0$",
+        "Premium Support: Listenpreis → vereinbarter Preis 400,00\u00a0$ (Bestandskunde), 5.100,00\u00a0$ → 8.880,00\u00a0$",
+        "Laufzeit 12 → 24 Monate",
+        "Rabatt 15\u00a0% → 7,5\u00a0%",
+        "Sonderbedingungen keine → net_60",
+        "Abrechnung im Voraus → jährlich",
+        "Listenpreis 20.400,00\u00a0$ → 233.000,00\u00a0$",
+    )
 
 
 def test_a_term_changes_recurring_lines_and_not_one_time_ones() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.salesforce.graph import exact_json
+from quotebot.app.installation import speak
 from quotebot.dispatch.crm import crm_quote
 from quotebot.domain import money
 from quotebot.domain.approvals.special_terms import unknown_terms
@@ -23,6 +24,9 @@ from quotebot.views.card import price_rows, status_card
 from quotebot.views.document import Seller, quote_document
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KNOWN = "annual_prepayment, exclusivity, liability_cap, net_60, penalty_clause, source_escrow"
 SELLER = Seller("Seller Ltd", ())
@@ -76,6 +80,22 @@ def test_every_surface_shows_a_currency_with_its_own_decimals(
     plain = net.lstrip("€¥KWD\u00a0").replace(",", "")
     assert (exact_json(record.total), money.trimmed(record.lines[0].unit_price)) == (plain, unit_price)
     assert "USD" not in json.dumps(document.tax_rows)  # the policy's converted amount is not for the customer
+
+
+@pytest.fixture
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("_english_afterwards")
+def test_a_document_and_a_record_are_the_same_whatever_the_installation_speaks() -> None:
+    text = "1500 pro, 2 onboarding; currency EUR; tax DE; payment net 60; valid 30d; terms net_60; billing quarterly"
+    quote = replace(quote_in(QuoteState.APPROVED), pricing=typed(text))
+    english = (quote_document(quote, SELLER, "rep"), crm_quote(quote, "lab"))
+    speak("de")
+    assert (quote_document(quote, SELLER, "rep"), crm_quote(quote, "lab")) == english
+    assert (crm_quote(quote, "lab").payment, typed(text)) == ("net 60", quote.pricing)
 
 
 @settings(max_examples=40, deadline=None)
