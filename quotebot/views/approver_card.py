@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import slot_words
 from quotebot.domain.approvals.policy import margin_effect, margin_figures
+from quotebot.domain.language import _, grouped, ngettext
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import ApprovalState, SlotState, local_day, local_time, state_words, title
 from quotebot.views import messages
@@ -58,14 +59,15 @@ def asking(quote: Quote, ask: Ask) -> Card:
     approval = _request(quote)
     easier = () if ask.advice is None else avoidance_rows(ask.advice.changes, approver=True)
     shown = (*price_rows(quote.pricing, ask.policy), *summary_row(ask.summary))
-    text = f"{messages.mention(approval.requested_by)} asks you to approve {_subject(quote)}, {messages.net(quote)}"
+    requester = messages.mention(approval.requested_by)
+    text = _("{person} asks you to approve {quote}, {total}", person=requester, quote=_subject(quote), total=messages.net(quote))
     blocks: list[Json] = [
         _header(quote),
-        section(f"{messages.mention(approval.requested_by)} asks you to approve this quote."),
+        section(_("{person} asks you to approve this quote.", person=requester)),
         {"type": "section", "fields": [*_fields(quote), *_due(approval)]},
         *line_sections(quote.pricing),
         *figure_rows(shown),
-        section(f"*Why you are asked*\n{_reasons(approval)}"),
+        section("\n".join((_("*Why you are asked*"), _reasons(approval)))),
         *figure_rows(_margin_rows(quote, ask.policy)),
         *figure_rows(easier, "💡 "),
         *_earlier(quote, ask.earlier),
@@ -78,12 +80,13 @@ def asking(quote: Quote, ask: Ask) -> Card:
 
 def replaced(card: Card, quote: Quote, newest: int) -> Card:
     """Add to the card of a request that a newer version of the quote replaced the version that it was about."""
-    return Card(card.text, [*card.blocks, context([f"v{quote.version} was replaced by v{newest}"])])
+    replaced_by = _("v{version} was replaced by v{newest}", version=quote.version, newest=newest)
+    return Card(card.text, [*card.blocks, context([replaced_by])])
 
 
 def without_figures(quote: Quote) -> Card:
     """Replace the content for a person who lost the authority to decide."""
-    text = f"{title(quote)}: this request no longer needs you"
+    text = _("{quote}: this request no longer needs you", quote=title(quote))
     return Card(text, [section(f"{text}.")])
 
 
@@ -102,25 +105,24 @@ def _header(quote: Quote) -> Json:
 
 def _fields(quote: Quote) -> list[Json]:
     pricing = quote.pricing
-    discount = f"{money.format_percent(pricing.discount_percent)} of {money.format_amount(pricing.list_total, pricing.currency)}"
-    facts = {
-        "Total": f"*{messages.net(quote)}*",
-        "Discount": discount if pricing.discount_total else "None",
-        "Term": "1 month" if pricing.term_months == 1 else f"{pricing.term_months} months",
-    }
-    return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts.items()]
+    facts = [(_("Total"), f"*{messages.net(quote)}*")]
+    if pricing.discount_total:
+        percent, listed = money.format_percent(pricing.discount_percent), money.format_amount(pricing.list_total, pricing.currency)
+        facts.append((_("Discount"), _("{percent} of {amount}", percent=percent, amount=listed)))
+    facts.append((_("Term"), ngettext("{n} month", "{n} months", pricing.term_months)))
+    return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts]
 
 
 def _due(approval: Approval) -> list[Json]:
     """Return when the request expires."""
     ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
-    return [mrkdwn(f"*Decide by*\n{local_time(min(ends))}")] if ends else []
+    return [mrkdwn(_("*Decide by*\n{time}", time=local_time(min(ends))))] if ends else []
 
 
 def _reasons(approval: Approval) -> str:
     shown = [f"• {messages.short(reason, REASONS_CHARACTERS_MAX // 2)}" for reason in approval.reasons[:REASONS_MAX]]
     more = len(approval.reasons) - len(shown)
-    return "\n".join([*shown, *([f"• {more} more"] if more else [])]) or "• The policy requires it"
+    return "\n".join([*shown, *([_("• {n} more", n=grouped(more))] if more else [])]) or _("• The policy requires it")
 
 
 def _earlier(quote: Quote, earlier: tuple[Listed, ...]) -> list[Json]:
@@ -132,7 +134,8 @@ def _earlier(quote: Quote, earlier: tuple[Listed, ...]) -> list[Json]:
     ]
     if not rows:
         return []
-    return [section("\n".join([f"*Last quotes for {messages.short(quote.account, HEADER_CHARACTERS_MAX)}*", *rows]))]
+    heading = _("*Last quotes for {customer}*", customer=messages.short(quote.account, HEADER_CHARACTERS_MAX))
+    return [section("\n".join([heading, *rows]))]
 
 
 def _progress(approval: Approval) -> list[Json]:
@@ -145,11 +148,11 @@ def _margin_rows(quote: Quote, policy: ApprovalPolicy) -> tuple[PriceRow, ...]:
     """Return the margin, what it is without the discount, and those below their floors."""
     effect = margin_effect(quote.pricing)
     found = (*(() if effect is None else (effect,)), *margin_figures(quote.pricing, policy))
-    return (("Margin", "; ".join(found)),) if found else ()
+    return ((_("Margin"), "; ".join(found)),) if found else ()
 
 
 def _place(quote: Quote, thread: str | None) -> str:
     command = f"`/quote show {quote.quote_id}`"
     if thread is not None:
-        return f"{linked('Open the thread', thread)} · {command}"
+        return " · ".join((linked(_("Open the thread"), thread), command))
     return command if quote.card_channel is not None else f"<#{quote.channel}> · {command}"

@@ -71,7 +71,6 @@ UNMARKED: Final = frozenset(
         "domain/approvals/reuse",
         "domain/approvals/special_terms",
         "domain/quotes/quote",
-        "views/approver_card",
     }
 )
 # Literals of words that no user reads in Slack, or that are the same in every language, by module.
@@ -170,6 +169,7 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
             "change the discount of",
         }
     ),
+    "views/approver_card": frozenset({"`/quote show {}`"}),
     "views/home": frozenset({"Quotebot"}),
     "views/ops_cards": frozenset({"Salesforce"}),
     "views/timeline": frozenset({"Quotebot"}),

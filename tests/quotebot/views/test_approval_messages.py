@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,10 @@ from quotebot.app.installation import speak
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
-from quotebot.views import approval_messages, lifecycle_messages
+from quotebot.views import approval_messages, approver_card, lifecycle_messages
+from quotebot.views.approver_card import Ask
+from tests.quotebot.parts import RULES
+from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
 
 if TYPE_CHECKING:
@@ -99,3 +103,22 @@ def test_german_messages_about_an_approval_and_a_version_are_whole_sentences() -
     assert lifecycle_messages.wrong_state(quote, "accept") == (
         "Q-2026-0042 v2 wartet auf Freigabe und kann daher nicht als gewonnen markiert werden. Zuerst entscheiden die Freigeber."
     )
+
+
+@pytest.mark.usefixtures("german")
+def test_a_german_message_asks_an_approver_with_the_figures_of_the_quote() -> None:
+    quote = example_quote(QuoteState.PENDING_APPROVAL, approval=example_approval())
+    card = approver_card.asking(quote, Ask(RULES.policy, None, None, ("U0VP",), (), ()))
+    assert card.text == "<@U0REP> bittet um Freigabe: Acme · Q-2026-0042, 17.340,00\u00a0$"
+    said = json.dumps(card.blocks, ensure_ascii=False)
+    for text in (
+        "*Grund der Anfrage*",
+        "*Summe*",
+        "15\u00a0% von 20.400,00\u00a0$",
+        "12 Monate",
+        "*Entscheiden bis*",
+        "Marge",
+        "Freigeben",
+    ):
+        assert text in said
+    assert message_problems(card.text, card.blocks) == []
