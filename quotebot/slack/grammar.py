@@ -78,7 +78,8 @@ class Repair:
 class GrammarProblem:
     """Refusal of a text, with what to type instead: escaped mrkdwn, ready to send.
 
-    `repair` is the corrected command if the text has one obvious correction. `is_start` marks a text that is no command at all, and
+    `repair` is the corrected command if the text has one obvious correction, and `choices` are commands if it can mean any of them.
+    `is_start` marks a text that is no command at all, and
     `suggests` one whose message names the command that was probably meant.
     """
 
@@ -86,6 +87,7 @@ class GrammarProblem:
     repair: Repair | None = None
     is_start: bool = False
     suggests: bool = False
+    choices: tuple[Repair, ...] = ()
 
 
 @dataclass(slots=True)
@@ -175,6 +177,13 @@ def _products(body: str) -> Iterator[tuple[int, str]]:
                 yield body.index(name, at + named), name
             at += len(item)
         at = end
+
+
+def product_and_number(body: str, catalogue: Catalogue) -> tuple[str, int] | None:
+    """Read "pro 200", whose number may be the new quantity or an addition; return the sku and the number, else None."""
+    name, _blank, typed = body.strip().rpartition(" ")
+    product, number = catalogue.find(name.strip()), whole(typed)
+    return None if product is None or not number else (product.sku, number)
 
 
 def _repair(text: str, label: str, catalogue: Catalogue) -> Repair | None:

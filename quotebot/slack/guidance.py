@@ -14,7 +14,7 @@ from quotebot.slack.drafts import draft_of
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.store import quotes as store
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import REPAIR, Correction, parse_correction, problem_blocks
+from quotebot.views.confirmations import REPAIR, Correction, choice_blocks, parse_correction, problem_blocks
 from quotebot.views.forms import window
 
 if TYPE_CHECKING:
@@ -54,12 +54,15 @@ async def answered(
             return (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
         case grammar.GrammarProblem(message, is_start=True):
             return message, help_messages.start_blocks(message)
-        case grammar.GrammarProblem(message, repair):
-            offered = None
-            if repair is not None:
-                version = await _version_seen(surface, verbs.parse(repair.text, "", rules.catalogue), viewer)
-                offered = Correction(repair.text, token, version), repair.label
-            return message, problem_blocks(message, verbs.typed_creation(text), repair=offered)
+        case grammar.GrammarProblem(message, repair, choices=choices):
+            corrections = choices or (() if repair is None else (repair,))
+            offered: list[tuple[Correction, str]] = []
+            for each in corrections:
+                version = await _version_seen(surface, verbs.parse(each.text, "", rules.catalogue), viewer)
+                offered.append((Correction(each.text, token, version), each.label))
+            one = offered[0] if offered else None
+            asked_again = choice_blocks(message, offered) if choices else None
+            return message, asked_again or problem_blocks(message, verbs.typed_creation(text), repair=one)
         case question:
             return await surface.reads(rules).shown(question, viewer)
 

@@ -6,7 +6,8 @@ A message in a quote's own thread is about that quote:
     @Quotebot revise: 200 pro                 shown as a simulation, with a button that applies it
     @Quotebot make it 200 pro, 12% discount   parsed by the fixed rules of domain/extraction, likewise
 
-Words that qualify a number ("20 more", "without") are never interpreted: the bot asks what is meant. Elsewhere a message that is no
+Words that qualify a number ("20 more", "without") are never interpreted: the bot asks what is meant, where it can with a button for
+each meaning. Elsewhere a message that is no
 command is a request for a new quote: a proposal if it is clear, otherwise a question.
 """
 
@@ -37,12 +38,15 @@ from quotebot.views.card import REVISE, button_value
 from quotebot.views.confirmations import problem_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quotebot.domain.catalogue.catalogue import Catalogue
     from quotebot.domain.quotes.quote import Quote
     from quotebot.domain.rules import Rules
 
 APPLY: Final = "quote.apply_change"  # action_id
 SHOWN_CHARACTERS_MAX: Final = 1_400  # of the differences; the remarks have as much, and a section holds 3,000
+RESULT_LINES: Final = 2  # of the differences beside a choice: the total and the line
 _ABOUT_NO_QUOTE: Final = {"help", "new", *verbs.ABOUT_NO_QUOTE}
 # Not "discount": in a thread it is a change to show first.
 _ABOUT_A_QUOTE: Final = {name for name, verb in verbs.VERBS.items() if verb not in _ABOUT_NO_QUOTE} - {"discount"}
@@ -51,6 +55,10 @@ _HOW: Final = re.compile(
     r"|lower|minus|more|no|not|one-off|or|plus|raise|reduce|removed?|than|triple|twice|unless|up|without)\b",
     re.IGNORECASE,
 )
+
+# Of those, words that add to a quantity or name the new one; and words that say nothing beside them.
+_ADDING: Final = re.compile(r"add(?:ed|ing|itional)?|again|another|extra|increase|more|plus|raise|up", re.IGNORECASE)
+_BESIDE: Final = re.compile(rf"{_ADDING.pattern}|by|edit|revise", re.IGNORECASE)
 
 _LONE_PERCENT: Final = re.compile(
     r"(?:please |can (?:we|you) |could (?:we|you) |let'?s |just |now )*"
@@ -100,6 +108,7 @@ def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
     changes = grammar.read_changes(plain, rules.catalogue)
     if isinstance(changes, Changes):
         return _shown(quote, ReviseQuote(changes=changes), "", rules, now)
+    plain = plain.replace(quote.quote_id, "").replace(quote.quote_id.lower(), "").strip()
     found = _of_this_quote(plain, quote, rules.catalogue)
     return None if found is None else _of_free_text(plain, found, quote, rules, now)
 
@@ -113,11 +122,59 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
         labels = _("Set discount to {percent}", percent=money.format_percent(discount)), _("Something else")
         return _shown(quote, change, "", rules, now, labels)
     unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
+    asked = _quantity_or_addition(plain, found, unsure)
+    if asked is not None:
+        return _which_quantity(quote, *asked, rules, now, adds=bool(unsure))
     if unsure:
         return lifecycle_messages.how_is_it_meant(tuple(unsure)), None
     if found.open_questions:
         return extraction_messages.question(found), None
     return _shown(quote, ReviseQuote(changes=_changes(found)), extraction_messages.beside(found.remarks), rules, now)
+
+
+def _quantity_or_addition(plain: str, found: Extraction, unsure: Sequence[str]) -> tuple[str, int] | None:
+    """Return sku and number of a message that says nothing else, where the number may be the new quantity or an addition."""
+    skus = {sku for sku, _words in found.named}
+    numbers = [token for token in tokens(plain) if token.kind == "number"]
+    said = (found.term_months, found.discount_percent, found.currency, found.inputs) != (None, None, None, NO_INPUTS)
+    if len(skus) != 1 or len(numbers) != 1 or said or not all(map(_ADDING.fullmatch, unsure)):
+        return None
+    (sku, words), number = found.named[0], numbers[0]
+    typed, value = plain[number.start : number.end], number.value
+    if not all(
+        remark.code == "no_quantity"
+        or (remark.code == "number" and remark.excerpt == typed)
+        or (remark.code in ("word", "unclaimed") and _BESIDE.fullmatch(remark.excerpt))
+        for remark in found.remarks
+    ):
+        return None
+    if value is None or value != value.to_integral_value() or value <= 0:
+        return None
+    bare = re.search(rf"{re.escape(words)} +(?:(?:to|by) +|\+ ?)?{re.escape(typed)}", plain, re.IGNORECASE)
+    return (sku, int(value)) if unsure or bare else None
+
+
+def _which_quantity(quote: Quote, sku: str, number: int, rules: Rules, now: int, *, adds: bool) -> Answer:
+    """Ask whether the number is the new quantity or an addition: a button for each, beside its result.
+
+    `adds`: the message has a word that adds. If only one of the two is possible, or both are the same, that change is shown.
+    """
+    labels = lifecycle_messages.quantity_labels(rules.catalogue.products[sku].name, number)
+    changes = (LineChange("set", sku, number), LineChange("add", sku, number))
+    payloads = [ReviseQuote(changes=Changes((change,))) for change in changes]
+    found = [_simulated(quote, payload, rules, now) for payload in payloads]
+    possible = [each for each in found if isinstance(each, Simulation)]
+    if len(possible) < len(found) or possible[0].pricing == possible[1].pricing:
+        return _shown(quote, payloads[adds], "", rules, now)
+    head = lifecycle_messages.quantity_or_addition()
+    said, blocks = [head], [section(head)]
+    for label, payload, each in zip(labels, payloads, possible, strict=True):
+        result = lifecycle_messages.differences(quote.pricing, each.pricing).splitlines()[:RESULT_LINES]
+        text = "\n".join((*result, preview(each.decision)))
+        said.append(f"*{label}*\n{text}")
+        accessory = button(APPLY, label, _value(quote, payload))
+        blocks.append({**section(text), "block_id": f"thread.choice.{len(blocks)}", "accessory": accessory})
+    return "\n".join(said), blocks
 
 
 def asks_about(text: str, quote: Quote | None) -> verbs.StatusRequest | None:
@@ -142,7 +199,7 @@ def parse_applied(text: str) -> Applied | None:
 
 def _of_this_quote(plain: str, quote: Quote, catalogue: Catalogue) -> Extraction | None:
     """Return the extracted change of the thread's quote; None if there is none, or for another quote or customer."""
-    found = extract(plain.replace(quote.quote_id, "").replace(quote.quote_id.lower(), ""), catalogue)
+    found = extract(plain, catalogue)
     another = found.account is not None and found.account.casefold() != quote.account.casefold()
     if another or any(remark.code == "existing" for remark in found.remarks):
         return None
@@ -185,23 +242,34 @@ def _shown(
     quote: Quote, payload: ReviseQuote, beside: str, rules: Rules, now: int, labels: tuple[str, str] | None = None
 ) -> Answer:
     """Return the simulated change, or why it cannot be made. `labels` are those of the two buttons: apply, and edit."""
-    if not may_be_changed(quote.state):
-        return lifecycle_messages.wrong_state(quote, "revise"), None
-    request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
-    found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now, quote.account)
-    if not isinstance(found, Simulation):
-        return lifecycle_messages.not_revisable(quote, found), None
-    if not difference(quote.pricing, found.pricing):
-        return lifecycle_messages.nothing_to_change(quote), None
+    found = _simulated(quote, payload, rules, now)
+    if isinstance(found, str):
+        return found, None
     differences = _cut(lifecycle_messages.differences(quote.pricing, found.pricing))
     said = lifecycle_messages.change_proposed(quote, differences, preview(found.decision))
     text = f"{said}\n{beside}" if beside else said
-    value = written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
+    value = _value(quote, payload)
     if len(value) > VALUE_CHARACTERS_MAX:
         return f"{text}\n{lifecycle_messages.too_long_for_a_button(quote.quote_id)}", None
     apply, edit = labels or (_("Save as v{version}", version=quote.version + 1), _("Edit"))
     row = [button(APPLY, apply, value, style="primary"), button(REVISE, edit, button_value(quote))]
     return text, [section(text), {"type": "actions", "block_id": "thread.proposal", "elements": row}]
+
+
+def _simulated(quote: Quote, payload: ReviseQuote, rules: Rules, now: int) -> Simulation | str:
+    """Return the simulated change, or the reply that says why it cannot be made."""
+    if not may_be_changed(quote.state):
+        return lifecycle_messages.wrong_state(quote, "revise")
+    request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
+    found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now, quote.account)
+    if not isinstance(found, Simulation):
+        return lifecycle_messages.not_revisable(quote, found)
+    return found if difference(quote.pricing, found.pricing) else lifecycle_messages.nothing_to_change(quote)
+
+
+def _value(quote: Quote, payload: ReviseQuote) -> str:
+    """Return the value of a button that applies a change of the quote; `parse_applied` reads it."""
+    return written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
 
 
 def _cut(differences: str) -> str:

@@ -419,7 +419,7 @@ def _revise(about: _About) -> Meaning:
     else:
         changes = grammar.read_changes(body, about.catalogue)
         if isinstance(changes, tuple):
-            return _problems(changes, example, f"{before}: ", body, about.catalogue, grammar.read_changes)
+            return _unreadable_changes(about, body, changes, example)
         payload = ReviseQuote(changes=changes)
     return ChangeRequest(about.quote_id, about.version, payload)
 
@@ -475,12 +475,23 @@ def _problems(
     return GrammarProblem(lifecycle_messages.unreadable_changes(problems, f"/quote {repair.text}"), repair)
 
 
+def _unreadable_changes(about: _About, body: str, problems: tuple[str, ...], example: str) -> GrammarProblem:
+    """Refuse changes that could not be read; ask about a number after a product: the new quantity, or an addition."""
+    before, asked = _before(about), grammar.product_and_number(body, about.catalogue)
+    if asked is None:
+        return _problems(problems, example, f"{before}: ", body, about.catalogue, grammar.read_changes)
+    sku, number = asked
+    labels = lifecycle_messages.quantity_labels(about.catalogue.products[sku].name, number)
+    texts = f"{before}: {number} {sku}", f"{before}: add {number} {sku}"
+    choices = tuple(grammar.Repair(text, label) for text, label in zip(texts, labels, strict=True))
+    return GrammarProblem(lifecycle_messages.quantity_or_addition(), choices=choices)
+
+
 def _simulate(about: _About) -> Meaning:
     body = about.rest.removeprefix(":").strip()
     changes = grammar.read_changes(body, about.catalogue) if body else None
     if isinstance(changes, tuple):
-        example = f"/quote simulate {about.quote_id}: 200 pro; term 24m"
-        return _problems(changes, example, f"{_before(about)}: ", body, about.catalogue, grammar.read_changes)
+        return _unreadable_changes(about, body, changes, f"/quote simulate {about.quote_id}: 200 pro; term 24m")
     return SimulateRequest(about.quote_id, changes, None)
 
 

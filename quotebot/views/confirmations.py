@@ -19,7 +19,7 @@ from quotebot.views.blocks import VALUE_CHARACTERS_MAX, ButtonValue, button, rea
 from quotebot.views.messages import PROPOSED_LINES_MAX, escape, line_options, option_rows, short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 CREATE_ANOTHER, SHOW, FILL_IN = "quote.create_another", "quote.show", "quote.fill_in"  # action_ids
 REPAIR, EDIT_FIRST = "quote.use_correction", "quote.edit_first"
@@ -129,6 +129,19 @@ def problem_blocks(
         section(message),
         {"type": "actions", "block_id": "quote.problem", "elements": [{**first, "style": "primary"}, *others]},
     ]
+
+
+def choice_blocks(message: str, choices: Sequence[tuple[Correction, str]]) -> list[dict[str, Any]]:
+    """Return the question which command is meant: each with a button that gives it, whose label is beside the correction."""
+    rows = [
+        {
+            **section(f"`/quote {escape(correction.text)}`"),
+            "block_id": f"quote.choice.{number}",
+            "accessory": button(REPAIR, label, written({"w": correction.text, "t": correction.token, "n": correction.version})),
+        }
+        for number, (correction, label) in enumerate(choices, start=1)
+    ]
+    return [section(message), *rows]
 
 
 def show_blocks(text: str, quote_id: str, version: int, label: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.language import N_, _, grouped
+from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_day, local_time, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DIFFERENCES_SHOWN_MAX = 15
 DETAIL_CHARACTERS_MAX = 200
+PRODUCT_CHARACTERS_MAX: Final = 40  # of a button
 WITH_DOCUMENT: Final = frozenset({QuoteState.APPROVED, QuoteState.FINALIZED, QuoteState.SENT})
 
 
@@ -166,6 +168,17 @@ def not_offered(quote: Quote, verb: str) -> str:
 def cannot(verb: str, why: str) -> str:
     """Return a sentence that refuses an action, after the clause that says why: "..., so it can't be marked as won."."""
     return _(_CANNOT[verb], why=why)
+
+
+def quantity_or_addition() -> str:
+    """Ask whether a number means the new quantity of a product or an addition to it."""
+    return _("Do you mean the new quantity or an addition?")
+
+
+def quantity_labels(product: str, number: int) -> tuple[str, str]:
+    """Return the labels of the two buttons that answer `quantity_or_addition`."""
+    name, n = clipped(product, PRODUCT_CHARACTERS_MAX), grouped(number)
+    return _("Set {product} to {n}", product=name, n=n), _("Add {n} {product}", product=name, n=n)
 
 
 def expired(quote: Quote, verb: str) -> str:

@@ -86,8 +86,10 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
             "/quote add-line {}: 10 sso",
             "/quote discount {}: 12%",
             "{} {}: too expensive",
+            "{}: add {} {}",
         }
     ),
+    "views/confirmations": frozenset({"`/quote {}`"}),
     "views/extraction_messages": frozenset({"for {}: {}{}{}{}{}", "; term {}m", "; discount {}%", "; currency {}"}),
     "views/help_messages": frozenset(field["text"].strip("`") for block in all_commands() for field in block["fields"][::2]),
     "slack/delegation": frozenset({EXAMPLE}),

@@ -170,6 +170,19 @@ async def test_a_correction_of_a_misspelt_product_creates_one_quote(deal: Deal, 
     assert len(await deal.cards()) == 1
 
 
+async def test_an_unclear_number_of_a_revision_is_answered_with_two_buttons(deal: Deal) -> None:
+    await deal.slash(GOLDEN)
+    await deal.settled()
+    answer = await deal.slash(f"revise {FIRST_QUOTE}: pro 20")
+    assert [each["accessory"]["text"]["text"] for each in answer["ack"]["blocks"][1:]] == ["Set Pro to 20", "Add 20 Pro"]
+    await deal.click_ephemeral(REPAIR, block_id="quote.choice.2")
+    await deal.settled()
+    await deal.click_ephemeral(REPAIR, block_id="quote.choice.1")
+    await deal.settled()
+    assert (await kinds(deal))[1:] == ["quote.revise applied", "quote.revise refused"]
+    assert "170" in str((await deal.card())["blocks"])
+
+
 async def test_a_corrected_change_applies_once_to_the_version_that_was_there(deal: Deal) -> None:
     await deal.slash(GOLDEN)
     await deal.settled()

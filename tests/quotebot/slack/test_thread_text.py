@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.message_text import APPLY, asks_about, parse_applied, proposed, with_number
 from quotebot.views import messages
@@ -79,7 +80,8 @@ def test_a_proposed_change_reads_like_this(snapshot: SnapshotAssertion) -> None:
 
 
 ASKED_BACK = {
-    "give them 20 more pro": 'what "more" means here. Write `200 pro` for the new quantity',
+    "20 more pro and 12% discount": 'what "more" means here. Write `200 pro` for the new quantity',
+    "2k more pro": '"more"',
     "we need 20 pro without sso": '"without"',
     "10% discount or 12% discount": '"or"',
     "150 pro, 15% discount": "already says",
@@ -91,6 +93,50 @@ def test_what_could_mean_two_things_or_nothing_is_asked_back_without_a_button(te
     said, change = answered(text)
     assert ASKED_BACK[text] in said
     assert change is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("pro 200", 200),
+        ("Pro 1,500 please", 1500),
+        ("revise: pro 200", 200),
+        ("give them 20 more pro", 20),
+        ("pro +20", 20),
+        ("increase pro to 200", 200),
+        ("a dozen more pro", 12),
+    ],
+)
+def test_a_number_that_may_add_is_asked_about_with_a_button_for_each_meaning(text: str, number: int) -> None:
+    said, blocks = proposed(with_number(text, QUOTE), QUOTE, RULES, MORNING) or ("", None)
+    assert blocks is not None
+    assert message_problems(said, blocks) == []
+    assert blocks[0]["text"]["text"] == "Do you mean the new quantity or an addition?"
+    buttons = [block["accessory"] for block in blocks[1:]]
+    assert [each["text"]["text"] for each in buttons] == [f"Set Pro to {number:,}", f"Add {number:,} Pro"]
+    applied = [parse_applied(each["value"]) for each in buttons]
+    assert [each and each.payload.changes for each in applied] == [
+        Changes((LineChange("set", "pro", number),)),
+        Changes((LineChange("add", "pro", number),)),
+    ]
+    results = zip((number, 150 + number), blocks[1:], strict=True)
+    assert all(f"• Pro: 150 \u2192 {new:,}" in block["text"]["text"] for new, block in results)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pro: 200", "• Pro: 150 \u2192 200"),
+        ("pro x 200", "• Pro: 150 \u2192 200"),
+        ("pro 150", "already says"),
+        ("150 more pro", "• Pro: 150 \u2192 300"),
+        ("1 more onboarding", "• Added 1 \u00d7 Onboarding"),
+    ],
+)
+def test_a_number_with_one_meaning_is_not_asked_about(text: str, shown: str) -> None:
+    said, blocks = proposed(text, QUOTE, RULES, MORNING) or ("", None)
+    assert shown in said
+    assert not any("accessory" in block for block in blocks or ())
 
 
 @pytest.mark.parametrize(
@@ -183,6 +229,7 @@ async def test_thread_change_is_shown_to_its_author_only_and_made_once_by_a_clic
     assert messages.BY_COMMAND_ONLY in await said("@quotebot submit")
     assert len(await deal.rows("SELECT 1 FROM operations")) == 1
 
+    assert "Add 200 Pro" in await said("@quotebot pro 200")
     await said("@quotebot 200 pro; discount 12%")
     clicked = await deal.click_ephemeral(APPLY)
     await deal.redeliver(clicked["request_id"], "retry", 2)

@@ -263,6 +263,25 @@ def test_a_misspelt_product_of_a_revision_is_corrected_by_a_click() -> None:
     )
 
 
+@pytest.mark.parametrize("before", [f"revise {Q}", f"revise {Q} v3", f"simulate {Q}"])
+def test_a_number_after_a_product_is_offered_as_quantity_and_as_addition(before: str) -> None:
+    asked = read(f"{before}: Pro 1,200")
+    assert isinstance(asked, GrammarProblem)
+    assert asked.message == "Do you mean the new quantity or an addition?"
+    assert asked.choices == (
+        Repair(f"{before}: 1200 pro", "Set Pro to 1,200"),
+        Repair(f"{before}: add 1200 pro", "Add 1,200 Pro"),
+    )
+    assert not any(isinstance(read(each.text), GrammarProblem) for each in asked.choices)
+
+
+@pytest.mark.parametrize("body", ["pro 1.500", "gizmo 20", "pro 20, sso 30", "pro 0", "20", "pro"])
+def test_what_is_no_product_with_a_number_behind_it_offers_no_quantity(body: str) -> None:
+    asked = read(f"revise {Q}: {body}")
+    assert isinstance(asked, GrammarProblem)
+    assert asked.choices == ()
+
+
 @pytest.fixture
 def _german() -> Iterator[None]:
     speak("de")
@@ -292,6 +311,10 @@ def test_an_answer_in_german_repeats_what_is_typed_in_english(text: str) -> None
 @pytest.mark.usefixtures("_german")
 def test_what_is_typed_means_the_same_in_german() -> None:
     assert read("list won") == ListRequest(states=frozenset({QuoteState.ACCEPTED}))
+    unclear = read("revise Q-2026-0042: pro 1,200")
+    assert isinstance(unclear, GrammarProblem)
+    assert unclear.message == "Ist die neue Menge gemeint oder eine zusätzliche?"
+    assert unclear.choices[1] == Repair("revise Q-2026-0042: add 1200 pro", "1.200 Pro hinzufügen")
     misspelt = read("revise Q-2026-0042: 200 prro")
     assert isinstance(misspelt, GrammarProblem)
     assert misspelt.repair == Repair("revise Q-2026-0042: 200 pro", "Pro verwenden")
