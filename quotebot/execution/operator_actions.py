@@ -195,7 +195,7 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
     if quote is None or may_see(viewer, quote) is not Sight.FULL or found is None or row is None:
         return operator_messages.unknown_effect(quote_id)
     effect, label = found
-    sentence, remedy = waits.explain(waiting(effect_facts(tx, row, now)))
+    sentence, remedy = waits.explain(waiting(effect_facts(tx, row, now)), operator=operator)
     return operator_messages.standing(label, quote, effect, sentence, remedy if operator else None)
 
 
@@ -211,9 +211,10 @@ def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> De
 
 def _retry(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label: Label, root: str) -> Decision:
     ruling = retry_effect_now(run.ledger, run.tx, effect.id, **_who(run), now=run.now, cycle_seen=payload.cycle)
+    sentence = waits.detail(ruling, operator=run.asked.actor in run.rules.operators)
     if ruling.verdict is not Verdict.DONE:
-        return operator_actions.too_late(run.asked, quote, effect, label, waits.detail(ruling), root)
-    return operator_actions.tried(run.asked, quote, effect, label, waits.detail(ruling))
+        return operator_actions.too_late(run.asked, quote, effect, label, sentence, root)
+    return operator_actions.tried(run.asked, quote, effect, label, sentence)
 
 
 def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label: Label, root: str) -> Decision:
@@ -223,7 +224,8 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label:
         cancel_effect(run.ledger, run.tx, effect.id, **_who(run), reason=_(REASON), now=run.now, follow=run.follow)
         return operator_actions.cancelled(run.asked, quote, effect, label, root)
     row = run.tx.required("effect_by_id", id=effect.id)
-    sentence, _remedy = waits.explain(waiting(effect_facts(run.tx, row, run.now)))
+    operator = run.asked.actor in run.rules.operators
+    sentence, _remedy = waits.explain(waiting(effect_facts(run.tx, row, run.now)), operator=operator)
     return operator_actions.too_late(run.asked, quote, effect, label, sentence, root)
 
 

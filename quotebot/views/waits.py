@@ -5,29 +5,35 @@ The ledger returns causes, codes and rows; the command line and Slack show these
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ledger.machine import EffectState, OperationState
 from ledger.operator.replay import last_replay
 from quotebot.domain.language import N_, _, ngettext
+from quotebot.views.operator_messages import failure_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ledger.database import Row
     from ledger.operator.actions import Ruling
     from ledger.operator.explain import Facts, Waiting
 
 Explanation = tuple[str, str | None]  # a sentence, and the action to take, if any
 
 
-def explain(wait: Waiting) -> Explanation:
-    """Return the sentence about a wait and its remedy: the command or action that ends it, if there is one."""
-    return _EXPLANATIONS[wait.cause](wait)
+def explain(wait: Waiting, *, operator: bool = True) -> Explanation:
+    """Return the sentence about a wait and its remedy: the command or action that ends it, if there is one.
+
+    A person who is no operator reads the category of a failure in place of the service's own text.
+    """
+    return _EXPLANATIONS[wait.cause](wait if operator else _without_diagnoses(wait))
 
 
-def detail(ruling: Ruling) -> str:
-    """Return the answer to an operator action as text: the new state, or why nothing was changed."""
+def detail(ruling: Ruling, *, operator: bool = True) -> str:
+    """Return the answer to an action as text: the new state, or why nothing was changed. `operator` as in `explain`."""
     row = ruling.row
     state = "" if row is None else row["state"]
     who = None if row is None else last_replay(row)[0]
@@ -40,8 +46,18 @@ def detail(ruling: Ruling) -> str:
         it_is=_("it is {state}", state=now) if who is None else _("it is {state}, last replayed by {who}", state=now, who=who),
         objection=ruling.objection,
         too_late=_(_TOO_LATE[state], id=ruling.reference) if state in _TOO_LATE else "",
-        wait="" if ruling.wait is None else explain(ruling.wait)[0],
+        wait="" if ruling.wait is None else explain(ruling.wait, operator=operator)[0],
     )
+
+
+def _without_diagnoses(wait: Waiting) -> Waiting:
+    facts, row, gate = wait.facts, wait.facts.row, wait.facts.gate
+    if facts.kind == "effect" and row["last_error"] and row["state"] not in _FINISHED_BECAUSE:
+        told = {name: row[name] for name in row.keys()}  # noqa: SIM118 -- as a row
+        row = cast("Row", {**told, "last_error": failure_words(row["category"])})
+    if gate is not None and gate.cause in _HELD_FOR:
+        gate = replace(gate, reason=failure_words(_HELD_FOR[gate.cause]))
+    return replace(wait, facts=replace(facts, row=row, gate=gate))
 
 
 def _finished(wait: Waiting) -> Explanation:
@@ -231,6 +247,7 @@ def _span(milliseconds: int) -> str:
     return f"{seconds} s"
 
 
+_HELD_FOR: Final = {"auth": "auth", "breaker": "transient", "throttled": "throttled"}  # categories, by the cause of a hold
 _FINISHED: Final = {
     "completed": N_("Done ({outcome}) {when}. Nothing left to do."),
     "delivered": N_("Delivered {when}. Nothing left to do."),

@@ -148,6 +148,7 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
             "quotebot resume {}",
             "quotebot run",
             "quotebot why {}",
+            "Row",
         }
     ),
     "views/dead_letter_card": frozenset({"`quotebot dead show {}`, `quotebot trace {}`"}),

@@ -238,6 +238,18 @@ def test_a_wait_is_one_sentence_and_a_remedy(wait: Waiting, sentence: str, remed
     assert waits.explain(wait) == (sentence, remedy)
 
 
+def test_a_person_reads_the_category_of_a_failure_and_an_operator_its_text() -> None:
+    key = "Salesforce refused to write the quote 6910d0b8_Q-2026-0001_v1."
+    wait = wait_of(effect(state="pending", attempts=1, category="mapping", last_error=key, next_attempt_at=NOW + 1_000))
+    held = Gate("crm", "held", "auth", key, None, NOW)
+    paused = wait_of(effect(state="pending", category="auth", last_error=key), gate=held)
+    for told in (wait, paused):
+        assert "6910d0b8" in waits.explain(told)[0]
+        assert "6910d0b8" not in waits.explain(told, operator=False)[0]
+    assert 'after "The service does not know a field or its value".' in waits.explain(wait, operator=False)[0]
+    assert "because: The login was refused." in waits.explain(paused, operator=False)[0]
+
+
 def test_a_wait_is_told_in_german(german: None) -> None:
     told = {name: waits.explain(wait)[0] for name, (wait, _, _) in WAITS.items()}
     assert told["dead"] == "Der Auftrag ist fehlgeschlagen: aufgegeben nach 1 Versuch (mapping: No such field)."
