@@ -37,7 +37,8 @@ _MARKS: Final = re.compile(r"[*_~`]")
 _UNWANTED: Final = re.compile(
     r"\b(?:half|halve[ds]?|double[ds]?|twice|triple[ds]?|hundreds?|thousands?|millions?|billions?|dozens?|zero)\b|://|www\.|@"
     r"|\b(?:halb\w*|h\u00e4lfte\w*|(?:ver)?doppel\w*|(?:zwei|drei|vier|zehn|mehr)fach\w*|\w*hundert\w*|\w*tausend\w*|million\w*"
-    r"|milliard\w*|dutzend\w*|null|eins|zwei|drei|vier|f\u00fcnf|sechs|sieben|acht|neun|zehn|elf|zw\u00f6lf|\w*zehn|\w*zig)\b",
+    r"|milliard\w*|dutzend\w*|drittel\w*|viertel\w*|null|eins|zwei|drei|vier|f\u00fcnf|sechs|sieben|acht|neun|zehn|elf"
+    r"|zw\u00f6lf|\w*zehn|\w*zig)\b",
     re.IGNORECASE,
 )
 _LINES: Final = {"recurring": N_("Line: {quantity} {name}, recurring."), "one_time": N_("Line: {quantity} {name}, one_time.")}
