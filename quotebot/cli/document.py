@@ -103,7 +103,7 @@ async def lint(*, json_output: Json = False) -> int:
     seller, policy = load_seller(settings), (await terminal.active_rules()).policy
     renderer = PdfRenderer()
     try:
-        problems = await find_problems(settings, seller, policy.legal_terms | policy.other_terms, renderer)
+        problems = await find_problems(settings, seller, policy.known_terms, renderer)
     finally:
         await renderer.close()
     if json_output:

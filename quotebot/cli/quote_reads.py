@@ -443,7 +443,7 @@ def easier_ways(pricing: Pricing, rules: Rules) -> tuple[Sequence[tuple[str, str
         {"what": way.what, "sku": way.name or None, "before": str(way.before), "after": str(way.after), "roles": list(way.roles)}
         for way in found
     ]
-    return avoidance_rows(found), told
+    return avoidance_rows(found, rules.policy.roles), told
 
 
 def print_figures(pricing: Pricing, policy: ApprovalPolicy, more: Sequence[tuple[str, str]] = ()) -> None:

@@ -45,6 +45,7 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "approval_slots": ("approval_id", "slot"),
     "approval_policies": ("approval_id",),
     "approval_calendars": ("approval_id",),
+    "approval_roles": ("approval_id",),
     "document_pins": ("quote_id", "version"),
     "superseded_versions": ("quote_id", "version"),
     "quote_sendings": ("quote_id", "version"),
@@ -279,6 +280,8 @@ def verify_approvals(quote_id: str, approvals: list[dict[str, Any]], rows: dict[
         same_value("approvals.json", approval_id, "policy", approval["policy"], policy)
         calendar = next((row for row in rows.get("approval_calendars", ()) if row["approval_id"] == approval_id), None)
         same_value("approvals.json", approval_id, "calendar", approval.get("calendar"), calendar)
+        roles = next((row for row in rows.get("approval_roles", ()) if row["approval_id"] == approval_id), None)
+        same_value("approvals.json", approval_id, "roles", approval.get("roles"), roles)
 
 
 def same_names(file: str, kind: str, there: Iterable[str], wanted: Iterable[str]) -> None:

@@ -248,7 +248,7 @@ class QuoteCards:
         if undecided or quote.state is QuoteState.PENDING_APPROVAL:
             shown = (*shown, *summary_row(state.summary))
             shown = (*shown, *(approver_rows(quote.pricing, rules.policy) if decides else ()))
-            easier = () if state.advice is None else avoidance_rows(state.advice.changes, approver=decides)
+            easier = () if state.advice is None else avoidance_rows(state.advice.changes, rules.policy.roles, approver=decides)
         return status_card(
             quote,
             state.pending,

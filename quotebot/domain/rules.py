@@ -103,6 +103,12 @@ class Rules:
         """Everyone with a role in the settings; they see the quotes of every channel."""
         return self.all_approvers.union(self.operators)
 
+    @property
+    def report_readers(self) -> frozenset[str]:
+        """Everyone who may read reports: operators, and the holders of the policy's desk role and of those above it."""
+        roles = self.policy.roles
+        return frozenset(self.operators).union(*(self.approvers.get(role, ()) for role in roles.sufficient(roles.desk)))
+
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""
         return people.roles_of(user, self.approvers)
@@ -123,5 +129,5 @@ class Rules:
         """
         askers, away = (approval.requested_by, *makers), tuple(delegations)
         open_slots = [slot for slot in approval.slots if slot.is_open]
-        asked = [user for slot in open_slots for user in people.asked_people(slot, self.approvers, away, askers)]
+        asked = [user for slot in open_slots for user in people.asked_people(slot, self.approvers, away, askers, approval.roles)]
         return tuple(dict.fromkeys(asked))

@@ -81,7 +81,7 @@ def submit(
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
-    stamp = PolicyStamp(rules.policy.label, rules.ruleset.hash, rules.timing)
+    stamp = PolicyStamp(rules.policy.label, rules.ruleset.hash, rules.timing, rules.policy.roles)
     settled = _settled(asked, approval_id, quote, policy, earlier, rules, gone)
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=replace(settled, policy=stamp))
@@ -237,7 +237,7 @@ def follow_up(
     moved = replace(quote, approval=after)
     slot = slot_of(after, command.slot)
     assert slot is not None  # noqa: S101 -- it was just moved
-    who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers))
+    who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers), after.roles)
     if isinstance(command, RemindApprover):
         kind, text = "reminded", approval_messages.reminder(moved, slot, who, asked.received_at)
     elif isinstance(command, ReassignApproval):
@@ -329,7 +329,7 @@ def _objection(asked: Asked, command: DelegateApprovals, rules: Rules, away: tup
         "to_oneself": command.delegate == command.absent,
         "until_past": not asked.received_at < command.until <= asked.received_at + ABSENCE_MS_MAX,
         "ends_first": since >= command.until,
-        "lower_scope": not covers(rules.roles_of(command.delegate), scope),
+        "lower_scope": not covers(rules.roles_of(command.delegate), scope, rules.policy.roles),
         "delegate_away": any(each.absent == command.delegate and each.overlaps(since, command.until) for each in away),
     }
     return next((code for code, speaks_against in objections.items() if speaks_against), None)

@@ -19,7 +19,7 @@ from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain import money
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.approvals.policy import LADDER, evaluate, margin_rows, without_margin_figures
+from quotebot.domain.approvals.policy import evaluate, margin_rows, without_margin_figures
 from quotebot.domain.language import N_, _, either, grouped, ngettext
 from quotebot.domain.pricing.engine import clipped, explain, request_of, trace
 from quotebot.domain.pricing.price_requests import Changes, changed
@@ -75,7 +75,6 @@ _NONE_BEYOND: Final = {
     "all": N_("No {quotes} on page {page}."),
     "match": N_('No {quotes} match "{customer}" on page {page}.'),
 }
-REPORT_ROLES: Final = frozenset(LADDER[LADDER.index("deal_desk") :])
 REPORTED_DAYS: Final = 90
 REPORTED_MAX: Final = 2_000  # quotes of one report; a snapshot takes a fraction of a millisecond to read
 LETTERS_SHOWN_MAX: Final = 10
@@ -146,7 +145,7 @@ class Reads:
 
     async def _reported(self, asked: ReportRequest | ApprovalReportRequest, viewer: Viewer) -> str:
         """Return a report about the last ninety days, for the deal desk, the roles above it and operators."""
-        if viewer.own_only or not (self.rules.roles_of(viewer.user) & REPORT_ROLES or viewer.user in self.rules.operators):
+        if viewer.own_only or viewer.user not in self.rules.report_readers:
             return _(report_messages.NOT_FOR_YOU)
         now, database = self.ledger.clock.now_ms(), self.ledger.database
         period = reports.Period(now - REPORTED_DAYS * DAY_MS, now + 1, viewer.team_id)
@@ -157,7 +156,8 @@ class Reads:
         else:
             quotes = [each async for each in reports.quotes(database, period, most=REPORTED_MAX + 1)]
             found, more = report(asked.kind, quotes[:REPORTED_MAX], asked.by), len(quotes) > REPORTED_MAX
-        return report_messages.report_text(kind, found, REPORTED_DAYS, REPORTED_MAX if more else None)
+        most = REPORTED_MAX if more else None
+        return report_messages.report_text(kind, found, REPORTED_DAYS, most, self.rules.policy.roles)
 
     def _simulated(self, tx: Tx, asked: SimulateRequest, viewer: Viewer, *, approver: bool) -> str:
         before, request = None, asked.request
@@ -185,7 +185,7 @@ class Reads:
 
     def _easier(self, found: Simulation, *, approver: bool) -> tuple[PriceRow, ...]:
         changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
-        return avoidance_rows(changes, approver=approver)
+        return avoidance_rows(changes, self.rules.policy.roles, approver=approver)
 
 
 def preview(decision: PolicyDecision) -> str:
@@ -195,7 +195,7 @@ def preview(decision: PolicyDecision) -> str:
         return _("Nobody can approve it: {why}", why=why)
     if decision.automatic:
         return _("Needs no approval")
-    return _("Needs approval: *{roles}* ({why})", roles=messages.approver_words(decision.required_roles), why=why)
+    return _("Needs approval: *{roles}* ({why})", roles=messages.approver_words(decision.required_roles, decision.roles), why=why)
 
 
 def policy_checks(decision: PolicyDecision) -> str:
@@ -205,7 +205,7 @@ def policy_checks(decision: PolicyDecision) -> str:
         return _("Approval: none needed, within policy.")
     if decision.blocked:
         return _("Approval: nobody can approve it ({why}).", why=why)
-    return _("Approval: {roles} ({why}).", roles=messages.approver_words(decision.required_roles), why=why)
+    return _("Approval: {roles} ({why}).", roles=messages.approver_words(decision.required_roles, decision.roles), why=why)
 
 
 def _became(tx: Tx, ref: str, viewer: Viewer) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import keys
 from quotebot.domain.approvals.calendars import calendar_document, read_calendar
-from quotebot.domain.approvals.people import Delegation
+from quotebot.domain.approvals.people import PACKAGED, Delegation
 from quotebot.domain.approvals.policy import Timing, without_margin_figures
+from quotebot.domain.approvals.policy_document import read_roles, roles_document
 from quotebot.domain.approvals.reuse import EarlierApproval
 from quotebot.domain.pricing import engine as pricing_rules
 from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Slot, SlotState
@@ -209,6 +210,8 @@ def insert(tx: Tx, approval: Approval) -> None:
         if timing.calendar is not None:
             calendar = keys.dumps(calendar_document(timing.calendar) | {"zone": timing.calendar.zone})
             tx.one("insert_approval_calendar", approval_id=approval.approval_id, calendar=calendar)
+        if stamp.roles != PACKAGED:
+            tx.one("insert_approval_roles", approval_id=approval.approval_id, roles=keys.dumps(roles_document(stamp.roles)))
     for slot in approval.slots:
         fixed = {"stage": slot.stage, "roles": json.dumps(slot.roles), "dual_control": int(slot.dual_control)}
         tx.one("insert_approval_slot", **fixed, **_moving(approval, slot))
@@ -320,7 +323,8 @@ def _stamp(row: Row) -> PolicyStamp:
     zone = None if stored is None else stored.pop("zone")
     calendar = None if zone is None else replace(read_calendar(stored), zone=zone)
     timing = Timing(row["remind_ms"], row["escalate_ms"], row["expire_ms"], calendar)
-    return PolicyStamp(row["policy"], row["ruleset_hash"], timing)
+    roles = PACKAGED if row["own_roles"] is None else read_roles(json.loads(row["own_roles"]))
+    return PolicyStamp(row["policy"], row["ruleset_hash"], timing, roles)
 
 
 def _slot(row: Row) -> Slot:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.policy import role_words
+from quotebot.domain.approvals.people import PACKAGED
 from quotebot.domain.language import N_, _, day_text, grouped, ngettext
 from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_time, title
 from quotebot.views import messages
@@ -19,8 +19,8 @@ INCIDENT_EXAMPLE = "INC-4711"
 
 def progress(quote: Quote, approval: Approval, approvers: tuple[str, ...]) -> str:
     """Notice in the thread: list the approvals given so far, and ask for the missing ones."""
-    given = "; ".join(slot_words(slot) for slot in approval.slots if slot.state is SlotState.APPROVED)
-    missing = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open))
+    given = "; ".join(slot_words(slot, approval.roles) for slot in approval.slots if slot.state is SlotState.APPROVED)
+    missing = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.is_open), approval.roles)
     facts = {"quote": title(quote), "given": given, "roles": missing}
     if not approvers:
         return _("✅ {quote}: {given}. It still needs {roles}, and no one holds that role now.", **facts)
@@ -83,7 +83,7 @@ def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> 
         text = _("⏰ {people}, {customer}, {total} ({quote}), has been waiting for you for {span}.", people=people, **facts)
     else:
         nobody = N_("⏰ {customer}, {total} ({quote}), has been waiting for {span}, and no one holds the {role} role yet.")
-        text = _(nobody, role=role_words(slot.role), **facts)
+        text = _(nobody, role=_roles(quote, slot), **facts)
     return text if slot.expires_at is None else text + " " + _("The request expires {time}.", time=local_time(slot.expires_at))
 
 
@@ -99,7 +99,7 @@ def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
 
 def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:
     """Ask more approvers, in the thread, or state that there is no one else to ask. `now` is Unix ms."""
-    facts = {"quote": title(quote), "role": role_words(slot.role), "span": _span(slot, now)}
+    facts = {"quote": title(quote), "role": _roles(quote, slot), "span": _span(slot, now)}
     if not approvers:
         nobody = N_(
             "⏫ {quote}: no answer from {role} after {span}, and no one else can decide. "
@@ -117,7 +117,7 @@ def reassignment(quote: Quote, slot: Slot, approvers: tuple[str, ...], gone: tup
             "{quote}: {people} is no longer a full member of this workspace.", quote=title(quote), people=messages.mentions(gone)
         )
     else:
-        role = role_words(slot.role)
+        role = _roles(quote, slot)
         left = _("{quote}: Every {role} is no longer a full member of this workspace.", quote=title(quote), role=role)
     if approvers:
         return left + " " + _("Asked now: {people}.", people=messages.mentions(approvers))
@@ -126,13 +126,19 @@ def reassignment(quote: Quote, slot: Slot, approvers: tuple[str, ...], gone: tup
 
 def request_expired(quote: Quote, approval: Approval) -> str:
     """Notify the requester, in the thread, that no one decided in time, and explain how to ask again."""
-    open_roles = messages.approver_words(tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED))
+    open_roles = messages.approver_words(
+        tuple(slot.role for slot in approval.slots if slot.state is SlotState.EXPIRED), approval.roles
+    )
     return _(
         "⌛ {person}, {roles} didn't decide about {quote} in time. It isn't approved. Submit it to ask again.",
         person=messages.mention(approval.requested_by),
         roles=open_roles,
         quote=title(quote),
     )
+
+
+def _roles(quote: Quote, slot: Slot) -> str:
+    return (PACKAGED if quote.approval is None else quote.approval.roles).words(slot.role)
 
 
 def _deal(quote: Quote) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Ask:
 def asking(quote: Quote, ask: Ask) -> Card:
     """Ask for a decision. The quote's approval is the request."""
     approval = _request(quote)
-    easier = () if ask.advice is None else avoidance_rows(ask.advice.changes, approver=True)
+    easier = () if ask.advice is None else avoidance_rows(ask.advice.changes, ask.policy.roles, approver=True)
     shown = (*price_rows(quote.pricing, ask.policy), *summary_row(ask.summary))
     requester = messages.mention(approval.requested_by)
     text = _("{person} asks you to approve {quote}, {total}", person=requester, quote=_subject(quote), total=messages.net(quote))
@@ -140,7 +140,7 @@ def _earlier(quote: Quote, earlier: tuple[Listed, ...]) -> list[Json]:
 
 def _progress(approval: Approval) -> list[Json]:
     """Return the approvals given so far, while others are missing."""
-    given = [f"✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
+    given = [f"✅ {slot_words(slot, approval.roles)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
     return [context(given[:REASONS_MAX])] if given and approval.state is ApprovalState.PENDING else []
 
 

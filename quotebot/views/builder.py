@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from quotebot.domain.approvals.advice import Avoidance
+    from quotebot.domain.approvals.people import Roles
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.priced import Pricing
@@ -442,22 +443,22 @@ def _approvals(found: Simulation, easier: Sequence[Avoidance], before: Quote | N
     elif decision.automatic:
         yield _("\u2705 No approval needed")
     else:
-        yield f"\u23f3 {needs_text(decision.required_roles, decision.hits)}"
+        yield f"\u23f3 {needs_text(decision.required_roles, decision.hits, decision.roles)}"
         if before is not None and _was_approved(before):
             yield _("Saving asks for approval of v{version} again", version=before.version + 1)
     for change in easier:
         if not change.by_margin:  # the figure would reveal product costs
-            yield messages.escape(_avoided(change))[:300]
+            yield messages.escape(_avoided(change, decision.roles))[:300]
 
 
-def _avoided(change: Avoidance) -> str:
-    percent, roles = money.format_percent(change.after), messages.approver_words(change.roles)
+def _avoided(change: Avoidance, roles: Roles) -> str:
+    percent, needed = money.format_percent(change.after), messages.approver_words(change.roles, roles)
     if change.what == "discount" and change.roles:
-        return _("At {percent} it needs only: {roles}", percent=percent, roles=roles)
+        return _("At {percent} it needs only: {roles}", percent=percent, roles=needed)
     if change.what == "discount":
         return _("No approval needed at {percent}", percent=percent)
     if change.roles:
-        return _("With {change} it needs only: {roles}", change=change.words, roles=roles)
+        return _("With {change} it needs only: {roles}", change=change.words, roles=needed)
     return _("No approval needed with {change}", change=change.words)
 
 

@@ -71,7 +71,7 @@ class Details:
     def of(cls, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Details:
         """Return what can be chosen under these rules."""
         segments = dict.fromkeys(book.segment.casefold() for book in ruleset.books if book.segment is not None)
-        known = frozenset() if policy is None else policy.legal_terms | policy.other_terms
+        known = frozenset() if policy is None else policy.known_terms
         regions = dict.fromkeys(tax.region for tax in ruleset.taxes)
         return cls(
             tuple(sorted(segments))[: OPTIONS_MAX - 1],

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.approvals.advice import Avoidance, EasierChange
-    from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.approvals.people import Delegation, Roles
     from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
@@ -242,7 +242,7 @@ def price_rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[
     return (*tax_rows(pricing), *foreign, *sale_rows(pricing), *terms_row(pricing))
 
 
-def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: bool = False) -> tuple[PriceRow, ...]:
+def avoidance_rows(changes: Sequence[Avoidance | EasierChange], roles: Roles, *, approver: bool = False) -> tuple[PriceRow, ...]:
     """Return one row with the changes that avoid an approval; if any change still needs approvers, one row each with their roles.
 
     Changes that a margin decides are shown only to an approver.
@@ -254,7 +254,7 @@ def avoidance_rows(changes: Sequence[Avoidance | EasierChange], *, approver: boo
         return ((_("No approval needed with"), either([change.words for change in changes])),)
     return tuple(
         (
-            _("Only {roles} approves with", roles=messages.approver_words(change.roles))
+            _("Only {roles} approves with", roles=messages.approver_words(change.roles, roles))
             if change.roles
             else _("No approval needed with"),
             change.words,
@@ -442,10 +442,10 @@ def _approval_texts(
     if approval.state is not ApprovalState.PENDING:
         return ["⌛ " + _("Approval request expired with no decision. Submit to ask again.")]
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
-    given = [f"✅ {slot_words(slot)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
+    given = [f"✅ {slot_words(slot, approval.roles)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
     waiting = [_("Waiting for {people}", people=approval_messages.waiting_for(asked, away))] if asked else []
     progress = [*given[:GIVEN_MAX], *waiting]
-    needs = f"⏳ {needs_text(approval.required_roles, approval.reasons)}"
+    needs = f"⏳ {needs_text(approval.required_roles, approval.reasons, approval.roles)}"
     return [needs, "\n".join(progress)] if progress else [needs]
 
 
@@ -455,16 +455,16 @@ def _preview(decision: PolicyDecision) -> str:
         return f"🚫 {blocked}"
     if decision.automatic:
         return "✅ " + _("No approval needed. The PDF is created right away.")
-    return f"🔎 {needs_text(decision.required_roles, decision.hits)}"
+    return f"🔎 {needs_text(decision.required_roles, decision.hits, decision.roles)}"
 
 
-def needs_text(roles: tuple[str, ...], reasons: tuple[str, ...]) -> str:
+def needs_text(needed: tuple[str, ...], reasons: tuple[str, ...], roles: Roles) -> str:
     """Return the roles with the only reason beside them, or with each of several reasons on a line of its own."""
     if len(reasons) > 1:
         listed = "\n".join(f"• {initial_capital(reason)}" for reason in map(messages.one_line, reasons))
-        needs = _("*Needs approval from {roles}*", roles=messages.approver_words(roles))
+        needs = _("*Needs approval from {roles}*", roles=messages.approver_words(needed, roles))
         return f"{needs}\n{messages.escape(clipped(listed, REASONS_CHARACTERS_MAX))}"
-    needs = _("Needs approval: *{roles}*", roles=messages.approver_words(roles))
+    needs = _("Needs approval: *{roles}*", roles=messages.approver_words(needed, roles))
     return f"{needs} · {_reasons(reasons)}" if reasons else needs
 
 

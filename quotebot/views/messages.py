@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from quotebot.domain import money
 from quotebot.domain.access import Sight
 from quotebot.domain.approvals.decisions import decided_words
-from quotebot.domain.approvals.policy import role_words
 from quotebot.domain.language import N_, _, day_text, grouped, listed, ngettext
 from quotebot.domain.pricing.engine import PricedLine, Pricing, PricingProblem, clipped
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, local_day, local_time, state_words, title
 
 if TYPE_CHECKING:
+    from quotebot.domain.approvals.people import Roles
     from quotebot.domain.approvals.policy import PolicyDecision
 
 _MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")
@@ -63,9 +63,9 @@ def mentions(users: tuple[str, ...]) -> str:
     return named if len(users) <= NAMED_MAX else _("{people} and {n} more", people=named, n=grouped(len(users) - NAMED_MAX))
 
 
-def approver_words(roles: tuple[str, ...]) -> str:
-    """Return the roles as people say them: "Sales Manager", "Deal Desk and Legal"."""
-    return listed(tuple(map(role_words, roles)))
+def approver_words(needed: tuple[str, ...], roles: Roles) -> str:
+    """Return the needed roles as people say them: "Sales Manager", "Deal Desk and Legal"."""
+    return listed(tuple(map(roles.words, needed)))
 
 
 # commands that are recorded: their acknowledgement has no text
@@ -239,7 +239,9 @@ NOT_YOUR_OFFER = N_("Only the person who asked can use this button.")
 
 def submitted(quote: Quote, approval: Approval) -> str:
     """Reply to a submission that now waits for approval."""
-    return _("Submitted {quote}. Waiting for {roles}.", quote=title(quote), roles=approver_words(approval.required_roles))
+    return _(
+        "Submitted {quote}. Waiting for {roles}.", quote=title(quote), roles=approver_words(approval.required_roles, approval.roles)
+    )
 
 
 # refusals
@@ -380,7 +382,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
         return _("{people}, please review: *{customer} · {total}* ({quote}) from {requester}", people=mentions(asked), **deal) + why
     nobody = _(
         "No one holds the {roles} role yet, so nobody can approve *{customer} · {total}* ({quote}) from {requester}",
-        roles=approver_words(approval.required_roles),
+        roles=approver_words(approval.required_roles, approval.roles),
         **deal,
     )
     return f"{nobody}{why}"

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import role_words
 from quotebot.domain.language import N_, _, grouped, localized, ngettext, percent
 from quotebot.domain.quotes.quote import QuoteState, state_words
 from quotebot.views import messages
 
 if TYPE_CHECKING:
+    from quotebot.domain.approvals.people import Roles
     from quotebot.domain.quotes.reports import Report
 
 NOT_FOR_YOU: Final = N_("Reports are for the deal desk and above, and for operators.")
@@ -55,17 +55,17 @@ _PERCENTS: Final = frozenset({"discount_percent", "win_rate_percent"})
 _AMOUNTS: Final = frozenset({"list_total", "net_total", "accepted_net", "lost_net"})
 
 
-def report_text(kind: str, report: Report, days: int, most: int | None) -> str:
+def report_text(kind: str, report: Report, days: int, most: int | None, roles: Roles) -> str:
     """Return a report as mrkdwn, one line per row; `most` is the number of quotes it was limited to, if it was."""
-    rows = [_row(record) for record in report.records()] or [_("Nothing to report yet.")]
+    rows = [_row(record, roles) for record in report.records()] or [_("Nothing to report yet.")]
     if most is not None:
         limited = N_("Only the first {n} are counted. At a terminal: `quotebot report {kind}` counts all.")
         rows.append(_(limited, n=grouped(most), kind=kind))
     return "\n".join((_(_HEADS[kind], n=days), *rows))
 
 
-def _row(record: dict[str, str | int | None]) -> str:
-    keys = [_key(name, str(value)) for name, value in record.items() if name in _KEYS and value is not None]
+def _row(record: dict[str, str | int | None], roles: Roles) -> str:
+    keys = [_key(name, str(value), roles) for name, value in record.items() if name in _KEYS and value is not None]
     currency = record.get("currency")
     cells = [
         _cell(name, value, str(currency))
@@ -75,13 +75,13 @@ def _row(record: dict[str, str | int | None]) -> str:
     return f"\u2022 {', '.join(keys)}: {', '.join(cells)}"
 
 
-def _key(name: str, text: str) -> str:
+def _key(name: str, text: str, roles: Roles) -> str:
     if name == "state":
         return state_words(QuoteState(text))
     if name == "span":
         return _(_SPANS[text])
     if name == "role":
-        return _("nobody") if text == "nobody" else role_words(text)
+        return _("nobody") if text == "nobody" else roles.words(text)
     return messages.mention(text) if name == "rep" and _USER.fullmatch(text) else messages.escape(text.replace("_", " "))
 
 

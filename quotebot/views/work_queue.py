@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.queries import OPEN, Section
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.approvals.advice import basis_of
-from quotebot.domain.approvals.people import sufficient_role
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
@@ -154,7 +153,7 @@ def _needed(tx: Tx, viewer: Viewer, rules: Rules, away: tuple[Delegation, ...], 
     asked = approval_store.waiting(tx, viewer.team_id, ASKED_MAX + 1)
     for quote_id, version in asked[:ASKED_MAX]:
         approval = approval_store.latest(tx, quote_id, version)
-        if approval is None or not any(_concerns(slot, roles) for slot in approval.slots):
+        if approval is None or not any(_concerns(slot, approval, roles) for slot in approval.slots):
             continue
         quote = store.load(tx, quote_id)
         if quote is None or may_see(viewer, quote) is Sight.NOTHING:
@@ -166,8 +165,8 @@ def _needed(tx: Tx, viewer: Viewer, rules: Rules, away: tuple[Delegation, ...], 
     return found, len(asked) > ASKED_MAX
 
 
-def _concerns(slot: Slot, roles: frozenset[str]) -> bool:
-    return slot.is_open and sufficient_role(slot.roles, roles) is not None
+def _concerns(slot: Slot, approval: Approval, held: frozenset[str]) -> bool:
+    return slot.is_open and approval.roles.lowest(slot.roles, held) is not None
 
 
 def _by_step(quotes: Sequence[Listed], now: int) -> dict[Section, Sequence[Listed]]:
@@ -198,7 +197,7 @@ def _needed_row(tx: Tx, quote: Quote, rules: Rules) -> Needed:
         min((slot.expires_at for slot in slots if slot.expires_at is not None), default=None),
         min((slot.escalate_at for slot in slots if slot.escalate_at is not None), default=None),
         margin_figures(quote.pricing, rules.policy),
-        () if advice is None else avoidance_rows(advice.changes, approver=True),
+        () if advice is None else avoidance_rows(advice.changes, rules.policy.roles, approver=True),
     )
 
 

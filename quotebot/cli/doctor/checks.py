@@ -24,8 +24,6 @@ from adapters.pdf.renderer import PdfRenderer, QuoteDocument
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.locks import instance_holder
 from quotebot.app.document_folder import load_seller
-from quotebot.app.installation import load_rules
-from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles
 from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import redact
 from quotebot.settings import ConfigurationError, slack_tokens
@@ -286,17 +284,6 @@ async def _printable(renderer: PdfRenderer, sample: str) -> bool:
             return False
         raise
     return True
-
-
-async def approvers(site: Site) -> Seen:
-    """Check that the policy can be read and that every role it may require has an approver."""
-    rules = load_rules(site.settings)
-    held = {role for role, people in rules.approvers.items() if people}
-    strange = sorted(set(rules.approvers) - {*LADDER, *ORTHOGONAL})
-    alone = [role for role in (*LADDER, *ORTHOGONAL) if not held & set(sufficient_roles(role))]
-    if strange:
-        return bad(f"no policy asks for {', '.join(strange)}; roles are {', '.join((*LADDER, *ORTHOGONAL))}")
-    return bad(f"nobody may approve what needs {', '.join(alone)}") if alone else fine("every role has somebody who may approve")
 
 
 async def bot(site: Site) -> Seen:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Tx
     from ledger.operator.backup import Backup
+    from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
 
 T = TypeVar("T")
@@ -268,15 +269,31 @@ async def document_folder(site: Site) -> Seen:
         seller = load_seller(site.settings)
     except ConfigurationError as error:
         return bad(str(error))
-    rules, renderer = load_rules(site.settings), PdfRenderer()
-    active = await _read(site, ActiveRuleset(rules.ruleset).read)
-    policy = rules.policy if isinstance(active, Seen) else replace(rules, ruleset=active).policy
+    policy, renderer = (await _active_rules(site)).policy, PdfRenderer()
     try:
-        problems = await lint(site.settings, seller, policy.legal_terms | policy.other_terms, renderer)
+        problems = await lint(site.settings, seller, policy.known_terms, renderer)
     finally:
         await asyncio.shield(renderer.close())
     more = f"; and {len(problems) - NAMED_MAX} more" if len(problems) > NAMED_MAX else ""
     return bad(f"{'; '.join(problems[:NAMED_MAX])}{more}") if problems else fine("every template and clause is in order")
+
+
+async def approvers(site: Site) -> Seen:
+    """Check that every role of the active policy has an approver, and that the settings name no other role."""
+    rules = await _active_rules(site)
+    roles, held = rules.policy.roles, {role for role, people in rules.approvers.items() if people}
+    strange = sorted(set(rules.approvers) - set(roles.every))
+    alone = [role for role in roles.every if not held & set(roles.sufficient(role))]
+    if strange:
+        return bad(f"the active policy does not know {', '.join(strange)}; its roles are {', '.join(roles.every)}")
+    return bad(f"nobody may approve what needs {', '.join(alone)}") if alone else fine("every role has somebody who may approve")
+
+
+async def _active_rules(site: Site) -> Rules:
+    """Return the rules with the active ruleset; with the packaged one if there is no ledger to read."""
+    rules = load_rules(site.settings)
+    active = await _read(site, ActiveRuleset(rules.ruleset).read)
+    return rules if isinstance(active, Seen) else replace(rules, ruleset=active)
 
 
 async def backups(site: Site) -> Seen:

@@ -238,10 +238,10 @@ CHECKS: Final = (
         "people.approvers",
         "Every role has an approver",
         "A quote that needs a role without people waits until it expires.",
-        "Set approvers (QUOTEBOT_APPROVERS) so that each role that is named, or a higher one, has somebody.",
+        "Set approvers (QUOTEBOT_APPROVERS) so that each role of the policy, or a higher one, has somebody, and no other role has.",
         State.WARNING,
         CONFIG,
-        checks.approvers,
+        records.approvers,
     ),
     Check(
         "calls.one_retrier",

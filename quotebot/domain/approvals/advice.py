@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import LADDER, PolicyDecision, evaluate, family_totals, over_total
+from quotebot.domain.approvals.policy import PolicyDecision, evaluate, family_totals, over_total
 from quotebot.domain.pricing.conversion import factor
 from quotebot.domain.pricing.engine import Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import QUANTITY_MAX, TERM_MONTHS_MAX
@@ -59,6 +59,7 @@ class Avoidance:
     roles: tuple[str, ...]
     request: PriceRequest  # with the change made
     name: str = ""  # the product of a quantity or a price
+    groups: str = ""  # the roles that the removed terms needed, in words
     by_margin: bool = False  # a margin decides this step, so the figure reveals product costs
 
     @property
@@ -70,7 +71,7 @@ class Avoidance:
             "price": f"{self.name} at {after} (now {before})",
             "term": f"{after} {'month' if self.after == 1 else 'months'} (now {before})",
             "quantity": f"{after} {self.name} (now {before})",
-            "terms": "no special term that needs Legal",
+            "terms": f"no special term that needs {self.groups}",
         }[self.what]
 
     def grants(self, discount_percent: Decimal | None) -> bool:
@@ -188,8 +189,8 @@ def eases(before: PolicyDecision, after: PolicyDecision) -> bool:
 
 
 def _asked(decision: PolicyDecision) -> tuple[int, frozenset[str]]:
-    roles = {role for need in decision.needs for role in need.roles}
-    return max((LADDER.index(role) + 1 for role in roles if role in LADDER), default=0), frozenset(roles - set(LADDER))
+    roles, ladder = {role for need in decision.needs for role in need.roles}, decision.roles.ladder
+    return max((ladder.index(role) + 1 for role in roles if role in ladder), default=0), frozenset(roles - set(ladder))
 
 
 def _each(
@@ -285,7 +286,9 @@ def _terms(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: 
     decision = search.ruling(edited)
     if kept == request.terms or decision is None or not suffices(decision):
         return None
-    return _avoidance(search, "terms", edited, Decimal(len(request.terms) - len(kept)), Decimal(0))
+    needed = dict.fromkeys(policy.role_for(term) for term in request.terms if term not in kept)
+    groups = policy.roles.words(" or ".join(needed))
+    return replace(_avoidance(search, "terms", edited, Decimal(len(request.terms) - len(kept)), Decimal(0)), groups=groups)
 
 
 KINDS = (_discount, _price, _term, _quantity, _terms)

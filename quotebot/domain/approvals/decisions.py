@@ -6,10 +6,12 @@ Sentences name people as `<@U...>`, the form that every surface supports.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from quotebot.domain.approvals.people import Person, sufficient_role
-from quotebot.domain.approvals.policy import LADDER, role_words
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, local_time, state_words
+
+if TYPE_CHECKING:
+    from quotebot.domain.approvals.people import Person, Roles
 
 NOT_KNOWN = "We couldn't verify your Slack account."
 
@@ -76,18 +78,18 @@ def decided_words(approval: Approval) -> str:
         return f"withdrawn from approval{when}"
     verb = "changes requested" if approval.state is ApprovalState.CHANGES_REQUESTED else approval.state.value
     if approval.earlier is not None:
-        return f"{verb}: the approval of {_version_of(approval.earlier)} by {_deciders(approval.slots)} still covers this version"
+        return f"{verb}: the approval of {_version_of(approval.earlier)} by {_deciders(approval)} still covers this version"
     if approval.decided_by is None:
         return f"{verb} automatically: within policy"
-    return f"{verb} by {_deciders(approval.slots) or _named(approval.decided_by, approval.decided_role, None)}{when}"
+    return f"{verb} by {_deciders(approval) or _named(approval.decided_by, approval.decided_role, None, approval.roles)}{when}"
 
 
-def slot_words(slot: Slot) -> str:
+def slot_words(slot: Slot, roles: Roles) -> str:
     """Return "Legal: approved by <@U...> (Legal), ..." or "Legal: pending" of one slot."""
     if slot.decided_at is None or slot.decided_by is None:
-        return f"{role_words(slot.role)}: {slot.state.value}"
-    decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of)
-    return f"{role_words(slot.role)}: {slot.state.value} by {decider}, {local_time(slot.decided_at)}"
+        return f"{roles.words(slot.role)}: {slot.state.value}"
+    decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of, roles)
+    return f"{roles.words(slot.role)}: {slot.state.value} by {decider}, {local_time(slot.decided_at)}"
 
 
 def _already(quote: Quote, approval: Approval) -> str:
@@ -102,19 +104,19 @@ def _version_of(approval_id: str) -> str:
     return next((part for part in approval_id.split("-") if part.startswith("v")), approval_id)
 
 
-def _deciders(slots: tuple[Slot, ...]) -> str:
+def _deciders(approval: Approval) -> str:
     """Name the deciders, each once with all roles used; after a rejection only those who rejected."""
-    decided = [slot for slot in slots if slot.decided_by is not None]
+    decided = [slot for slot in approval.slots if slot.decided_by is not None]
     decisive = [slot for slot in decided if slot.state is SlotState.REJECTED] or decided
     roles: dict[tuple[str, str | None], list[str]] = {}
     for slot in decisive:
         roles.setdefault((slot.decided_by or "", slot.on_behalf_of), []).append(slot.decided_role or slot.role)
-    return " and ".join(_named(by, " + ".join(held), absent) for (by, absent), held in roles.items())
+    return " and ".join(_named(by, " + ".join(held), absent, approval.roles) for (by, absent), held in roles.items())
 
 
-def _named(user: str | None, role: str | None, absent: str | None) -> str:
+def _named(user: str | None, role: str | None, absent: str | None, roles: Roles) -> str:
     instead = "" if absent is None else f", for <@{absent}>"
-    return f"<@{user}>" if role is None else f"<@{user}> ({role_words(role)}{instead})"
+    return f"<@{user}>" if role is None else f"<@{user}> ({roles.words(role)}{instead})"
 
 
 def _foreign(quote: Quote, person: Person) -> DecisionRefusal | None:
@@ -183,7 +185,7 @@ def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal
 def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusal | None:
     if actor not in _askers(approval, quote):
         return None
-    roles = " and ".join(_role_or_higher(role) for role in approval.required_roles)
+    roles = " and ".join(_role_or_higher(role, approval.roles) for role in approval.required_roles)
     asked = actor in (approval.requested_by, quote.requester)
     part = "You can't approve your own quote" if asked else f"You worked on {quote.quote_id}, so you can't approve it"
     return DecisionRefusal("own_request", f"{part}. It needs {roles}.")
@@ -194,15 +196,15 @@ def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
     return (approval.requested_by, *quote.makers)
 
 
-def _role_or_higher(required: str) -> str:
-    return f"{role_words(required)} or above" if required in LADDER[:-1] else role_words(required)
+def _role_or_higher(required: str, roles: Roles) -> str:
+    return f"{roles.words(required)} or above" if required in roles.ladder[:-1] else roles.words(required)
 
 
 def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, ...]:
     """Return one slot per circle of authority (the ladder, and each orthogonal role) in which the person has not decided."""
     taken: dict[str, Taken] = {}
     for slot in sorted(approval.slots, key=lambda one: (not _is_meant(one, person), one.number)):
-        circle = _circle(slot)
+        circle = _circle(slot, approval.roles)
         found = _may_take(slot, approval, quote, person) if slot.is_open else None
         if found is not None and circle not in taken and not _has_decided(approval, person.user, circle):
             taken[circle] = found
@@ -210,20 +212,20 @@ def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, .
 
 
 def _may_take(slot: Slot, approval: Approval, quote: Quote, person: Person) -> Taken | None:
-    role = sufficient_role(slot.roles, person.roles)
+    role = approval.roles.lowest(slot.roles, person.roles)
     if role is None:
         return None
-    absent = _absent(slot, _askers(approval, quote), person)
+    absent = _absent(slot, _askers(approval, quote), person, approval.roles)
     if slot.assignee not in (None, person.user, absent):
         return None
     return Taken(slot.number, role, absent)
 
 
-def _absent(slot: Slot, askers: tuple[str, ...], person: Person) -> str | None:
+def _absent(slot: Slot, askers: tuple[str, ...], person: Person, roles: Roles) -> str | None:
     """Return the absent person whom the slot asks and this person substitutes for, never one of the requesters; or None."""
     for one in person.stands_in_for:
         asked = one.absent == slot.assignee if slot.assignee is not None else bool(one.roles & set(slot.asked or slot.roles))
-        if asked and one.absent not in askers and sufficient_role(slot.roles, one.roles) is not None:
+        if asked and one.absent not in askers and roles.lowest(slot.roles, one.roles) is not None:
             return one.absent
     return None
 
@@ -236,23 +238,24 @@ def _is_meant(slot: Slot, person: Person) -> bool:
     return bool(person.roles & set(slot.roles))
 
 
-def _circle(slot: Slot) -> str:
-    return "commercial" if set(slot.roles) & set(LADDER) else slot.role
+def _circle(slot: Slot, roles: Roles) -> str:
+    """Return the first role of the ladder for every slot on it, and the groups of another one."""
+    return roles.ladder[0] if set(slot.roles) & set(roles.ladder) else slot.role
 
 
 def _has_decided(approval: Approval, user: str, circle: str) -> bool:
-    return any(slot.decided_by == user and _circle(slot) == circle for slot in approval.slots)
+    return any(slot.decided_by == user and _circle(slot, approval.roles) == circle for slot in approval.slots)
 
 
 def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> DecisionRefusal:
     """Return the reason why the person may decide none of the open slots."""
-    missing = " and ".join(_role_or_higher(slot.role) for slot in approval.slots if slot.is_open)
+    missing = " and ".join(_role_or_higher(slot.role, approval.roles) for slot in approval.slots if slot.is_open)
     if not missing:  # defensive: a pending request always has an open slot
         return DecisionRefusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
-    theirs = [slot for slot in approval.slots if sufficient_role(slot.roles, person.roles) is not None]
+    theirs = [slot for slot in approval.slots if approval.roles.lowest(slot.roles, person.roles) is not None]
     if theirs:
         return _not_theirs_now(approval, quote, person.user, theirs, missing)
-    absent = [_absent(slot, _askers(approval, quote), person) for slot in approval.slots if slot.is_open]
+    absent = [_absent(slot, _askers(approval, quote), person, approval.roles) for slot in approval.slots if slot.is_open]
     for name in absent:
         if name is not None:
             return DecisionRefusal(
@@ -265,7 +268,7 @@ def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> Deci
 def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> DecisionRefusal:
     """Refuse a person whose roles suffice for the slots `theirs` but who can decide none of them now."""
     still_open = [slot for slot in theirs if slot.is_open]
-    if any(_has_decided(approval, user, _circle(slot)) for slot in still_open):
+    if any(_has_decided(approval, user, _circle(slot, approval.roles)) for slot in still_open):
         return DecisionRefusal(
             "second_person",
             f"You've already approved {quote.quote_id}. Someone else has to approve too: {missing}.",
@@ -273,7 +276,7 @@ def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Sl
     if still_open:
         who = ", ".join(f"<@{slot.assignee}>" for slot in still_open)
         return DecisionRefusal("not_asked", f"{quote.quote_id} is assigned to {who}.")
-    done = "; ".join(slot_words(slot) for slot in theirs if slot.decided_by is not None)
+    done = "; ".join(slot_words(slot, approval.roles) for slot in theirs if slot.decided_by is not None)
     if done:
         return DecisionRefusal(
             "already_decided", f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."

@@ -1,11 +1,12 @@
-"""Role holders, delegations, and the people asked by an open approval."""
+"""Roles and their order, role holders, delegations, and the people asked by an open approval."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
 
-from quotebot.domain.approvals.policy import LADDER, ORTHOGONAL, sufficient_roles
+from quotebot.domain.language import N_, _, either
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,82 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Approval, Slot
 
     Holders = Mapping[str, tuple[str, ...]]  # role -> Slack user ids
+
+ROLE_ID: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+LADDER: Final = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # of a policy that names none: commercial roles, lowest first
+ORTHOGONAL: Final = ("legal",)  # of such a policy: groups beside the ladder, independent of the commercial roles
+REPORTING: Final = "deal_desk"
+LEGAL: Final = "legal"
+_OR: Final = " or "
+_AND: Final = " + "
+_NAMES: Final = {
+    "sales_manager": N_("Sales Manager"),
+    "deal_desk": N_("Deal Desk"),
+    "vp_sales": N_("VP Sales"),
+    "cfo": N_("CFO"),
+    "legal": N_("Legal"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Roles of a policy: the ladder, lowest first, the groups beside it, and their display names where the policy gives some.
+
+    An approval keeps the roles that it was requested under.
+    """
+
+    ladder: tuple[str, ...] = LADDER
+    beside: tuple[str, ...] = ORTHOGONAL
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All roles: the ladder, then the groups beside it."""
+        return (*self.ladder, *self.beside)
+
+    @property
+    def top(self) -> str:
+        """Highest role of the ladder."""
+        return self.ladder[-1]
+
+    @property
+    def desk(self) -> str:
+        """Lowest role that reads reports and approves the prices of a segment that the policy does not name.
+
+        It is deal_desk where the ladder has it, else the second lowest role, on a ladder of one role that one.
+        """
+        return REPORTING if REPORTING in self.ladder else self.ladder[:2][-1]
+
+    @property
+    def for_terms(self) -> str:
+        """Role that approves a special term for which the policy names no other.
+
+        It is legal where the policy knows it, else the first group beside the ladder, without groups the top of the ladder.
+        """
+        return LEGAL if LEGAL in self.every else (*self.beside, self.top)[0]
+
+    def sufficient(self, required: str) -> tuple[str, ...]:
+        """Return the roles with the authority of `required`, lowest first; only a group beside the ladder itself satisfies it."""
+        if required in self.ladder:
+            return self.ladder[self.ladder.index(required) :]
+        return (required,) if required in self.beside else ()
+
+    def lowest(self, wanted: Iterable[str], held: frozenset[str]) -> str | None:
+        """Return the lowest of the `held` roles that suffices for any of `wanted`, or None."""
+        found = {role for each in wanted for role in self.sufficient(each) if role in held}
+        return next((role for role in self.every if role in found), None)
+
+    def words(self, role: str) -> str:
+        """Return a role as people say it: "VP Sales" for "vp_sales", "Deal Desk or Legal" for "deal_desk or legal"."""
+        return _AND.join(either(list(map(self._name, part.split(_OR)))) for part in role.split(_AND))
+
+    def _name(self, role: str) -> str:
+        if role in self.names:
+            return self.names[role]
+        return _(_NAMES[role]) if role in _NAMES else role.replace("_", " ").title()
+
+
+PACKAGED: Final = Roles()
 
 # "stranger": of another workspace. "unknown": Slack was queried about the person and has not answered.
 Kind = Literal["member", "guest", "bot", "deactivated", "stranger", "unknown"]
@@ -58,52 +135,49 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
     return frozenset(role for role, users in holders.items() if user in users)
 
 
-def covers(roles: frozenset[str], needed: Iterable[str]) -> bool:
-    """Return whether `roles` have equal or higher authority than each of `needed`."""
-    return all(any(role in roles for role in sufficient_roles(each)) for each in needed)
+def covers(held: frozenset[str], needed: Iterable[str], roles: Roles) -> bool:
+    """Return whether the `held` roles have equal or higher authority than each of `needed` that is one of `roles`."""
+    return all(roles.lowest((each,), held) is not None for each in needed if each in roles.every)
 
 
-def sufficient_role(wanted: tuple[str, ...], roles: frozenset[str]) -> str | None:
-    """Return the lowest of the person's roles that suffices for any of `wanted`, or None."""
-    found = {role for each in wanted for role in sufficient_roles(each) if role in roles}
-    return min(found, key=(*LADDER, *ORTHOGONAL).index, default=None)
+def has_authority(approval: Approval, held: frozenset[str]) -> bool:
+    """Return whether the `held` roles suffice for any decision that a request needs, open or not."""
+    return any(approval.roles.lowest(slot.roles, held) is not None for slot in approval.slots)
 
 
-def has_authority(approval: Approval, roles: frozenset[str]) -> bool:
-    """Return whether `roles` suffice for any decision that a request needs, open or not."""
-    return any(sufficient_role(slot.roles, roles) is not None for slot in approval.slots)
-
-
-def asked_people(slot: Slot, holders: Holders, delegations: Iterable[Delegation], excluded: Iterable[str]) -> tuple[str, ...]:
+def asked_people(
+    slot: Slot, holders: Holders, delegations: Iterable[Delegation], excluded: Iterable[str], roles: Roles
+) -> tuple[str, ...]:
     """Return the people an open slot asks: the holders of the roles asked, or of the next higher role that has holders.
 
-    A person out of office is replaced by their delegate if the delegate has the authority. `excluded` are the requesters.
+    A person out of office is replaced by their delegate if the delegate has the authority. `excluded` are the requesters; `roles`
+    are those that the request was made under.
     """
     away = {each.absent: each.delegate for each in delegations}
     out = frozenset(excluded)
     asked: list[str] = []
-    for user in _asked_directly(slot, holders, out):
+    for user in _asked_directly(slot, holders, out, roles):
         instead = away.get(user, user)
-        may = instead not in out and sufficient_role(slot.roles, roles_of(instead, holders)) is not None
+        may = instead not in out and roles.lowest(slot.roles, roles_of(instead, holders)) is not None
         asked.append(instead if may else user)
     return tuple(dict.fromkeys(asked))
 
 
-def higher_with_holders(roles: tuple[str, ...], holders: Holders, excluded: Iterable[str]) -> str | None:
-    """Return the lowest role above all of `roles` with a holder not excluded; None at the top or off the ladder."""
-    rungs = [LADDER.index(role) for role in roles if role in LADDER]
+def higher_with_holders(asked: tuple[str, ...], holders: Holders, excluded: Iterable[str], roles: Roles) -> str | None:
+    """Return the lowest role above all of those `asked` with a holder not excluded; None at the top or off the ladder."""
+    rungs = [roles.ladder.index(role) for role in asked if role in roles.ladder]
     if not rungs:
         return None
     out = frozenset(excluded)
-    return next((role for role in LADDER[max(rungs) + 1 :] if set(holders.get(role, ())) - out), None)
+    return next((role for role in roles.ladder[max(rungs) + 1 :] if set(holders.get(role, ())) - out), None)
 
 
-def _asked_directly(slot: Slot, holders: Holders, out: frozenset[str]) -> Iterator[str]:
+def _asked_directly(slot: Slot, holders: Holders, out: frozenset[str], roles: Roles) -> Iterator[str]:
     if slot.assignee is not None:
         yield slot.assignee
         return
     for required in slot.asked or slot.roles:
-        for role in sufficient_roles(required):
+        for role in roles.sufficient(required):
             found = [user for user in holders.get(role, ()) if user not in out]
             if found:
                 yield from found

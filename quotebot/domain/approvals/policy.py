@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
+from quotebot.domain.approvals.people import PACKAGED, Roles
 from quotebot.domain.language import _
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
@@ -22,30 +23,13 @@ if TYPE_CHECKING:
     from quotebot.domain.pricing.priced import PricedLine, Pricing
     from quotebot.domain.schedule.schedules import Calendar
 
-LADDER = ("sales_manager", "deal_desk", "vp_sales", "cfo")  # commercial roles, lowest first
-ORTHOGONAL = ("legal",)  # off the ladder: independent of the commercial roles
-ROLES = (*LADDER, *ORTHOGONAL)
-_ROLE_NAMES: Final = {
-    "sales_manager": "Sales Manager",
-    "deal_desk": "Deal Desk",
-    "vp_sales": "VP Sales",
-    "cfo": "CFO",
-    "legal": "Legal",
-}
 NOBODY: Final = "nobody"  # in place of a role: no approval is needed
 BLOCKED: Final = "blocked"  # in place of a role: nobody can approve
-UNNAMED_SEGMENT_ROLE: Final = "deal_desk"  # approves the prices of a segment that the policy does not name
 ANY_FAMILY: Final = "*"  # margin floor of the families without one of their own
 HOUR_MS = 3_600_000
 UNDER_THE_FLOOR = "margin is under the floor"
 UNDER_PRICE_FLOOR: Final = "is priced under its floor"
 _WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* ?% )?is under [0-9][0-9.,]* ?%")
-_ROLE_ID: Final = re.compile("|".join(_ROLE_NAMES))
-
-
-def role_words(role: str) -> str:
-    """Return a role as people say it: "VP Sales" for "vp_sales", "Deal Desk or Legal" for "deal_desk or legal"."""
-    return _ROLE_ID.sub(lambda found: _ROLE_NAMES[found[0]], role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +75,9 @@ class ApprovalPolicy:
     discount_over: tuple[Threshold, ...]  # ascending
     total_over: tuple[Threshold, ...]  # ascending
     margin_under: Mapping[str, Threshold]  # by product family, or ANY_FAMILY
-    legal_terms: frozenset[str] = frozenset()  # each of these terms also needs legal
+    legal_terms: frozenset[str] = frozenset()  # each of these terms also needs legal (see Roles.for_terms)
     other_terms: frozenset[str] = frozenset()  # known terms that need no approval
+    term_groups: Mapping[str, str] = field(default_factory=dict)  # terms that need another role, and that role
     full_ladder: bool = False  # every rung up to the highest required one, each by a different person
     order: Literal["parallel", "sequential"] = "parallel"
     timing: Timing = field(default_factory=Timing)
@@ -100,12 +85,22 @@ class ApprovalPolicy:
     quantity_over: Mapping[str, Threshold] = field(default_factory=dict)  # by SKU, over the sum of its lines
     segment_roles: Mapping[str, str] = field(default_factory=dict)  # by segment of the price books: a role, NOBODY or BLOCKED
     payment_over: tuple[Threshold, ...] = ()  # ascending, by the days until a payment is due
-    under_price_floor: str = LADDER[-1]  # for a price under its floor in the price book: a role, or BLOCKED
+    under_price_floor: str = PACKAGED.top  # for a price under its floor in the price book: a role, or BLOCKED
+    roles: Roles = PACKAGED
 
     @property
     def label(self) -> str:
         """Name and version, as people read them."""
         return f"{self.name} {self.version}"
+
+    @property
+    def known_terms(self) -> frozenset[str]:
+        """All special terms that a quote may have."""
+        return self.legal_terms | self.other_terms | frozenset(self.term_groups)
+
+    def role_for(self, term: str) -> str:
+        """Return the role that has to approve a special term which is not among `other_terms`."""
+        return self.term_groups.get(term, self.roles.for_terms)
 
     def floor(self, family: str) -> Threshold | None:
         """Return the margin floor of a product family; None if the policy has neither its own nor one for any family."""
@@ -140,6 +135,7 @@ class PolicyDecision:
     needs: tuple[Need, ...] = ()
     converted: Converted | None = None  # the total in the policy's currency, when the quote has another one
     by_margin: bool = False  # a margin or a price is under its floor
+    roles: Roles = PACKAGED  # of the policy
 
     @property
     def automatic(self) -> bool:
@@ -155,8 +151,9 @@ class _Hit:
     by_margin: bool = False
 
 
-_TOP = Threshold(Decimal(0), LADDER[-1])
-_LEGAL = Threshold(Decimal(0), "legal")
+def _anyway(role: str) -> Threshold:
+    """Return the rule that a role has to approve whatever the figure is."""
+    return Threshold(Decimal(0), role)
 
 
 def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = frozenset()) -> PolicyDecision:
@@ -172,7 +169,7 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
             f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no "
             "rule compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
         )
-        return _decision([_Hit(_TOP, no_rate, blocks=True)], policy)
+        return _decision([_Hit(_anyway(policy.roles.top), no_rate, blocks=True)], policy)
     return replace(
         _decision(
             [
@@ -197,18 +194,11 @@ def over_total(pricing: Pricing, limit: Decimal, worth: Decimal) -> bool:
     return pricing.net_total > money.multiply(limit, worth)
 
 
-def sufficient_roles(required: str) -> tuple[str, ...]:
-    """Return the roles with the authority of `required`, lowest first; only an orthogonal role itself satisfies it."""
-    if required in LADDER:
-        return LADDER[LADDER.index(required) :]
-    return (required,) if required in ORTHOGONAL else ()
-
-
 def _decision(hits: list[_Hit], policy: ApprovalPolicy) -> PolicyDecision:
-    needs = [*_commercial(hits, full_ladder=policy.full_ladder), *_orthogonal(hits)]
+    needs = [*_commercial(hits, policy), *_orthogonal(hits, policy.roles)]
     chosen = [hit.rule for hit in hits if _offers_a_choice(hit.rule)]
     choices = dict.fromkeys(Need((rule.role, *rule.more), rule.people, rule.dual_control) for rule in chosen)
-    needs += [need for need in choices if not any(_covers(kept, need) for kept in needs)]
+    needs += [need for need in choices if not any(_covers(kept, need, policy.roles) for kept in needs)]
     if policy.order == "sequential":
         needs = [replace(need, stage=stage) for stage, need in enumerate(needs, start=1)]
     return PolicyDecision(
@@ -217,29 +207,30 @@ def _decision(hits: list[_Hit], policy: ApprovalPolicy) -> PolicyDecision:
         blocked=any(hit.blocks for hit in hits),
         needs=tuple(needs),
         by_margin=any(hit.by_margin for hit in hits),
+        roles=policy.roles,
     )
 
 
-def _commercial(hits: list[_Hit], *, full_ladder: bool) -> Iterator[Need]:
+def _commercial(hits: list[_Hit], policy: ApprovalPolicy) -> Iterator[Need]:
     """Yield the highest rung and the lower ones that a multi-role rule names. Dual control of a lower rung moves to the highest."""
-    rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
-    asked = {role for rule in rules for role in (rule.role, *rule.more) if role in LADDER}
+    rules, ladder = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)], policy.roles.ladder
+    asked = {role for rule in rules for role in (rule.role, *rule.more) if role in ladder}
     if not asked:
         return
-    top = max(asked, key=LADDER.index)
+    top = max(asked, key=ladder.index)
     together = {role for rule in rules if rule.more for role in (rule.role, *rule.more)}
-    dual = any(rule.dual_control and {rule.role, *rule.more} & set(LADDER) for rule in rules)
-    for role in LADDER[: LADDER.index(top) + 1]:
-        if full_ladder or role == top or role in together:
+    dual = any(rule.dual_control and {rule.role, *rule.more} & set(ladder) for rule in rules)
+    for role in ladder[: ladder.index(top) + 1]:
+        if policy.full_ladder or role == top or role in together:
             yield Need((role,), _people(rules, role), dual_control=dual and role == top)
 
 
-def _orthogonal(hits: list[_Hit]) -> Iterator[Need]:
+def _orthogonal(hits: list[_Hit], roles: Roles) -> Iterator[Need]:
     rules = [hit.rule for hit in hits if not _offers_a_choice(hit.rule)]
-    for role in ORTHOGONAL:
+    for role in roles.beside:
         naming = [rule for rule in rules if role in (rule.role, *rule.more)]
         if naming:
-            dual = any(rule.dual_control and not {rule.role, *rule.more} & set(LADDER) for rule in naming)
+            dual = any(rule.dual_control and not {rule.role, *rule.more} & set(roles.ladder) for rule in naming)
             yield Need((role,), _people(naming, role), dual_control=dual)
 
 
@@ -251,11 +242,11 @@ def _people(rules: list[Threshold], role: str) -> Literal["any", "all"]:
     return "all" if any(rule.people == "all" for rule in rules if role in (rule.role, *rule.more)) else "any"
 
 
-def _covers(kept: Need, choice: Need) -> bool:
+def _covers(kept: Need, choice: Need, roles: Roles) -> bool:
     """Return whether an approver of `kept` may also decide `choice`, which makes `choice` redundant."""
     if choice.dual_control or choice.people == "all":
         return False
-    return any(role in sufficient_roles(wanted) for role in kept.roles for wanted in choice.roles)
+    return any(role in roles.sufficient(wanted) for role in kept.roles for wanted in choice.roles)
 
 
 def _discount_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
@@ -263,7 +254,7 @@ def _discount_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     shown = money.format_percent(discount)
     if discount > policy.discount_blocked_over:
         limit = money.format_percent(policy.discount_blocked_over)
-        yield _Hit(_TOP, f"discount {shown} is over the {limit} maximum", blocks=True)
+        yield _Hit(_anyway(policy.roles.top), f"discount {shown} is over the {limit} maximum", blocks=True)
         return
     passed = [row for row in policy.discount_over if discount > row.limit]
     if passed:
@@ -280,17 +271,19 @@ def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Ite
 
 
 def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
-    """Yield one hit for each term that legal has to check: those listed in the policy, and those unknown to it."""
+    """Yield one hit for each term that legal or another group has to check: those listed in the policy, and those unknown to it."""
     for term in sorted(terms - policy.other_terms):
-        known, words = term in policy.legal_terms, term.replace("_", " ")
-        yield _Hit(_LEGAL, f"{words} needs Legal" if known else f"the term {term} is unknown to the policy and needs Legal")
+        role = policy.role_for(term)
+        known, words, group = term in policy.known_terms, term.replace("_", " "), policy.roles.words(role)
+        said = f"{words} needs {group}" if known else f"the term {term} is unknown to the policy and needs {group}"
+        yield _Hit(_anyway(role), said)
 
 
 def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for family, (net, cost) in family_totals(pricing).items():
         floor = policy.floor(family)
         if floor is None:
-            yield _Hit(_TOP, f"{family} has no margin floor in policy {policy.label}")
+            yield _Hit(_anyway(policy.roles.top), f"{family} has no margin floor in policy {policy.label}")
             continue
         if _is_under(floor, net, cost):
             given_away = f"{family} is given away, so its" if net == 0 else family
@@ -301,9 +294,9 @@ def _price_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for line in _under_price_floor(pricing):
         words = f"{line.name} {UNDER_PRICE_FLOOR}"
         if policy.under_price_floor == BLOCKED:
-            yield _Hit(_TOP, f"{words}, which nobody can approve", blocks=True, by_margin=True)
+            yield _Hit(_anyway(policy.roles.top), f"{words}, which nobody can approve", blocks=True, by_margin=True)
         else:
-            yield _Hit(Threshold(Decimal(0), policy.under_price_floor), words, by_margin=True)
+            yield _Hit(_anyway(policy.under_price_floor), words, by_margin=True)
 
 
 def _under_price_floor(pricing: Pricing) -> Iterator[PricedLine]:
@@ -340,11 +333,15 @@ def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     segment = None if pricing.request is None else pricing.request.segment
     if segment is None or pricing.segment_is_open:
         return
-    role = policy.segment_roles.get(segment, UNNAMED_SEGMENT_ROLE)
+    role = policy.segment_roles.get(segment, policy.roles.desk)
     if role == BLOCKED:
-        yield _Hit(_TOP, f"prices of the segment {segment} are not open to this customer, which nobody can approve", blocks=True)
+        yield _Hit(
+            _anyway(policy.roles.top),
+            f"prices of the segment {segment} are not open to this customer, which nobody can approve",
+            blocks=True,
+        )
     elif role != NOBODY:
-        yield _Hit(Threshold(Decimal(0), role), f"prices of the segment {segment} need {role_words(role)}")
+        yield _Hit(_anyway(role), f"prices of the segment {segment} need {policy.roles.words(role)}")
 
 
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:

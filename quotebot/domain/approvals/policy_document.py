@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.calendars import calendar_document, read_calendar
+from quotebot.domain.approvals.people import PACKAGED, ROLE_ID, Roles
 from quotebot.domain.approvals.policy import (
     ANY_FAMILY,
     BLOCKED,
     HOUR_MS,
-    LADDER,
     NOBODY,
-    ROLES,
     ApprovalPolicy,
     Threshold,
     Timing,
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 HOURS_MAX: Final = 24 * 365
+ROLES_MAX: Final = 12
+MARKUP: Final = "<>&*_~`|"  # characters that have a meaning in Slack's texts
+ROLE_NAME: Final = re.compile(f"[^{MARKUP}]{{1,40}}")
+RESERVED: Final = frozenset({NOBODY, BLOCKED, "or", "and"})  # words that stand where roles do
 KEYS: Final = (
     "name",
     "version",
@@ -41,6 +45,7 @@ KEYS: Final = (
     "terms",
     "routing",
     "calendar",
+    "roles",
 )
 
 
@@ -65,12 +70,13 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
     except ValueError as error:
         raise PolicyError(f"currency: {error}") from error
     discount, totals, margins = (_table(data, key) for key in ("discount", "total", "margin"))
-    rungs = _ascending(discount, "discount", "percent")
+    roles = read_roles(data.get("roles"))
+    rungs = _ascending(discount, "discount", "percent", roles)
     blocked_over = _number(discount.get("blocked_over"), "discount.blocked_over")
     if rungs and blocked_over < rungs[-1].limit:
         raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
     quantities = _table(data, "quantity") if "quantity" in data else {}
-    legal, other = _terms(data.get("terms", {}))
+    legal, other, groups = _terms(data.get("terms", {}), roles)
     segments = _table(data, "segment") if "segment" in data else {}
     unknown = [key for key in data if key not in KEYS]
     if unknown:
@@ -81,15 +87,17 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         currency=currency,
         discount_blocked_over=blocked_over,
         discount_over=rungs,
-        total_over=_ascending(totals, "total", "amount"),
-        margin_under={family: _floor(row, f"margin.{family}") for family, row in margins.items()},
+        total_over=_ascending(totals, "total", "amount", roles),
+        margin_under={family: _floor(row, f"margin.{family}", roles) for family, row in margins.items()},
         legal_terms=legal,
         other_terms=other,
-        months_over=_ascending(_table(data, "term"), "term", "months") if "term" in data else (),
-        quantity_over={sku: _threshold(row, f"quantity.{sku}", "over") for sku, row in quantities.items()},
-        segment_roles={name.casefold(): _segment_role(role, f"segment.{name}") for name, role in segments.items()},
-        payment_over=_ascending(_table(data, "payment"), "payment", "days") if "payment" in data else (),
-        under_price_floor=_under_price_floor(_table(data, "price")) if "price" in data else LADDER[-1],
+        term_groups=groups,
+        months_over=_ascending(_table(data, "term"), "term", "months", roles) if "term" in data else (),
+        quantity_over={sku: _threshold(row, f"quantity.{sku}", "over", roles) for sku, row in quantities.items()},
+        segment_roles={name.casefold(): _segment_role(role, f"segment.{name}", roles) for name, role in segments.items()},
+        payment_over=_ascending(_table(data, "payment"), "payment", "days", roles) if "payment" in data else (),
+        under_price_floor=_under_price_floor(_table(data, "price"), roles) if "price" in data else roles.top,
+        roles=roles,
         **_routing(data.get("routing", {}), data.get("calendar")),
     )
 
@@ -118,15 +126,56 @@ def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
         document["segment"] = dict(sorted(policy.segment_roles.items()))
     if policy.payment_over:
         document["payment"] = {"over": [_row("days", rule) for rule in policy.payment_over]}
-    if policy.under_price_floor != LADDER[-1]:
+    if policy.under_price_floor != policy.roles.top:
         document["price"] = {"under_floor": policy.under_price_floor}
     document["terms"] = {"legal": sorted(policy.legal_terms), "other": sorted(policy.other_terms)}
+    if policy.term_groups:
+        document["terms"]["groups"] = dict(sorted(policy.term_groups.items()))
     timing = (policy.timing.remind_ms, policy.timing.escalate_ms, policy.timing.expire_ms)
     hours = {name: milliseconds // HOUR_MS for name, milliseconds in zip(_TIMES, timing, strict=True)}
     document["routing"] = {"full_ladder": policy.full_ladder, "order": policy.order, **hours}
     if policy.timing.calendar is not None:
         document["calendar"] = calendar_document(policy.timing.calendar)
+    if policy.roles != PACKAGED:
+        document["roles"] = roles_document(policy.roles)
     return document
+
+
+def roles_document(roles: Roles) -> dict[str, Any]:
+    """Return the canonical form of roles: JSON-ready. `read_roles` reads it back."""
+    document: dict[str, Any] = {"ladder": list(roles.ladder), "beside": list(roles.beside)}
+    return document | ({"names": dict(sorted(roles.names.items()))} if roles.names else {})
+
+
+def read_roles(table: Any) -> Roles:
+    """Read the optional [roles] table; each part that it lacks is as in the policy that ships with the bot. Raises PolicyError."""
+    table = {} if table is None else table
+    if not isinstance(table, dict) or not set(table) <= {"ladder", "beside", "names"}:
+        raise PolicyError("roles: may only have ladder, beside and names")
+    ladder = _role_ids(table["ladder"], "roles.ladder") if "ladder" in table else PACKAGED.ladder
+    beside = _role_ids(table["beside"], "roles.beside") if "beside" in table else PACKAGED.beside
+    names = table.get("names", {})
+    if not ladder:
+        raise PolicyError("roles.ladder: must have a role, which approves what nobody else is named for")
+    if len(set(ladder + beside)) < len(ladder + beside):
+        raise PolicyError("roles: each role must be named once, on the ladder or beside it")
+    if len(ladder + beside) > ROLES_MAX:
+        raise PolicyError(f"roles: at most {ROLES_MAX} roles are possible")
+    if not isinstance(names, dict) or not set(names) <= {*ladder, *beside}:
+        raise PolicyError("roles.names: must be a table with a name for some of the roles")
+    for role, name in names.items():
+        if not isinstance(name, str) or not ROLE_NAME.fullmatch(name.strip()) or not name.isprintable():
+            raise PolicyError(f"roles.names.{role}: must have 1 to 40 characters, none of {' '.join(MARKUP)}")
+    return Roles(ladder, beside, {role: name.strip() for role, name in names.items()})
+
+
+def _role_ids(names: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(names, list):
+        raise PolicyError(f"{place}: must be a list of roles")
+    for name in names:
+        if not isinstance(name, str) or not ROLE_ID.fullmatch(name) or name in RESERVED:
+            raise PolicyError(f"{place}: {name!r} is no name of a role: write lower-case letters, digits and _, such as team_lead")
+    return tuple(names)
 
 
 def _row(key: str, rule: Threshold) -> dict[str, Any]:
@@ -152,7 +201,7 @@ def lint_policy(
 def _unruled(policy: ApprovalPolicy, families: frozenset[str], skus: frozenset[str]) -> Iterator[str]:
     for family in sorted(families):
         if policy.floor(family) is None:
-            yield f"{family} has no margin floor, so each quote with such a product needs {LADDER[-1]}"
+            yield f"{family} has no margin floor, so each quote with such a product needs {policy.roles.top}"
     for family in sorted(set(policy.margin_under) - families - {ANY_FAMILY}):
         yield f"margin.{family} applies to nothing: no product has this family"
     for sku in sorted(set(policy.quantity_over) - skus):
@@ -164,46 +213,69 @@ def _unruled(policy: ApprovalPolicy, families: frozenset[str], skus: frozenset[s
 def _unheld(policy: ApprovalPolicy, holders: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     rules = (*policy.discount_over, *policy.total_over, *policy.margin_under.values(), *policy.months_over, *policy.payment_over)
     named = {role for rule in (*rules, *policy.quantity_over.values()) for role in (rule.role, *rule.more)}
-    named |= {"legal"} if policy.legal_terms else set()
+    named |= {policy.roles.for_terms} if policy.legal_terms else set()
+    named |= set(policy.term_groups.values())
     named |= set(policy.segment_roles.values()) - {NOBODY, BLOCKED}
-    named |= {policy.under_price_floor} - {BLOCKED, LADDER[-1]}  # the default names nobody in particular
-    for role in ROLES:
-        above = LADDER[LADDER.index(role) + 1 :] if role in LADDER else ()
+    named |= {policy.under_price_floor} - {BLOCKED, policy.roles.top}  # the default names nobody in particular
+    for role in policy.roles.every:
+        _same, *above = policy.roles.sufficient(role)
         if role in named and not holders.get(role):
             instead = next((each for each in above if holders.get(each)), None)
             yield f"{role} has no holder" + (
                 f"; {instead} is asked instead" if instead else ", and nobody above it: nobody can approve"
             )
+    if policy.roles != PACKAGED:
+        yield from _unnamed(policy, named)
+    for role in sorted(set(holders) - set(policy.roles.every)):
+        yield f"approvers has people for {role}, a role that the policy does not know"
 
 
-def _floor(row: Any, place: str) -> Threshold:
-    floor = _threshold(row, place, "under")
+def _unnamed(policy: ApprovalPolicy, named: set[str]) -> Iterator[str]:
+    """Yield the roles that approve nothing, except by the default of a rule or in place of a lower role."""
+    ladder = policy.roles.ladder
+    highest = max((ladder.index(role) for role in named if role in ladder), default=-1)
+    passed = set(ladder[:highest]) if policy.full_ladder else set()
+    for role in policy.roles.every:
+        if role not in named | passed | {policy.roles.top}:
+            yield f"no rule names {role}"
+
+
+def _floor(row: Any, place: str, roles: Roles) -> Threshold:
+    floor = _threshold(row, place, "under", roles)
     if floor.limit > money.HUNDRED:
         raise PolicyError(f"{place}.under: no margin is over 100 %, so nothing could ever meet this floor")
     return floor
 
 
-def _segment_role(role: Any, place: str) -> str:
-    if role not in (*ROLES, NOBODY, BLOCKED):
-        raise PolicyError(f"{place}: {role!r} must be one of {', '.join((*ROLES, NOBODY, BLOCKED))}")
+def _segment_role(role: Any, place: str, roles: Roles) -> str:
+    if role not in (*roles.every, NOBODY, BLOCKED):
+        raise PolicyError(f"{place}: {role!r} must be one of {', '.join((*roles.every, NOBODY, BLOCKED))}")
     return str(role)
 
 
-def _under_price_floor(table: dict[str, Any]) -> str:
+def _under_price_floor(table: dict[str, Any], roles: Roles) -> str:
     role = table.get("under_floor")
-    if set(table) != {"under_floor"} or role not in (*ROLES, BLOCKED):
-        raise PolicyError(f"price: must have under_floor, which is one of {', '.join((*ROLES, BLOCKED))}")
+    if set(table) != {"under_floor"} or role not in (*roles.every, BLOCKED):
+        raise PolicyError(f"price: must have under_floor, which is one of {', '.join((*roles.every, BLOCKED))}")
     return str(role)
 
 
-def _terms(table: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """Read the optional [terms] table: the terms that also need legal, and the other permitted terms."""
-    if not isinstance(table, dict) or not set(table) <= {"legal", "other"}:
-        raise PolicyError("terms: may only have legal and other")
+def _terms(table: Any, roles: Roles) -> tuple[frozenset[str], frozenset[str], dict[str, str]]:
+    """Read the optional [terms] table: the terms that also need legal, the other permitted ones, and those of other roles."""
+    if not isinstance(table, dict) or not set(table) <= {"legal", "other", "groups"}:
+        raise PolicyError("terms: may only have legal, other and groups")
     legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
     if both := legal & other:
         raise PolicyError(f"terms.other: {min(both)} needs legal already; keep it in one list")
-    return legal, other
+    groups = table.get("groups", {})
+    if not isinstance(groups, dict):
+        raise PolicyError("terms.groups: must be a table of terms with the role that each needs")
+    if both := _names(list(groups), "terms.groups") & (legal | other):
+        raise PolicyError(f"terms.groups: {min(both)} is in another list already; keep it in one")
+    for term, role in groups.items():
+        if role not in roles.every:
+            raise PolicyError(f"terms.groups.{term}: {role!r} must be one of {', '.join(roles.every)}")
+    return legal, other, {term: str(role) for term, role in groups.items()}
 
 
 def _names(names: Any, place: str) -> frozenset[str]:
@@ -245,34 +317,34 @@ def _hours(table: dict[str, Any], name: str, default: int) -> int:
     return value
 
 
-def _ascending(table: dict[str, Any], place: str, key: str) -> tuple[Threshold, ...]:
+def _ascending(table: dict[str, Any], place: str, key: str, roles: Roles) -> tuple[Threshold, ...]:
     rows = table.get("over")
     if not isinstance(rows, list):
         raise PolicyError(f"{place}.over: must be a list of {{ {key}, role }}")
-    found = tuple(_threshold(row, f"{place}.over[{number}]", key) for number, row in enumerate(rows, start=1))
+    found = tuple(_threshold(row, f"{place}.over[{number}]", key, roles) for number, row in enumerate(rows, start=1))
     for number, (low, high) in enumerate(pairwise(found), start=2):
         if not low.limit < high.limit:
             raise PolicyError(f"{place}.over[{number}].{key}: must be larger than the row before it")
-        if low.role in LADDER and high.role in LADDER and LADDER.index(low.role) > LADDER.index(high.role):
+        if low.role in roles.sufficient(high.role)[1:]:
             raise PolicyError(f"{place}.over[{number}].role: a larger {key} must not need a lower role")
     return found
 
 
-def _threshold(row: Any, place: str, key: str) -> Threshold:
+def _threshold(row: Any, place: str, key: str, roles: Roles) -> Threshold:
     """Read { <key>, role } or { <key>, roles, roles_needed }; both may have people and dual_control."""
     if not isinstance(row, dict) or key not in row or not set(row) <= {key, *_ROUTES} or ("role" in row) == ("roles" in row):
         raise PolicyError(f"{place}: must be {{ {key}, role }}; roles, roles_needed, people and dual_control are possible too")
-    roles = row.get("roles", [row.get("role")])
-    if not isinstance(roles, list) or not roles or len(set(map(str, roles))) != len(roles):
+    needed = row.get("roles", [row.get("role")])
+    if not isinstance(needed, list) or not needed or len(set(map(str, needed))) != len(needed):
         raise PolicyError(f"{place}.roles: must be a list of different roles")
-    for role in roles:
-        if role not in ROLES:
-            raise PolicyError(f"{place}.role: {role!r} must be one of {', '.join(ROLES)}")
+    for role in needed:
+        if role not in roles.every:
+            raise PolicyError(f"{place}.role: {role!r} must be one of {', '.join(roles.every)}")
     dual_control = _flag(row.get("dual_control", False), f"{place}.dual_control")
     return Threshold(
         limit=_number(row[key], f"{place}.{key}"),
-        role=roles[0],
-        more=tuple(roles[1:]),
+        role=needed[0],
+        more=tuple(needed[1:]),
         roles_needed=_any_or_all(row, "roles_needed", "all", place),
         people=_any_or_all(row, "people", "any", place),
         dual_control=dual_control,

@@ -7,6 +7,7 @@ discount  blocked_over   40
 margin    saas           60        cfo
 total                    100000    deal_desk | legal      all
 routing   remind_hours   2
+roles     ladder         deal_desk | cfo
 """
 
 from __future__ import annotations
@@ -26,13 +27,23 @@ COLUMNS: Final = ("rule", "name", "value", "role", "roles_needed", "people", "du
 NEEDED: Final = ("rule", "value")
 POLICY: Final = "policy"  # rule of the rows with the name, the version and the currency
 TEXTS: Final = ("name", "version", "currency")
-RULES: Final = (POLICY, *(key for key in KEYS if key not in TEXTS))
+INNER: Final[Mapping[str, tuple[str, str]]] = {"terms.groups": ("terms", "groups"), "roles.names": ("roles", "names")}
+RULES: Final = (POLICY, *(key for key in KEYS if key not in TEXTS), *INNER)
 ASCENDING: Final[Mapping[str, str]] = {"discount": "percent", "total": "amount", "term": "months", "payment": "days"}
 BY_NAME: Final[Mapping[str, str]] = {"margin": "under", "quantity": "over"}
 NUMBERS: Final = frozenset(
     {("discount", "blocked_over"), *(("routing", f"{name}_hours") for name in ("remind", "escalate", "expire"))}
 )
-LISTS: Final = frozenset({("terms", "legal"), ("terms", "other"), ("calendar", "days"), ("calendar", "holidays")})
+LISTS: Final = frozenset(
+    {
+        ("terms", "legal"),
+        ("terms", "other"),
+        ("calendar", "days"),
+        ("calendar", "holidays"),
+        ("roles", "ladder"),
+        ("roles", "beside"),
+    }
+)
 
 
 def read_policy_sheet(file: str, data: bytes) -> dict[str, Any] | list[SheetProblem]:
@@ -45,6 +56,8 @@ def read_policy_sheet(file: str, data: bytes) -> dict[str, Any] | list[SheetProb
             problems.append(problem)
         elif rule == POLICY:
             document[name] = text_of(row.cells["value"])
+        elif rule in INNER:
+            _inner(document, rule)[name] = text_of(row.cells["value"])
         elif not name:
             document.setdefault(rule, {}).setdefault("over", []).append(_threshold(row, ASCENDING[rule], problems))
         else:
@@ -53,19 +66,26 @@ def read_policy_sheet(file: str, data: bytes) -> dict[str, Any] | list[SheetProb
     return problems or document
 
 
-def _problem(row: SheetRow, rule: str, name: str, document: Mapping[str, Any]) -> SheetProblem | None:
+def _problem(row: SheetRow, rule: str, name: str, document: dict[str, Any]) -> SheetProblem | None:
     """Return why a row cannot be read, whatever its value; None for a readable one."""
     if not rule or (not name and rule not in ASCENDING):
         return row.problem("name", "the row says neither a limit of a rule nor a name", "write e.g. routing, remind_hours, 2")
     if rule not in RULES:
         return row.problem("rule", f"{shown(rule)} is no rule", f"known are {', '.join(RULES)}")
-    if (rule == POLICY and name not in TEXTS) or (rule in ASCENDING and name == "over"):
+    if (rule == POLICY and name not in TEXTS) or (rule in ASCENDING and name == "over") or (rule, name) in INNER.values():
         return row.problem("name", f"{rule} has no setting of the name {name}", "remove the name, or correct it")
-    if name and name in (document if rule == POLICY else document.get(rule, {})):
+    there = _inner(document, rule) if rule in INNER else document if rule == POLICY else document.get(rule, {})
+    if name and name in there:
         return row.problem("name", f"there is another row for {rule} {name}", "keep one")
     if "value" not in row.cells:
         return row.problem("value", "the row has no value", "write it, or remove the row")
     return None
+
+
+def _inner(document: dict[str, Any], rule: str) -> dict[str, Any]:
+    table, name = INNER[rule]
+    found: dict[str, Any] = document.setdefault(table, {}).setdefault(name, {})
+    return found
 
 
 def write_policy_sheet(document: Mapping[str, Any]) -> str:
@@ -83,6 +103,8 @@ def _rows(document: Mapping[str, Any]) -> Iterator[dict[str, str]]:
                 yield from ({"rule": rule, **_cells(row, ASCENDING[rule])} for row in part)
             elif rule in BY_NAME:
                 yield {"rule": rule, "name": name, **_cells(part, BY_NAME[rule])}
+            elif isinstance(part, dict):
+                yield from ({"rule": f"{rule}.{name}", "name": each, "value": value} for each, value in part.items())
             else:
                 yield {"rule": rule, "name": name, "value": _written(part)}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from quotebot.domain.approvals.decisions import Mandate
-    from quotebot.domain.approvals.people import Holders
+    from quotebot.domain.approvals.people import Holders, Roles
     from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
 
     Zones = Mapping[str, str]  # Slack user id -> IANA name
@@ -45,7 +45,7 @@ def open_request(
     `zones` are the time zones of the holders, by user id, as far as they are known.
     """
     askers = (asked_by, *quote.makers)
-    opening = _Opening(at, timing, holders, askers, zones)
+    opening = _Opening(at, timing, holders, askers, zones, policy.roles)
     slots = tuple(replace(slot, number=number) for number, slot in enumerate(_slots(policy.needs, opening), start=1))
     return Approval(
         approval_id=approval_id,
@@ -98,7 +98,8 @@ def answered(
     if all(slot.state is SlotState.APPROVED for slot in slots):
         roles = " + ".join(slot.decided_role or slot.role for slot in slots)
         return _decided(replace(approval, slots=slots), ApprovalState.APPROVED, actor, roles, reason, at)
-    return replace(approval, slots=_next_stage(slots, _Opening(at, timing, holders, (approval.requested_by,), zones)))
+    opening = _Opening(at, timing, holders, (approval.requested_by,), zones, approval.roles)
+    return replace(approval, slots=_next_stage(slots, opening))
 
 
 def reminded(approval: Approval, number: int, at: int) -> Approval | None:
@@ -131,11 +132,11 @@ def escalated(
     asked = slot.asked or slot.roles
     peers = {user for role in asked for user in holders.get(role, ())} - {*askers, slot.assignee}
     if slot.assignee is None or not peers:
-        higher = higher_with_holders(asked, holders, askers)
+        higher = higher_with_holders(asked, holders, askers, approval.roles)
         asked = asked if higher is None else (*asked, higher)
-    more_to_ask = higher_with_holders(asked, holders, askers) is not None
+    more_to_ask = higher_with_holders(asked, holders, askers, approval.roles) is not None
     wider = replace(slot, state=SlotState.ESCALATED, asked=asked, assignee=None, escalated_at=at)
-    opening = _Opening(at, timing, holders, askers, zones)
+    opening = _Opening(at, timing, holders, askers, zones, approval.roles)
     return _with(approval, replace(wider, escalate_at=opening.due(wider, timing.escalate_ms) if more_to_ask else None))
 
 
@@ -151,7 +152,7 @@ def reassigned(approval: Approval, number: int, holders: Holders, makers: tuple[
     moved = replace(slot, assignee=None) if slot.assignee in gone else slot
     askers, asked = (approval.requested_by, *makers), slot.asked or slot.roles
     if moved.assignee is None and not {user for role in asked for user in holders.get(role, ())} - set(askers):
-        higher = higher_with_holders(asked, holders, askers)
+        higher = higher_with_holders(asked, holders, askers, approval.roles)
         moved = moved if higher is None else replace(moved, asked=(*asked, higher))
     return None if moved == slot else _with(approval, moved)
 
@@ -187,12 +188,13 @@ class _Opening:
     holders: Holders
     askers: tuple[str, ...]
     zones: Zones
+    roles: Roles
 
     def due(self, slot: Slot, ms: int) -> int:
         """Return the time `ms` from now: business hours of the people asked, if the policy has a calendar."""
         if self.timing.calendar is None:
             return self.at + ms
-        asked = asked_people(slot, self.holders, (), self.askers)
+        asked = asked_people(slot, self.holders, (), self.askers, self.roles)
         return self.timing.after(ms, self.at, [self.zones.get(user) or self.timing.calendar.zone for user in asked])
 
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.approvals.people import roles_of, sufficient_role
-from quotebot.domain.approvals.policy import Need, PolicyDecision, family_totals, sufficient_roles
+from quotebot.domain.approvals.people import roles_of
+from quotebot.domain.approvals.policy import Need, PolicyDecision, family_totals
 from quotebot.domain.pricing.commercial_terms import worse_terms
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
@@ -18,7 +18,7 @@ from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, Slot, S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quotebot.domain.approvals.people import Holders
+    from quotebot.domain.approvals.people import Holders, Roles
     from quotebot.domain.pricing.engine import Pricing
     from quotebot.domain.pricing.priced import PricedLine
 
@@ -78,8 +78,8 @@ def reused(
     left = list(approval.slots)
     slots: list[Slot] = []
     for need in policy.needs:
-        found = _decided_then(need, left)
-        if not found or not all(_still_held(need, slot, holders) for slot in found):
+        found = _decided_then(need, left, policy.roles)
+        if not found or not all(_still_held(need, slot, holders, policy.roles) for slot in found):
             return None
         left = [slot for slot in left if slot not in found]
         slots += [replace(slot, roles=need.roles, asked=need.roles, stage=need.stage, assignee=None) for slot in found]
@@ -99,15 +99,15 @@ def reused(
     )
 
 
-def _still_held(need: Need, slot: Slot, holders: Holders) -> bool:
+def _still_held(need: Need, slot: Slot, holders: Holders, roles: Roles) -> bool:
     """Return whether the decider of a slot, and the absent person they substituted for, hold a sufficient role today."""
     people = (slot.decided_by,) if slot.on_behalf_of is None else (slot.decided_by, slot.on_behalf_of)
-    return all(user is not None and sufficient_role(need.roles, roles_of(user, holders)) is not None for user in people)
+    return all(user is not None and roles.lowest(need.roles, roles_of(user, holders)) is not None for user in people)
 
 
-def _decided_then(need: Need, slots: list[Slot]) -> list[Slot]:
+def _decided_then(need: Need, slots: list[Slot], roles: Roles) -> list[Slot]:
     """Return the earlier decisions that satisfy the need: two under dual control, all of a group, else the first."""
-    enough = {role for wanted in need.roles for role in sufficient_roles(wanted)}
+    enough = {role for wanted in need.roles for role in roles.sufficient(wanted)}
     found = [slot for slot in slots if slot.state is SlotState.APPROVED and slot.decided_role in enough]
     if need.people == "all":
         return found if all(set(slot.roles) == set(need.roles) for slot in found) else []

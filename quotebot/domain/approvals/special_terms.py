@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[PricingProblem, ...]:
     """Return one problem for each term unknown to the policy: a misspelt term must not reach a customer."""
-    known = sorted(policy.legal_terms | policy.other_terms)
+    known = sorted(policy.known_terms)
     return tuple(
         PricingProblem("terms", f'"{clipped(term)}" is no special term of the policy', _instead(term, known))
         for term in terms

@@ -239,12 +239,15 @@ def _policy_rules(document: Entry | None) -> dict[str, Entry]:
         return {}
     found = {"head": {name: document[name] for name in ("name", "version", "currency")}}
     found["discount blocked over"] = {"percent": document["discount"]["blocked_over"]}
-    for table, unit in (("discount", "percent"), ("total", "amount"), ("term", "months")):
+    for table, unit in (("discount", "percent"), ("total", "amount"), ("term", "months"), ("payment", "days")):
         for rule in document.get(table, {}).get("over", ()):
             found[f"{table} over {rule[unit]}"] = {name: value for name, value in rule.items() if name != unit}
     for table in ("margin", "quantity"):
         found |= {f"{table} {name}": rule for name, rule in document.get(table, {}).items()}
-    return found | {table: document[table] for table in ("segment", "terms", "routing") if table in document}
+    return found | {table: document[table] for table in _WHOLE_TABLES if table in document}
+
+
+_WHOLE_TABLES = ("segment", "price", "terms", "routing", "calendar", "roles")
 
 
 def _keyed(rows: list[Entry], names: tuple[str, ...]) -> dict[str, Entry]:

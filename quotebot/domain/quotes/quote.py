@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from quotebot.domain.approvals.people import PACKAGED, Roles
 from quotebot.domain.language import N_, _, day_text
 
 if TYPE_CHECKING:
@@ -101,11 +102,12 @@ class ApprovalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyStamp:
-    """Policy that a request was made under: its name and version, the active ruleset's hash, and the deadlines of its slots."""
+    """Policy that a request was made under: name and version, the active ruleset's hash, the deadlines of its slots, and roles."""
 
     label: str
     ruleset_hash: str
     timing: Timing
+    roles: Roles = PACKAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,11 @@ class Approval:
     slots: tuple[Slot, ...] = ()
     earlier: str | None = None  # the earlier approval that was reused
     policy: PolicyStamp | None = None  # None for requests of earlier builds
+
+    @property
+    def roles(self) -> Roles:
+        """Roles of the policy that the request was made under."""
+        return PACKAGED if self.policy is None else self.policy.roles
 
 
 @dataclass(frozen=True, slots=True)

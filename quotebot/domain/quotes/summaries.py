@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
-from quotebot.domain.approvals.policy import role_words
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.language import N_, _, current, grouped
 from quotebot.domain.pricing.engine import clipped, months_text
@@ -59,7 +58,7 @@ def facts_of(quote: Quote) -> str:
         )
     ]
     if approval is not None:
-        facts.append(_("Needs approval by: {roles}.", roles=", ".join(map(role_words, approval.required_roles))))
+        facts.append(_("Needs approval by: {roles}.", roles=", ".join(map(approval.roles.words, approval.required_roles))))
         facts += [_("Because: {reason}.", reason=reason) for reason in approval.reasons]
     facts += [_(_LINES[line.billing], quantity=grouped(line.quantity), name=line.name) for line in pricing.lines[:LINES_TOLD_MAX]]
     facts += [_("Special term: {term}.", term=term) for term in pricing.terms]

@@ -368,6 +368,13 @@ LOCAL = [
         lambda site: with_(site, approvers={role: people for role, people in APPROVERS.items() if role != "cfo"}),
         lambda site: with_(site, approvers=APPROVERS),
     ),
+    Broken(
+        "people.approvers",
+        State.WARNING,
+        "does not know finance",
+        lambda site: with_(site, approvers={**APPROVERS, "finance": ("U0X",)}),
+        lambda site: with_(site, approvers=APPROVERS),
+    ),
 ]
 
 

@@ -8,8 +8,7 @@ from itertools import product
 import pytest
 
 from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
-from quotebot.domain.approvals.people import Person
-from quotebot.domain.approvals.policy import LADDER, ROLES, role_words, sufficient_roles
+from quotebot.domain.approvals.people import LADDER, PACKAGED, Person
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes.quote import (
@@ -155,7 +154,7 @@ def test_a_decision_that_arrives_when_the_quote_has_expired_is_refused() -> None
 def test_a_request_that_names_no_or_an_unknown_role_is_decided_by_nobody() -> None:
     assert code(decide("cfo", "legal", approval=needing())) == "missing_role"
     assert code(decide("cfo", "ceo", approval=needing("ceo"))) == "missing_role"
-    assert sufficient_roles("ceo") == ()
+    assert PACKAGED.sufficient("ceo") == ()
 
 
 def test_numbers_and_times_read_the_same_everywhere() -> None:
@@ -177,8 +176,8 @@ def test_a_quote_number_is_read_whatever_its_case_and_nothing_else_is(text: str,
 
 
 def test_roles_read_as_people_say_them() -> None:
-    assert [role_words(role) for role in ROLES] == ["Sales Manager", "Deal Desk", "VP Sales", "CFO", "Legal"]
-    assert role_words("deal_desk or legal") == "Deal Desk or Legal"
+    assert [PACKAGED.words(role) for role in PACKAGED.every] == ["Sales Manager", "Deal Desk", "VP Sales", "CFO", "Legal"]
+    assert PACKAGED.words("deal_desk or legal") == "Deal Desk or Legal"
 
 
 def test_a_time_is_a_token_of_slack_with_a_plain_fallback() -> None:

@@ -63,9 +63,9 @@ def test_the_smallest_changes_are(pricing: Pricing, expected: list[tuple[str, tu
 
 
 def test_they_read_as_one_row() -> None:
-    rows = avoidance_rows(avoidances(asked({"pro": 1400}), RULESET, POLICY))
+    rows = avoidance_rows(avoidances(asked({"pro": 1400}), RULESET, POLICY), POLICY.roles)
     assert rows == (("No approval needed with", "0.8% discount (now 0%) or 11 months (now 12) or 1388 pro (now 1400)"),)
-    rows = avoidance_rows(avoidances(asked({"pro": 10}, "15", terms=TERMS), RULESET, POLICY))
+    rows = avoidance_rows(avoidances(asked({"pro": 10}, "15", terms=TERMS), RULESET, POLICY), POLICY.roles)
     assert rows == (
         ("Only Legal approves with", "10% discount (now 15%)"),
         ("Only Sales Manager approves with", "no special term that needs Legal"),
@@ -132,8 +132,8 @@ def test_a_change_that_a_margin_decides_is_for_approvers_alone() -> None:
     ways = avoidances(asked({"enterprise": 100}, "30"), RULESET, margin_only)
     assert ways
     assert all(way.by_margin for way in ways)
-    assert avoidance_rows(ways) == ()
-    assert avoidance_rows(ways, approver=True) != ()
+    assert avoidance_rows(ways, POLICY.roles) == ()
+    assert avoidance_rows(ways, POLICY.roles, approver=True) != ()
     by_discount = avoidances(asked({"pro": 150}, "10.01"), RULESET, POLICY)
     assert [way.by_margin for way in by_discount] == [False]
-    assert avoidance_rows(by_discount) == avoidance_rows(by_discount, approver=True)
+    assert avoidance_rows(by_discount, POLICY.roles) == avoidance_rows(by_discount, POLICY.roles, approver=True)

@@ -6,8 +6,8 @@ from importlib.resources import files
 
 import pytest
 
+from quotebot.domain.approvals.people import LADDER
 from quotebot.domain.approvals.policy import (
-    LADDER,
     ApprovalPolicy,
     Need,
     PolicyDecision,

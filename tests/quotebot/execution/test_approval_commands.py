@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,17 +22,22 @@ from quotebot.commands.payloads import (
     ReviseQuote,
     SubmitQuote,
 )
-from quotebot.domain.approvals.people import Delegation
+from quotebot.commands.queries import Section
+from quotebot.domain.access import Viewer
+from quotebot.domain.approvals.people import Delegation, Roles
+from quotebot.domain.approvals.policy import Threshold
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import plain_times
 from quotebot.domain.rules import KEEP_REFUSED_MS
 from quotebot.execution.executor import Executor
 from quotebot.store import approvals as store
 from quotebot.store import schedule
+from quotebot.views.work_queue import Reader, load_home
 from tests.quotebot.parts import MATRIX, RULES, create_command, request_for
 from tests.quotebot.views.quote_examples import MORNING
 
 if TYPE_CHECKING:
+    from ledger.database import Tx
     from quotebot.commands.payloads import SlotCommand
     from quotebot.commands.registry import Payload
     from tests.quotebot.parts import Bench
@@ -398,3 +404,56 @@ async def test_a_new_version_and_an_end_close_what_is_asked(bench: Bench, execut
     assert late["response"]["code"] == ("stale" if isinstance(end, ReviseQuote) else "not_pending")
     ticked = await done(bench, executor, tick(bench, "escalate"))
     assert ticked["response"]["code"] == "slot_not_due"
+
+
+OWN_ROLES: Final = Roles(("team_lead", "sales_manager", "cfo"), ("legal", "security"), {"team_lead": "Team Lead"})
+OWN: Final = replace(
+    RULES,
+    builtin_policy=replace(RULES.policy, version="own", roles=OWN_ROLES, discount_over=(Threshold(Decimal(5), "team_lead"),)),
+    approvers={"team_lead": ("U0LEAD",), "sales_manager": ("U0MANAGER",), "cfo": ("U0CFO",)},
+)
+
+
+async def test_a_quote_lives_under_an_own_ladder_from_submission_to_decision(bench: Bench) -> None:
+    executor = Executor(bench.ledger, OWN, lambda _, high: high, MATRIX)
+    await submitted(bench, executor)
+    (notice,) = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%please review%'")
+    assert "<@U0LEAD>, please review" in notice["payload"]
+    bench.clock.advance(4 * HOUR)
+    escalated = await done(bench, executor, tick(bench, "escalate"))
+    assert "no answer from Team Lead after 4 hours. <@U0LEAD>, <@U0MANAGER> can decide now" in escalated["response"]["text"]
+    assert json.loads(bench.row("SELECT asked FROM approval_slots")["asked"]) == ["team_lead", "sales_manager"]
+    refused = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0LEGAL"))
+    assert refused["response"]["text"] == f"Only Team Lead or above can decide about {QUOTE}."
+    decided = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "4", "U0LEAD"))
+    assert "approved by <@U0LEAD> (Team Lead)" in decided["response"]["text"]
+    stored = await bench.ledger.database.read(lambda tx: store.find(tx, APPROVAL))
+    assert stored is not None
+    assert stored.policy is not None
+    assert stored.policy.roles == OWN_ROLES
+
+
+async def test_an_open_request_keeps_its_roles_and_new_ones_follow_the_active_policy(bench: Bench) -> None:
+    await submitted(bench, Executor(bench.ledger, OWN, lambda _, high: high, MATRIX))
+    active = replace(OWN, builtin_policy=RULES.policy, approvers={**RULES.approvers, **OWN.approvers})
+    executor = Executor(bench.ledger, active, lambda _, high: high, MATRIX)
+
+    def waiting(tx: Tx) -> list[Any]:
+        needed: Any = load_home(tx, lead, active, bench.clock.now_ms()).parts[Section.NEEDS_YOU]
+        return [row.approval.required_roles for row in needed.rows]
+
+    lead = Reader(Viewer("U0LEAD", "T0HOME"))
+    assert await bench.ledger.database.read(waiting) == [("team_lead",)]
+    away = DelegateApprovals("U0LEAD", "U0MANAGER", bench.clock.now_ms() + 9 * HOUR)
+    await done(bench, executor, request_for(away, "d", quote_id="delegation:U0LEAD", version=None, actor="U0LEAD"))
+    bench.clock.advance(4 * HOUR)
+    escalated = await done(bench, executor, tick(bench, "escalate"))
+    assert "Team Lead" in escalated["response"]["text"]
+    decided = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "4", "U0MANAGER"))
+    assert "approved by <@U0MANAGER>" in decided["response"]["text"]
+
+    await done(bench, executor, request_for(create_command(), "n", received_at=bench.clock.now_ms()))
+    again = by(bench, SubmitQuote(), "again", "U0REP", aggregate_id="Q-2026-0002")
+    assert (await done(bench, executor, again))["response"]["text"] == "Submitted Q-2026-0002. Waiting for Sales Manager."
+    alone = by(bench, DecideApproval("A-2026-0002-v1-1", "approve"), "no", "U0LEAD", aggregate_id="Q-2026-0002")
+    assert (await done(bench, executor, alone))["response"]["code"] == "missing_role"
