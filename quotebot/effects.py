@@ -192,10 +192,10 @@ def reply(
     return _intent(REPLY, user, aggregate_id, content, expires_at=received_at + ANSWER_MS)
 
 
-def tell(quote_id: str, user: str, text: str, now: int) -> EffectIntent:
-    """Send one user a direct message about a quote whose thread they cannot read."""
+def tell(aggregate_id: str, user: str, text: str, now: int) -> EffectIntent:
+    """Send one user a direct message: about a quote whose thread they cannot read, or about whom they cover for."""
     content = {"user": user, "channel": None, "text": text, "directly": True}
-    return _intent(REPLY, user, quote_id, content, expires_at=now + ANSWER_MS)
+    return _intent(REPLY, user, aggregate_id, content, expires_at=now + ANSWER_MS)
 
 
 def is_late(answer: Effect, now_ms: int) -> bool:

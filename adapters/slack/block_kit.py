@@ -31,6 +31,7 @@ ELEMENTS: Final = frozenset(
         "multi_static_select",
         "datepicker",
         "conversations_select",
+        "users_select",
         "plain_text_input",
         "checkboxes",
         "radio_buttons",

@@ -25,6 +25,7 @@ from quotebot.commands.payloads import (
     ReviseQuote,
     SubmitQuote,
 )
+from quotebot.execution.membership import known_person
 from quotebot.jobs.repricing import Repricing
 from quotebot.settings import load_settings
 from quotebot.slack import grammar
@@ -352,7 +353,9 @@ async def delegate(
         if isinstance(read, DelegationsRequest):
             return await _shown(ledger, team_id, user, json_output=json_output)
         asked = options(user, request_id, json_output=json_output, decides=True)
-        payload = delegation_command(read, asked.user, ledger.clock.now_ms())
+        known = await ledger.database.read(lambda tx: known_person(tx, team_id, asked.user))
+        zone = (known.zone if known is not None else "") or load_settings().time_zone
+        payload = delegation_command(read, asked.user, ledger.clock.now_ms(), zone)
         return await carry_out(
             ledger, TerminalCommand(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked
         )

@@ -456,6 +456,8 @@ def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decisi
     del loaded
     if decision.kind == "applied":
         approval_store.delegate(run.tx, run.asked.operation_key, run.asked.team_id, payload, run.asked.received_at)
+        people = approval_store.homes_to_redraw(run.tx, run.asked.team_id, [payload.absent])
+        decision = replace(decision, effects=(*decision.effects, *(effects.home(user, run.asked.team_id) for user in people)))
         for quote_id, _ in approval_store.waiting(run.tx, run.asked.team_id, WAITING_MAX):
             quote = store.load(run.tx, quote_id)
             if quote is not None and payload.delegate is not None:

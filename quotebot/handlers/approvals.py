@@ -15,7 +15,7 @@ from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.commands.payloads import DelegateApprovals, EscalateApproval, ReassignApproval, RemindApprover, SlotCommand
 from quotebot.domain.approvals.decisions import Mandate, may_decide
-from quotebot.domain.approvals.people import Delegation, asked_people, covers
+from quotebot.domain.approvals.people import ABSENCE_MS_MAX, Delegation, asked_people, covers
 from quotebot.domain.approvals.policy import PolicyDecision, Timing, evaluate
 from quotebot.domain.approvals.requests import (
     answered,
@@ -30,7 +30,6 @@ from quotebot.domain.approvals.requests import (
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
 from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Quote, QuoteState, Slot, approval_id_for
-from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.decision import Asked, Decision, facts, foreign, refused, seen_another_version
 from quotebot.views import approval_messages, lifecycle_messages, messages
 
@@ -212,9 +211,6 @@ def approval_facts(quote: Quote) -> dict[str, Any]:
     return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot) for slot in approval.slots]}
 
 
-ABSENCE_MS_MAX = 366 * DAY_MS
-
-
 def follow_up(
     asked: Asked,
     command: SlotCommand,
@@ -279,17 +275,21 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
         return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
+    told: tuple[EffectIntent, ...] = ()
     if command.delegate is None:
         text = _(approval_messages.BACK_IN_OFFICE)
     else:
         text = approval_messages.delegated(command.delegate, command.until, since=command.since)
+        since = asked.received_at if command.since is None else command.since
+        covered = Delegation(command.absent, command.delegate, since, command.until, command.reason)
+        told = (effects.tell(where, command.delegate, approval_messages.covering(covered, asked.received_at), asked.received_at),)
     later = {} if command.since is None else {"since": command.since}
     after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(
         "applied",
         {"code": "delegation_ended" if ended else "delegated", "quote_id": None, "text": text},
         None,
-        (effects.reply(where, asked.actor, None, text, asked.received_at),),
+        (effects.reply(where, asked.actor, None, text, asked.received_at), *told),
         (AuditEvent("delegation.ended" if ended else "delegation.set", where, after=after),),
     )
 

@@ -80,7 +80,7 @@ class Form:
         found = self._held(block_id)
         chosen = found.get("selected_option")
         value = chosen.get("value") if isinstance(chosen, dict) else None
-        for key in ("value", "selected_conversation", "selected_date"):
+        for key in ("value", "selected_conversation", "selected_date", "selected_user"):
             value = value or found.get(key)
         return value if isinstance(value, str) else ""
 
@@ -108,6 +108,7 @@ class Form:
             "selected_option": initial.get("initial_option"),
             "selected_options": initial.get("initial_options"),
             "selected_date": initial.get("initial_date"),
+            "selected_user": initial.get("initial_user"),
         }
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from adapters.slack.api import SlackApi
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from quotebot.execution.membership import Directory, Visibility
+    from quotebot.execution.membership import Directory, Known, Visibility
 
 ADMISSION: Final = "admission"  # the key in a listener's context
 
@@ -140,12 +140,20 @@ class AccessGate:
 
     async def learned(self, user: str) -> Viewer | Refusal:
         """Return the viewer or the refusal by Slack's or the ledger's record; after LEARN_SECONDS the person counts as unknown."""
+        found = await self._found(user)
+        return admit(user, self.team_id, "unknown" if found is None else found.kind, self.guest_reps)
+
+    async def zone_of(self, user: str) -> str:
+        """Return the IANA name of a person's time zone by Slack's or the ledger's record; empty if it is not known in time."""
+        found = await self._found(user)
+        return "" if found is None else found.zone
+
+    async def _found(self, user: str) -> Known | None:
         try:
             async with asyncio.timeout(LEARN_SECONDS):
-                found = await self.directory.learn(self.team_id, user)
+                return await self.directory.learn(self.team_id, user)
         except TimeoutError:
-            found = None
-        return admit(user, self.team_id, "unknown" if found is None else found.kind, self.guest_reps)
+            return None
 
     async def near(self, viewer: Viewer, quote_ids: Collection[str]) -> Viewer:
         """Return the viewer with the circle that a read of these quotes needs."""

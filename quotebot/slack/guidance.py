@@ -10,11 +10,12 @@ from quotebot.domain.access import Sight, Viewer, may_see
 from quotebot.domain.language import _
 from quotebot.execution.membership import is_direct
 from quotebot.slack import grammar, payloads, verbs
+from quotebot.slack.delegation import UnknownPerson
 from quotebot.slack.drafts import draft_of
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.store import quotes as store
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import REPAIR, Correction, choice_blocks, parse_correction, problem_blocks
+from quotebot.views.confirmations import REPAIR, Correction, choice_blocks, cover_blocks, parse_correction, problem_blocks
 from quotebot.views.forms import window
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ async def answered(
         case verbs.StatusRequest(quote_id):
             card = await surface.status(quote_id, viewer)
             return (messages.unknown_quote(quote_id), None) if card is None else (card.text, card.blocks)
-        case grammar.GrammarProblem(message, is_start=True):
-            return message, help_messages.start_blocks(message)
+        case UnknownPerson(message) | grammar.GrammarProblem(message, is_start=True):
+            unknown_person = isinstance(asked, UnknownPerson)
+            return message, cover_blocks(message) if unknown_person else help_messages.start_blocks(message)
         case grammar.GrammarProblem(message, repair, choices=choices):
             corrections = choices or (() if repair is None else (repair,))
             offered: list[tuple[Correction, str]] = []

@@ -1,16 +1,19 @@
-"""Bolt listeners for the Home tab: its opening, its filter and pages, a new quote and an example."""
+"""Bolt listeners for the Home tab: its opening, its filter and pages, a new quote, an example, and cover during an absence."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from quotebot.commands.payloads import SetDigest
+from quotebot.commands.payloads import DelegateApprovals, SetDigest
 from quotebot.domain.language import _
-from quotebot.slack import payloads, verbs
+from quotebot.slack import delegation, payloads, verbs
+from quotebot.slack.form_fields import Form
 from quotebot.slack.gate import viewer_of
-from quotebot.views import builder, help_messages, home, messages
+from quotebot.views import approval_messages, builder, forms, help_messages, home, messages
+from quotebot.views.confirmations import COVER
 
 if TYPE_CHECKING:
     from slack_bolt.async_app import AsyncApp
@@ -57,6 +60,41 @@ class HomeListeners:
         else:
             await self.surface.reply(ack, body, help_messages.help_text())
 
+    async def on_cover(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Set cover", on the Home tab or under a refused command: open the form. Records nothing."""
+        viewer, rules = await viewer_of(context), self.surface.rules
+        if viewer.own_only:
+            await self.surface.reply(ack, body, messages.turned_away("not_a_member"))
+        elif not rules.roles_of(viewer.user):
+            await self.surface.reply(ack, body, approval_messages.delegation_refused("no_authority", None))
+        else:
+            zone = await self.surface.gate.zone_of(viewer.user) or rules.time_zone
+            first = delegation.today(self.surface.ledger.clock.now_ms(), zone)
+            last = first + timedelta(days=delegation.DEFAULT_DAYS - 1)
+            if await self.surface.open_form(body, forms.cover_form(first, last, zone)):
+                await ack()
+            else:
+                await self.surface.reply(ack, body, _(messages.FORM_NOT_OPENED))
+
+    async def on_cover_form(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted form: record the delegation, or show each error at its field."""
+        viewer, now = await viewer_of(context), self.surface.ledger.clock.now_ms()
+        form = Form(body["view"], await self.surface.rules_now(), now)
+        wrong = messages.turned_away("not_a_member") if viewer.own_only else None
+        found = delegation.read_cover(form, viewer.user) if wrong is None else {forms.REASON: wrong}
+        if isinstance(found, DelegateApprovals):
+            command = payloads.submitted(body, found, f"delegation:{viewer.user}", None, now)
+            await self.surface.submitted(ack, context, command, forms.REASON)
+        else:
+            await ack(response_action="errors", errors=found)
+
+    async def on_cover_end(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "End now": record the end of the person's own absence."""
+        user = body["user"]["id"]
+        ending = delegation.delegation_command(delegation.DelegationRequest(None), user, 0, "UTC")
+        now = self.surface.ledger.clock.now_ms()
+        await self.surface.click(ack, context, payloads.clicked(body, ending, f"delegation:{user}", None, now))
+
     async def on_digest(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the button that turns the daily digest on or off."""
         wanted = home.parse_digest(body["actions"][0].get("value") or "")
@@ -81,4 +119,7 @@ def register_home(app: AsyncApp, surface: Surface) -> None:
     app.action(home.NEW_QUOTE)(tab.on_new_quote)
     app.action(home.EXAMPLE)(tab.on_example)
     app.action(home.DIGEST)(tab.on_digest)
+    app.action(COVER)(tab.on_cover)
+    app.action(home.COVER_END)(tab.on_cover_end)
+    app.view(forms.COVER_FORM)(tab.on_cover_form)
     app.action(re.compile(r"^home\.(filter|previous|next|all)$"))(tab.on_choice)

@@ -221,7 +221,8 @@ class QuoteListeners:
                 await self._record(ack, context, payloads.slash_command(body, payload, received_at, quote_id, version))
             case delegation.DelegationRequest():
                 user = body["user_id"]
-                absence = delegation.delegation_command(asked, user, received_at)
+                zone = await self.surface.gate.zone_of(user) or self.surface.rules.time_zone
+                absence = delegation.delegation_command(asked, user, received_at, zone)
                 await self._record(ack, context, payloads.slash_command(body, absence, received_at, f"delegation:{user}", None))
             case DigestRequest(wanted):
                 turned = payloads.slash_command(body, SetDigest(wanted), received_at, f"digest:{body['user_id']}", None)

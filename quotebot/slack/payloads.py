@@ -111,7 +111,7 @@ def clicked(
     return _interactive(who, who.request_id, aggregate_id, version, payload, raw, received_at)
 
 
-def submitted(body: Mapping[str, Any], payload: Payload, aggregate_id: str, version: int, received_at: int) -> Command:
+def submitted(body: Mapping[str, Any], payload: Payload, aggregate_id: str, version: int | None, received_at: int) -> Command:
     """Build the command of a submitted form. The same form with the same values, sent twice, is one request."""
     request_id, raw = submission(body)
     return _interactive(gesture(body), request_id, aggregate_id, version, payload, raw, received_at)

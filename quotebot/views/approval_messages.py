@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
 from quotebot.domain.approvals.people import PACKAGED
-from quotebot.domain.language import N_, _, day_text, grouped, ngettext
-from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_time, title
+from quotebot.domain.language import N_, _, grouped, ngettext
+from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_day, local_time, title
 from quotebot.views import messages
 
 if TYPE_CHECKING:
@@ -161,10 +160,10 @@ INCIDENT_NEEDED = N_("This approval needs a reason and an incident number, like 
 
 def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
     """Reply to a delegation that is in force until `until`, from now or from `since` (both Unix ms)."""
-    person, last = messages.mention(delegate), _day(until - 1)
+    person, last = messages.mention(delegate), local_day(until - 1)
     if since is None:
         return _("{person} approves for you through {last}. `/quote delegate off` ends it.", person=person, last=last)
-    first = _day(since)
+    first = local_day(since)
     return _(
         "{person} approves for you from {first} through {last}. `/quote delegate off` ends it.",
         person=person,
@@ -196,13 +195,32 @@ def _standing_in(delegate: str, absent: str) -> str:
     return _("{person} (covering for {absent})", person=messages.mention(delegate), absent=messages.mention(absent))
 
 
-def _day(at: int) -> str:
-    """Return the UTC day of a time in Unix ms: "24 Dec 2026"."""
-    return day_text(datetime.fromtimestamp(at / 1000, UTC))
+def covered_by(delegation: Delegation, now: int) -> str:
+    """Tell the absent person who covers for them, and until which day. `now` is Unix ms."""
+    who, last = messages.mention(delegation.delegate), local_day(delegation.until - 1)
+    if delegation.since <= now:
+        return _("{person} covers for you through {last}", person=who, last=last)
+    first = local_day(delegation.since)
+    return _("{person} covers for you from {first} through {last}", person=who, first=first, last=last)
+
+
+def covering(delegation: Delegation, now: int) -> str:
+    """Tell the delegate, in a direct message, for whom they cover. `now` is Unix ms."""
+    who, last = messages.mention(delegation.absent), local_day(delegation.until - 1)
+    if delegation.since <= now:
+        text = _("You cover for {person} through {last}. Approval requests for them come to you.", person=who, last=last)
+    else:
+        text = _(
+            "You cover for {person} from {first} through {last}. Approval requests for them come to you.",
+            person=who,
+            first=local_day(delegation.since),
+            last=last,
+        )
+    return text if delegation.reason is None else f"{text}\n> {messages.short(delegation.reason, 200)}"
 
 
 def _absence(delegation: Delegation, user: str) -> str:
-    first, last = _day(delegation.since), _day(delegation.until - 1)
+    first, last = local_day(delegation.since), local_day(delegation.until - 1)
     why = "" if delegation.reason is None else f" ({messages.short(delegation.reason, 200)})"
     if delegation.absent == user:
         delegate = messages.mention(delegation.delegate)

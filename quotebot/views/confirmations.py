@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CREATE_ANOTHER, SHOW, FILL_IN = "quote.create_another", "quote.show", "quote.fill_in"  # action_ids
 REPAIR, EDIT_FIRST = "quote.use_correction", "quote.edit_first"
+COVER: Final = "cover.set"  # action_id, also on the Home tab
 
 SECTION_CHARACTERS_MAX: Final = 3_000
 
@@ -142,6 +143,12 @@ def choice_blocks(message: str, choices: Sequence[tuple[Correction, str]]) -> li
         for number, (correction, label) in enumerate(choices, start=1)
     ]
     return [section(message), *rows]
+
+
+def cover_blocks(message: str) -> list[dict[str, Any]]:
+    """Return the reply to a command that names no person: a button opens the form that offers the people."""
+    choose = button(COVER, _("Set cover…"), "cover", style="primary")
+    return [section(message), {"type": "actions", "block_id": "cover.problem", "elements": [choose]}]
 
 
 def show_blocks(text: str, quote_id: str, version: int, label: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from quotebot.views.card import button_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import date
 
     from adapters.salesforce.records import OpenOpportunity
 
@@ -269,6 +270,30 @@ def _reason_modal(callback_id: str, head: str, submit: str, question: str, quote
     hint = _("The requester will see this.")
     field = text_input(REASON, question, length_max=REASON_CHARACTERS_MAX, hint=hint, multiline=True)
     return modal(callback_id, head, submit, button_value(quote, approval), [section(summary), field])
+
+
+COVER_FORM: Final = "cover.form"  # callback_id; the metadata holds the IANA name of the zone whose days are chosen
+COVERED_BY, FIRST_DAY, LAST_DAY = "cover.person", "cover.first", "cover.last"  # block_ids
+
+
+def cover_form(first: date, last: date, zone: str) -> Json:
+    """Return the form with which an approver names who covers for them; `first` and `last` are proposed days in their `zone`."""
+    person = {"type": "users_select", "action_id": COVERED_BY, "placeholder": plain(_("Pick a person"))}
+    days = [
+        _input(block_id, label, {"type": "datepicker", "action_id": block_id, "initial_date": day.isoformat()})
+        for block_id, label, day in ((FIRST_DAY, _("From"), first), (LAST_DAY, _("Through"), last))
+    ]
+    blocks = [
+        section(_("While you're away, this person is asked to approve instead of you.")),
+        _input(COVERED_BY, _("Who covers for you?"), person),
+        *days,
+        text_input(REASON, _("Reason"), length_max=REASON_CHARACTERS_MAX, example=_("Vacation"), multiline=True, optional=True),
+    ]
+    return modal(COVER_FORM, _("Cover while you're away"), _("Save cover"), written({"z": zone}), blocks)
+
+
+def _input(block_id: str, label: str, element: Json) -> Json:
+    return {"type": "input", "block_id": block_id, "label": plain(label), "optional": False, "element": element}
 
 
 def parse_rejection(view_state_values: Any) -> str | None:

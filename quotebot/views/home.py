@@ -12,21 +12,24 @@ from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_day, local_time, state_words, title, utc_text
 from quotebot.store.homes import HomeChoice
 from quotebot.views import messages
+from quotebot.views.approval_messages import covered_by
 from quotebot.views.blocks import ButtonValue, Json, button, context, option, plain, read, section, value_text, written
 from quotebot.views.card import STATE_ICONS, deciding
-from quotebot.views.confirmations import SHOW
+from quotebot.views.confirmations import COVER, SHOW
 from quotebot.views.work_queue import CLOSED, Home, Needed, Part, WaitingQuote
 
 if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Listed, Quote
 
 NEW_QUOTE, EXAMPLE, DIGEST = "home.new", "home.example", "home.digest"  # action_ids
+COVER_END: Final = "cover.end"  # likewise
 FILTER, PREVIOUS, NEXT, ALL = "home.filter", "home.previous", "home.next", "home.all"  # likewise: they choose what is shown
 
 ACCOUNT_CHARACTERS_MAX: Final = 60
 REASONS_CHARACTERS_MAX: Final = 300
 NAME_CHARACTERS_MAX: Final = 40
 NOON, EVENING = 12, 18  # hours
+COVERS_MAX: Final = 5  # shown
 _GREETINGS: Final = (
     (N_("Good morning"), N_("Good morning, {name}")),
     (N_("Good afternoon"), N_("Good afternoon, {name}")),
@@ -78,8 +81,9 @@ def home_view(home: Home) -> Json:
     """Return the view that views.publish takes, at most 100 blocks."""
     blocks = [{"type": "header", "text": plain(greeting(home))}]
     if home.is_first and home.section is Section.ALL:
-        return {"type": "home", "blocks": [*blocks, section(_(FIRST_LINES)), _actions(home), *_caught_up(home)]}
-    blocks += [context([_counts(home)]), _actions(home)]
+        shown = [section(_(FIRST_LINES)), _actions(home), *_covered(home), *_caught_up(home)]
+        return {"type": "home", "blocks": [*blocks, *shown]}
+    blocks += [context([_counts(home)]), _actions(home), *_covered(home)]
     if home.section is not Section.ALL:
         return {"type": "home", "blocks": [*blocks, *_page(home, home.section)]}
     for part_of in LABELS:
@@ -125,7 +129,16 @@ def _actions(home: Home) -> Json:
         elements.append({"type": "static_select", "action_id": FILTER, "options": options, "initial_option": shown})
         label = _("Stop the daily digest") if home.digest else _("Get a daily digest")
         elements.append(button(DIGEST, label, digest_text(wanted=not home.digest)))
+    if home.holds_role:
+        elements.append(button(COVER, _("Set cover…"), "cover"))
     return {"type": "actions", "block_id": "home.actions", "elements": elements}
+
+
+def _covered(home: Home) -> list[Json]:
+    """Return who covers for the person, with the button that ends it."""
+    lines = [covered_by(each, home.drawn_at) for each in home.covers[:COVERS_MAX]]
+    ending = button(COVER_END, _("End now"), "end")
+    return [{**section("\n".join(lines)), "accessory": ending}] if lines else []
 
 
 def _offered(home: Home, name: Section) -> bool:

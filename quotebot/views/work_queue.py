@@ -92,6 +92,9 @@ class Home:
     hour: int = 9
     approves: bool = False
     digest: bool = False  # they want the daily digest
+    holds_role: bool = False  # an approver's own, not as a substitute
+    covers: tuple[Delegation, ...] = ()  # who covers for them, now or later
+    drawn_at: int = 0  # Unix milliseconds
 
     @property
     def is_first(self) -> bool:
@@ -138,7 +141,13 @@ def load_home(tx: Tx, reader: Reader, rules: Rules, now: int, choice: homes.Home
         parts[section] = Part(drawn, len(found), closed.more if section is Section.CLOSED else own.more)
     approves = bool(roles) and not viewer.own_only
     digest = homes.digest_due(tx, viewer.team_id, viewer.user) is not None
-    return Home(parts, choice.section, page, pages, reader.name, reader.hour, approves, digest)
+    holds_role = bool(rules.roles_of(viewer.user)) and not viewer.own_only
+    planned = approval_store.delegations_of(tx, viewer.team_id, viewer.user, now)
+    covers = tuple(each for each in planned if each.absent == viewer.user)
+    return Home(
+        *(parts, choice.section, page, pages, reader.name, reader.hour, approves, digest),
+        *(holds_role, covers, now),
+    )
 
 
 def _authority(viewer: Viewer, rules: Rules, away: tuple[Delegation, ...]) -> frozenset[str]:

@@ -266,6 +266,14 @@ def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "buttons under a private answer", partial(hand.pressed, action_id, value, private=True)
 
 
+def cover(hand: Hand) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what names and ends a person's cover."""
+    row = "buttons and form of a cover"
+    yield row, partial(hand.pressed_at_home, confirmations.COVER, "cover")
+    yield row, partial(hand.submitted, forms.COVER_FORM, written({"z": "UTC"}), forms.REASON, "no")
+    yield row, partial(hand.pressed_at_home, home.COVER_END, "end")
+
+
 def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield (row of the page, one request of that row about `quote`), everything that there is."""
     value = ButtonValue(quote, 1, quote.replace("Q-", "A-") + "-v1-1")
@@ -299,7 +307,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32, private=True)
     yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro", private=True)
-    yield from guidance(hand, quote)
+    yield from (*guidance(hand, quote), *cover(hand))
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked, private=True)
     for action_id in (pending_buttons.RETRY, pending_buttons.CHECK, pending_buttons.CANCEL):

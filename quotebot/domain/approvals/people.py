@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain.language import N_, _, either
+from quotebot.domain.schedule.schedules import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -93,6 +94,7 @@ PACKAGED: Final = Roles()
 
 # "stranger": of another workspace. "unknown": Slack was queried about the person and has not answered.
 Kind = Literal["member", "guest", "bot", "deactivated", "stranger", "unknown"]
+ABSENCE_MS_MAX = 366 * DAY_MS
 KINDS: frozenset[Kind] = frozenset({"member", "guest", "bot", "deactivated", "stranger", "unknown"})
 
 

@@ -207,7 +207,9 @@ async def test_a_delegate_decides_and_every_record_names_both(bench: Bench, exec
     until = MORNING + 100 * HOUR
     row = await done(bench, executor, away(bench, "U0MANAGER", "U0DEALDESK", until))
     assert (row["outcome"], row["retain_until"]) == ("applied", until + KEEP_REFUSED_MS)
-    assert owed(bench, row["id"]) == ["slack.reply"]
+    assert owed(bench, row["id"]) == ["slack.reply", "slack.reply"]
+    told = json.loads(bench.rows("SELECT payload FROM effects ORDER BY id")[-1]["payload"])
+    assert (told["user"], told["text"].startswith("You cover for <@U0MANAGER> through ")) == ("U0DEALDESK", True)
     await submitted(bench, executor)
     asked = bench.row("SELECT payload FROM effects WHERE class = 'slack.post' AND payload LIKE '%please review%'")["payload"]
     assert ("<@U0DEALDESK>" in asked, "<@U0MANAGER>" in asked) == (True, False)

@@ -11,7 +11,7 @@ from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, read_any, value_text
 from quotebot.views.card import APPROVE, REJECT, REVISE, SUBMIT
-from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
+from quotebot.views.confirmations import COVER, CREATE_ANOTHER, SHOW
 from quotebot.views.dead_letter_card import RETRY
 from quotebot.views.forms import REASON, REJECT_CALLBACK
 from quotebot.views.seals import MARK, Seals
@@ -213,3 +213,22 @@ async def test_change_in_a_form_opened_for_another_person_redraws_nothing(world:
     await world.courier.send("interactive", payload, accepts_response=True, on_ack=lambda ack: ack.error)
     assert [found["by"] for found in await refused(deal)] == ["U0VP"]
     assert await deal.witness("views.update") == []
+
+
+async def test_cover_is_named_by_its_own_person_alone(world: World, deal: Deal) -> None:
+    await world.gestures.open_home("U0MANAGER")
+    homes = world.slack.views.homes
+    await eventually(lambda: "U0MANAGER" in homes and COVER in str(homes["U0MANAGER"].content), "the Home tab")
+    view = homes["U0MANAGER"]
+    action = {"action_id": COVER, "block_id": "b", "type": "button", "action_ts": "1.1", "value": value_of(view.content, COVER)}
+    for user in ("U0VP", "U0MANAGER"):
+        payload = Payloads(world.slack).view_action(user, view, action)
+        await world.courier.send("interactive", payload, accepts_response=True, on_ack=lambda ack: ack.error)
+    (told,), (form,) = (world.slack.views.stacks[user] for user in ("U0VP", "U0MANAGER"))
+    assert (REFUSAL in str(told.content), "callback_id" in told.content) == (True, False)
+    _, ack = await world.courier.send(
+        "interactive", Payloads(world.slack).view_submission("U0VP", form), accepts_response=True, on_ack=lambda ack: ack.error
+    )
+    assert ack.payload == {"response_action": "errors", "errors": {REASON: REFUSAL}}
+    assert [found["by"] for found in await refused(deal)] == ["U0VP", "U0VP"]
+    assert await deal.rows("SELECT * FROM delegations") == []

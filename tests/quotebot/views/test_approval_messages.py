@@ -9,7 +9,7 @@ import pytest
 from quotebot.app.installation import speak
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
+from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState, plain_times
 from quotebot.views import approval_messages, approver_card, lifecycle_messages
 from quotebot.views.approver_card import Ask
 from tests.quotebot.parts import RULES
@@ -90,7 +90,7 @@ def test_german_messages_about_an_approval_and_a_version_are_whole_sentences() -
     reminder = approval_messages.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR)
     assert reminder.startswith("⏰ <@U0VP>: Acme, 17.340,00\u00a0$ (Q-2026-0042 v2), wartet seit 2 Stunden auf Ihre Entscheidung. ")
     away = approval_messages.delegated("U0CFO", MORNING + 26 * HOUR, since=MORNING)
-    assert away == (
+    assert plain_times(away) == (
         "<@U0CFO> gibt vom 21. Nov. 2026 bis einschließlich 22. Nov. 2026 in Ihrer Vertretung frei. "
         "`/quote delegate off` beendet das."
     )
