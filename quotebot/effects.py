@@ -183,8 +183,9 @@ def reply(
     """Reply to one user, visible to them alone, over the response_url of their request; once that has expired, directly.
 
     `offer` asks under the text whether to create the same quote again: {"token": operation key, "quote_id", "version"}; without a
-    quote it asks whether to create what was proposed; without a token it offers to show the quote. `typed` offers a form filled
-    with the extracted values, in command syntax. `thread_ts` is the thread where the user asked, if it was in one.
+    quote it asks whether to create what was proposed; without a token it offers to show the quote or, with "clone": True, to copy
+    it. `typed` offers a form filled with the extracted values, in command syntax. `thread_ts` is the thread where the user
+    asked, if it was in one.
     """
     content: dict[str, Any] = {"user": user, "channel": channel, "text": text}
     more = {"offer": offer, "typed": typed, "thread_ts": thread_ts}

@@ -74,7 +74,8 @@ def submit(
     if not may_be_submitted(quote):
         return _submitted_again(asked, quote)
     if asked.received_at >= quote.valid_until:
-        return refused(asked, quote.quote_id, quote.channel, "expired", lifecycle_messages.expired(quote, "submit"))
+        text = lifecycle_messages.expired(quote, "submit")
+        return refused(asked, quote.quote_id, quote.channel, "expired", text, clone=quote.version)
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))

@@ -97,12 +97,20 @@ def refused(
     events: tuple[AuditEvent, ...] = (),
     *,
     show: int | None = None,
+    clone: int | None = None,
 ) -> Decision:
-    """Refuse without a change, and reply to the author with `text`; `show` is the version of the quote that a button shows."""
+    """Refuse without a change, and reply to the author with `text`.
+
+    `show` is the version of the quote that a button shows, `clone` the version that a button copies.
+    """
     response: dict[str, Any] = {"code": code, "quote_id": None if aggregate_id == "new" else aggregate_id, "text": text}
     if asked.actor_type == "system":
         return Decision("refused", response, events=events)
-    offer = None if show is None else {"quote_id": aggregate_id, "version": show}
+    offer: dict[str, Any] | None = None
+    if show is not None:
+        offer = {"quote_id": aggregate_id, "version": show}
+    elif clone is not None:
+        offer = {"quote_id": aggregate_id, "version": clone, "clone": True}
     response |= {} if offer is None else {"offer": offer}
     answer = effects.reply(aggregate_id, asked.actor, channel, text, asked.received_at, offer=offer)
     return Decision("refused", response, None, (answer,), events)

@@ -199,7 +199,8 @@ def _not_about_head(asked: Asked, quote: Quote) -> Decision | None:
 def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:
     if asked.received_at < quote.valid_until:
         return None
-    return _refused(asked, quote, "expired", lifecycle_messages.expired(quote, verb))
+    text = lifecycle_messages.expired(quote, verb)
+    return refused(asked, quote.quote_id, quote.channel, "expired", text, clone=quote.version)
 
 
 def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str]) -> Decision:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from quotebot.commands.payloads import CreateByForm, CreateQuote
-from quotebot.domain.access import Sight, Viewer, may_see
+from quotebot.commands.payloads import CloneQuote, CreateByForm, CreateQuote
+from quotebot.domain.access import Viewer
 from quotebot.domain.language import _
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.membership import is_direct
-from quotebot.slack import grammar, payloads, verbs
+from quotebot.slack import grammar, message_text, payloads, verbs
 from quotebot.slack.delegation import UnknownPerson
 from quotebot.slack.drafts import draft_of
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
-from quotebot.store import quotes as store
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import REPAIR, Correction, choice_blocks, cover_blocks, parse_correction, problem_blocks
+from quotebot.views.confirmations import CLONE, REPAIR, Correction, choice_blocks, cover_blocks, parse_correction, problem_blocks
 from quotebot.views.forms import window
 
 if TYPE_CHECKING:
@@ -66,16 +66,25 @@ async def answered(
             asked_again = choice_blocks(message, offered) if choices else None
             return message, asked_again or problem_blocks(message, verbs.typed_creation(text), repair=one)
         case question:
-            return await surface.reads(rules).shown(question, viewer)
+            return await _question_answered(surface, question, rules, viewer)
+
+
+async def _question_answered(surface: Surface, asked: verbs.Read, rules: Rules, viewer: Viewer) -> tuple[str, list[Json] | None]:
+    """Return the answer to a question; under that about a change of a quote, a button makes the change."""
+    if not isinstance(asked, verbs.SimulateRequest) or asked.quote_id is None:
+        return await surface.reads(rules).shown(asked, viewer)
+    quote = await surface.visible(asked.quote_id, viewer)
+    said = await surface.reads(rules).answer(asked, viewer)
+    now = surface.ledger.clock.now_ms()
+    return said, None if quote is None else message_text.apply_blocks(said, quote, asked.changes or Changes(), rules, now)
 
 
 async def _version_seen(surface: Surface, asked: verbs.Meaning, viewer: Viewer) -> int | None:
     """Return the head version of the quote that a corrected command changes; None if the person does not see such a quote."""
     if not isinstance(asked, verbs.ChangeRequest):
         return None
-    quote = await surface.ledger.database.read(lambda tx: store.load(tx, asked.quote_id))
-    near = await surface.gate.near(viewer, (asked.quote_id,))
-    return quote.version if quote is not None and may_see(near, quote) is Sight.FULL else None
+    quote = await surface.visible(asked.quote_id, await surface.gate.near(viewer, (asked.quote_id,)))
+    return None if quote is None else quote.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +142,22 @@ class Guidance:
             case _:  # the catalog has changed meanwhile
                 await self.surface.reply(ack, body, _(messages.OFFER_GONE))
 
+    async def on_clone(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle "Clone quote": copy it into the channel of the click; outside of channels, into that of the person's own quote."""
+        _action, value = payloads.button(body)
+        if value is None:
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            return
+        viewer, channel = await viewer_of(context, value.quote_id), payloads.gesture(body).channel
+        if is_direct(channel):
+            quote = await self.surface.visible(value.quote_id, viewer)
+            channel = quote.channel if quote is not None and quote.requester == viewer.user else None
+        if channel is None or is_direct(channel):
+            await self.surface.reply(ack, body, _(messages.CHOOSE_CHANNEL))
+            return
+        copied = CloneQuote(value.quote_id, channel, value.version)
+        await self.surface.click(ack, context, payloads.clicked(body, copied, "new", 0, self.surface.ledger.clock.now_ms()))
+
 
 def register_guidance(app: AsyncApp, surface: Surface) -> None:
     """Register the listeners."""
@@ -141,3 +166,4 @@ def register_guidance(app: AsyncApp, surface: Surface) -> None:
     app.action(help_messages.HELP)(guidance.on_help)
     app.action(help_messages.COMMANDS)(guidance.on_commands)
     app.action(REPAIR)(guidance.on_repair)
+    app.action(CLONE)(guidance.on_clone)

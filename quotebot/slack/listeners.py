@@ -269,7 +269,7 @@ class QuoteListeners:
         """Handle a click on a card. Opening a form is read-only; everything else is recorded first."""
         action_id, value = payloads.button(body)
         if value is None:
-            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            await self.surface.outdated(ack, body, context)
             return
         if action_id in FORMS:
             await self.surface.open_about(body, action_id, value, await viewer_of(context, value.quote_id))
@@ -295,7 +295,7 @@ class QuoteListeners:
         """Handle a choice in a card's menu."""
         chosen = payloads.menu(body)
         if chosen is None:
-            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            await self.surface.outdated(ack, body, context)
             return
         deed, value = chosen
         if deed == DISCOUNT:
@@ -411,7 +411,7 @@ class QuoteListeners:
         action, ledger = body["actions"][0], self.surface.ledger
         value, now = parse_pending_effect_value(action.get("value") or ""), ledger.clock.now_ms()
         if value is None:
-            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            await self.surface.outdated(ack, body, context)
         elif action["action_id"] == CHECK:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only
@@ -426,7 +426,7 @@ class QuoteListeners:
         action, ledger = body["actions"][0], self.surface.ledger
         value, now = parse_pending_command_value(action.get("value") or ""), ledger.clock.now_ms()
         if value is None:
-            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            await self.surface.outdated(ack, body, context)
         elif action["action_id"] == CHECK_COMMAND:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only

@@ -272,6 +272,16 @@ def _value(quote: Quote, payload: ReviseQuote) -> str:
     return written({"q": quote.quote_id, "n": quote.version, "c": payload.canonical()})
 
 
+def apply_blocks(said: str, quote: Quote, changes: Changes, rules: Rules, now: int) -> list[Json] | None:
+    """Return the answer about a simulated change of a quote, with a button that makes it; None if it cannot be made."""
+    payload = ReviseQuote(changes=changes)
+    value = _value(quote, payload)
+    if isinstance(_simulated(quote, payload, rules, now), str) or len(value) > VALUE_CHARACTERS_MAX:
+        return None
+    apply = button(APPLY, _("Apply to {quote}", quote=quote.quote_id), value, style="primary")
+    return [section(said), {"type": "actions", "block_id": "quote.simulated", "elements": [apply]}]
+
+
 def _cut(differences: str) -> str:
     """Return the whole lines that fit; the first one is the total."""
     lines = differences.splitlines()

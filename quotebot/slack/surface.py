@@ -30,7 +30,7 @@ from quotebot.execution.membership import is_direct
 from quotebot.slack import delegation, grammar, payloads, verbs
 from quotebot.slack.builder_input import previewed
 from quotebot.slack.digest import DigestRequest
-from quotebot.slack.gate import attempt
+from quotebot.slack.gate import attempt, viewer_of
 from quotebot.slack.queries import Reads, present_answer
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
@@ -430,6 +430,22 @@ class Surface:
         if asked == SEND and self.contacts is not None and legal(quote.state):
             return forms.send_form(quote, contacts=True)
         return form(quote) if legal(quote.state) else lifecycle_messages.wrong_state(quote, verb)
+
+    async def visible(self, quote_id: str, viewer: Viewer) -> Quote | None:
+        """Return a quote's head version; None if there is no such quote, or the viewer may not see it in full."""
+        quote = await self.ledger.database.read(lambda tx: store.load(tx, quote_id))
+        return quote if quote is not None and may_see(viewer, quote) is Sight.FULL else None
+
+    async def outdated(self, ack: Any, body: Body, context: Any) -> None:
+        """Reply to a click on a card's button that this build cannot read, with a button that shows the quote of that card."""
+        viewer, place = await viewer_of(context), body.get("container") or {}
+        where = {"channel": place.get("channel_id") or "", "thread_ts": place.get("message_ts") or "", "team_id": viewer.team_id}
+        quote = await self.ledger.database.read(lambda tx: store.of_thread(tx, **where))
+        if quote is None or may_see(await viewer_of(context, quote.quote_id), quote) is not Sight.FULL:
+            await self.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            return
+        text = _(messages.OUTDATED_BUTTON)
+        await self.reply(ack, body, text, show_blocks(text, quote.quote_id, quote.version, _("Show quote")))
 
     async def open_form(self, body: Mapping[str, Any], view: Body) -> bool:
         """Open a form with the trigger of `body`; return false if Slack did not open it within OPEN_SECONDS."""

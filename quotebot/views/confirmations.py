@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 CREATE_ANOTHER, SHOW, FILL_IN = "quote.create_another", "quote.show", "quote.fill_in"  # action_ids
-REPAIR, EDIT_FIRST = "quote.use_correction", "quote.edit_first"
+REPAIR, EDIT_FIRST, CLONE = "quote.use_correction", "quote.edit_first", "quote.clone"
 COVER: Final = "cover.set"  # action_id, also on the Home tab
 
 SECTION_CHARACTERS_MAX: Final = 3_000
@@ -77,9 +77,11 @@ def proposal(account: str, pricing: Pricing) -> str:
 def offer_blocks(text: str, offer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the question as Block Kit. `offer` is {"token": operation key, "quote_id", "version"}, with the existing quote.
 
-    An offer without a quote asks for confirmation of the proposed quote; one without a token shows the quote.
+    An offer without a quote asks for confirmation of the proposed quote; one without a token shows the quote, or copies it.
     """
     if "token" not in offer:
+        if offer.get("clone"):
+            return show_blocks(text, offer["quote_id"], offer["version"], _("Clone quote"), CLONE)
         return show_blocks(text, offer["quote_id"], offer["version"], _("Show v{version}", version=offer["version"]))
     token = written({"t": offer["token"]})
     if "quote_id" not in offer:
@@ -151,10 +153,10 @@ def cover_blocks(message: str) -> list[dict[str, Any]]:
     return [section(message), {"type": "actions", "block_id": "cover.problem", "elements": [choose]}]
 
 
-def show_blocks(text: str, quote_id: str, version: int, label: str) -> list[dict[str, Any]]:
-    """Return a private answer with a button that shows the quote."""
+def show_blocks(text: str, quote_id: str, version: int, label: str, action_id: str = SHOW) -> list[dict[str, Any]]:
+    """Return a private answer with a button about the quote, which shows it if no other `action_id` is given."""
     there = value_text(ButtonValue(quote_id, version, None))
-    return [section(text), {"type": "actions", "block_id": "quote.there", "elements": [button(SHOW, label, there)]}]
+    return [section(text), {"type": "actions", "block_id": "quote.there", "elements": [button(action_id, label, there)]}]
 
 
 def parse_typed(text: str) -> str | None:

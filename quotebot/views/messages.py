@@ -343,6 +343,10 @@ def history_broken(ref: str) -> str:
 UNREADABLE_BUTTON = N_("This button is out of date. Open the quote again: `/quote Q-...`")
 
 
+# Reply to a button of a card that another build wrote, beside a button that shows the quote.
+OUTDATED_BUTTON = N_("This button is out of date. Open the quote again.")
+
+
 # Error in a form that was opened by another build.
 UNREADABLE_FORM = N_("This form is out of date. Close it and open it again.")
 

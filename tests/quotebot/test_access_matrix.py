@@ -258,7 +258,9 @@ class Hand:
 
 
 def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield what leads to a welcome, and the clicks under help and under a refused text."""
+    """Yield what leads to a welcome, and the clicks under help and under a refused text or click."""
+    there = value_text(ButtonValue(quote, 1, None))
+    yield "`/quote clone`", partial(hand.pressed, confirmations.CLONE, there, private=True)
     yield "invitation of the bot to a channel", hand.added_the_bot
     yield "buttons under a private answer", partial(hand.pressed, confirmations.EDIT_FIRST, written({"t": "ab" * 32}), private=True)
     typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro", "t": digest([hand.user, quote]), "n": None})

@@ -181,6 +181,7 @@ def test_nothing_happens_after_the_last_day_even_if_no_job_has_said_so(verb: str
     late = change(asked(received_at=quote.valid_until), payload, quote, ROOT, RULES)
     assert in_time.kind == "applied"
     assert "Clone it to continue: `/quote clone Q-2026-0042`" in check_refused(late, "expired")
+    assert late.effects[0].payload["offer"] == {"quote_id": "Q-2026-0042", "version": 1, "clone": True}
 
 
 @pytest.mark.parametrize("verb", ALL)

@@ -11,7 +11,7 @@ from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, read_any, value_text
 from quotebot.views.card import APPROVE, REJECT, REVISE, SUBMIT
-from quotebot.views.confirmations import COVER, CREATE_ANOTHER, SHOW
+from quotebot.views.confirmations import CLONE, COVER, CREATE_ANOTHER, SHOW
 from quotebot.views.dead_letter_card import RETRY
 from quotebot.views.forms import REASON, REJECT_CALLBACK
 from quotebot.views.seals import MARK, Seals
@@ -232,3 +232,15 @@ async def test_cover_is_named_by_its_own_person_alone(world: World, deal: Deal) 
     assert ack.payload == {"response_action": "errors", "errors": {REASON: REFUSAL}}
     assert [found["by"] for found in await refused(deal)] == ["U0VP", "U0VP"]
     assert await deal.rows("SELECT * FROM delegations") == []
+
+
+async def test_a_click_under_the_refusal_about_an_expired_quote_clones_it_once(world: World, deal: Deal) -> None:
+    await deal.complete(deal.slash())
+    card = await deal.card()
+    value = Seals(load_keyring(deal.data_dir)).sealed("U0REP", CLONE, value_text(ButtonValue(FIRST_QUOTE, 1, None)))
+    for _ in range(2):
+        await press(world, "U0REP", card, CLONE, value, to="U0REP")
+        await deal.settled()
+    (row,) = await deal.rows("SELECT quote_id, state FROM quotes WHERE quote_id <> 'Q-2026-0001'")
+    assert (row["quote_id"], row["state"]) == (SECOND_QUOTE, "priced")
+    assert (await deal.whispers("U0REP"))[-1].startswith(f"You just created the same quote, {SECOND_QUOTE}.")

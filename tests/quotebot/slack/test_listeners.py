@@ -9,6 +9,7 @@ import pytest
 from ledger.audit.keyring import load_keyring
 from quotebot.domain.quotes.quote import local_time
 from quotebot.sandbox.world import World
+from quotebot.slack.message_text import APPLY
 from quotebot.views import help_messages, messages
 from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
@@ -144,8 +145,22 @@ async def test_a_button_of_another_build_is_explained_and_does_nothing(world: Wo
     before = await deal.rows(EMPTY)
     answer = await deal.click(SUBMIT, user="U0REP")
     assert answer["ack"] == {}
-    assert await deal.whispers("U0REP") == [messages.UNREADABLE_BUTTON]
+    assert await deal.whispers("U0REP") == [messages.OUTDATED_BUTTON]
     assert await deal.rows(EMPTY) == before
+    await deal.click_ephemeral(SHOW)
+    assert (await deal.whispers("U0REP"))[-1].startswith(f"Quote {FIRST_QUOTE} for Acme")
+
+
+async def test_a_simulated_change_of_a_quote_is_made_with_one_click(deal: Deal) -> None:
+    await deal.complete(deal.slash(GOLDEN))
+    answer = (await deal.slash(f"simulate {FIRST_QUOTE}: discount 10%"))["ack"]
+    assert answer["text"].startswith("*What if* · ")
+    assert [each["text"]["text"] for each in answer["blocks"][-1]["elements"]] == [f"Apply to {FIRST_QUOTE}"]
+    await deal.click_ephemeral(APPLY)
+    await deal.settled()
+    assert [row["version"] for row in await deal.rows("SELECT version FROM quotes")] == [2]
+    unchanged = (await deal.slash(f"simulate {FIRST_QUOTE}: discount 10%"))["ack"]
+    assert "blocks" not in unchanged
 
 
 # ---------------------------------------------------------------------------------------------------- typed a second time

@@ -9,6 +9,7 @@ import pytest
 
 from quotebot.views.blocks import ButtonValue, parse_button_value, written
 from quotebot.views.confirmations import (
+    CLONE,
     CREATE_ANOTHER,
     SHOW,
     Correction,
@@ -46,6 +47,13 @@ def test_neither_button_can_be_taken_for_the_other() -> None:
 def test_a_stale_click_is_answered_with_a_button_that_shows_the_head() -> None:
     _, row = offer_blocks("v1 was replaced by v2.", {"quote_id": "Q-2026-0042", "version": 2})
     assert [(each["action_id"], each["text"]["text"]) for each in row["elements"]] == [("quote.show", "Show v2")]
+
+
+def test_a_click_on_an_expired_quote_is_answered_with_a_button_that_clones_it() -> None:
+    _, row = offer_blocks("Q-2026-0042 expired.", {"quote_id": "Q-2026-0042", "version": 2, "clone": True})
+    (button,) = row["elements"]
+    assert (button["action_id"], button["text"]["text"]) == (CLONE, "Clone quote")
+    assert parse_button_value(button["value"]) == ButtonValue("Q-2026-0042", 2, None)
 
 
 @pytest.mark.parametrize("version", [None, 3])
