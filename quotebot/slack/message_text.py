@@ -23,6 +23,7 @@ from quotebot.domain import money
 from quotebot.domain.extraction.extractor import Extraction, extract
 from quotebot.domain.extraction.inputs import NO_INPUTS
 from quotebot.domain.extraction.tokens import tokens
+from quotebot.domain.extraction.vocabulary import english
 from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
@@ -121,7 +122,8 @@ def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now
         change = ReviseQuote(changes=Changes(discount_percent=discount))
         labels = _("Set discount to {percent}", percent=money.format_percent(discount)), _("Something else")
         return _shown(quote, change, "", rules, now, labels)
-    unsure = sorted({word.casefold() for word in _HOW.findall(plain)})
+    words = {token.text for token in tokens(plain) if token.kind == "word" and _HOW.fullmatch(english(token.text))}
+    unsure = sorted(words | {word.casefold() for word in _HOW.findall(plain)})
     asked = _quantity_or_addition(plain, found, unsure)
     if asked is not None:
         return _which_quantity(quote, *asked, rules, now, adds=bool(unsure))
@@ -137,14 +139,14 @@ def _quantity_or_addition(plain: str, found: Extraction, unsure: Sequence[str]) 
     skus = {sku for sku, _words in found.named}
     numbers = [token for token in tokens(plain) if token.kind == "number"]
     said = (found.term_months, found.discount_percent, found.currency, found.inputs) != (None, None, None, NO_INPUTS)
-    if len(skus) != 1 or len(numbers) != 1 or said or not all(map(_ADDING.fullmatch, unsure)):
+    if len(skus) != 1 or len(numbers) != 1 or said or not all(_ADDING.fullmatch(english(word)) for word in unsure):
         return None
     (sku, words), number = found.named[0], numbers[0]
     typed, value = plain[number.start : number.end], number.value
     if not all(
         remark.code == "no_quantity"
         or (remark.code == "number" and remark.excerpt == typed)
-        or (remark.code in ("word", "unclaimed") and _BESIDE.fullmatch(remark.excerpt))
+        or (remark.code in ("word", "unclaimed") and _BESIDE.fullmatch(english(remark.excerpt.casefold())))
         for remark in found.remarks
     ):
         return None

@@ -119,10 +119,13 @@ def _mention_start(items: Sequence[Item], index: int) -> int:
 
 
 def _named(token: Token) -> Item:
-    kind = known.KINDS.get(token.text, "word") if token.kind == "word" else token.kind
-    number = Decimal(known.TERM_MONTHS[token.text]) if kind == "term_unit" else token.value
-    code = known.CURRENCIES[token.text] if kind == "currency" else ""
-    return Item(kind, token.text, token.start, token.end, number, code=code)
+    value = known.number(token.text) if token.value is None else token.value
+    if token.kind != "word" or value is not None:
+        return Item("number" if value is not None else token.kind, token.text, token.start, token.end, value)
+    text = known.english(token.text)
+    kind = known.KINDS.get(text, "word")
+    number = Decimal(known.TERM_MONTHS[text]) if kind == "term_unit" else None
+    return Item(kind, text, token.start, token.end, number, code=known.CURRENCIES[text] if kind == "currency" else "")
 
 
 def _read_money(reading: ExtractionState) -> None:

@@ -307,9 +307,9 @@ def _percentages(text: str) -> set[Decimal]:
     called: set[Decimal] = set()
     for index, token in enumerate(found):
         after = found[index + 1] if index + 1 < len(found) else None
-        percent = after is not None and (after.kind == "percent" or after.text in known.PERCENT)
+        percent = after is not None and (after.kind == "percent" or known.english(after.text) in known.PERCENT)
         around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
-        if token.value is not None and (percent or any(each.text in known.DISCOUNT for each in around)):
+        if token.value is not None and (percent or any(known.english(each.text) in known.DISCOUNT for each in around)):
             called.add(token.value)
     return called
 

@@ -1,8 +1,15 @@
-"""English vocabulary of quote requests for the extractor; a word in no table is reported as unclaimed."""
+"""Vocabulary of quote requests for the extractor, in English and, by its English words, in the installation's language.
+
+A word in no table is reported as unclaimed.
+"""
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
+
+from quotebot.domain import language
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,3 +111,176 @@ UNCLEAR: Final = _words(
     " day days week weeks quantity qty hundreds thousands million billion hundred thousand dozen dozens k"
     " forget ignore disregard pretend override"
 )
+
+# Words of other languages, case folded, by the English word that is read instead. What could add, remove or compare is unclear.
+_GERMAN: Final[Mapping[str, str]] = {
+    german: english
+    for english, words in {
+        # of a request
+        "month": "monat",
+        "months": "monate monaten",
+        "quarter": "quartal",
+        "quarters": "quartale quartalen",
+        "year": "jahr",
+        "years": "jahre jahren",
+        "percent": "prozent",
+        "discount": "rabatt rabatte nachlass preisnachlass",
+        "license": "lizenz",
+        "licenses": "lizenzen",
+        "seats": "platz plätze plätzen arbeitsplätze arbeitsplätzen",
+        "users": "nutzer nutzern benutzer benutzern anwender anwendern",
+        "units": "stück einheit einheiten",
+        "pounds": "pfund",
+        "francs": "franken",
+        "for": "für fuer",
+        "customer": "kunde kunden",
+        "company": "firma unternehmen",
+        "quote": "angebot angebots",
+        "term": "laufzeit vertragslaufzeit",
+        "contract": "vertrag",
+        "subscription": "abo abonnement",
+        # between them
+        "and": "und sowie",
+        "also": "auch außerdem",
+        "with": "mit",
+        "including": "inklusive inkl einschließlich",
+        "of": "von vom",
+        "at": "bei beim",
+        "on": "auf am",
+        "to": "zu zum zur",
+        "in": "im",
+        "from": "ab",
+        "x": "mal",
+        "a": "ein eine einen einem einer",
+        "the": "der die das den dem des",
+        "this": "dieser diese dieses diesen diesem",
+        "all": "alle alles allem",
+        "total": "gesamt insgesamt",
+        "please": "bitte",
+        "hello": "hallo guten",
+        "thanks": "danke vielen",
+        "i": "ich",
+        "we": "wir",
+        "us": "uns",
+        "me": "mir mich",
+        "our": "unser unsere unseren",
+        "you": "du sie ihr euch ihnen",
+        "it": "es",
+        "is": "ist",
+        "has": "hat",
+        "have": "haben habe",
+        "like": "gern gerne",
+        "can": "kann können könnt könnte könnten",
+        "needs": "braucht benötigt",
+        "need": "brauche brauchen benötige benötigen",
+        "wants": "möchte will hätte",
+        "want": "möchten wollen hätten",
+        "make": "mach mache machen macht",
+        "create": "erstelle erstellen erstellt erzeuge",
+        "send": "schick schicke schicken sende senden",
+        "give": "gib geben",
+        "new": "neu neue neues neuen",
+        # unclear
+        "not": "nicht",
+        "no": "kein keine keinen keiner nein",
+        "without": "ohne",
+        "except": "außer ausgenommen",
+        "remove": "entferne entfernen streiche streichen lösche löschen raus weg",
+        "minus": "abzüglich abzgl senke senken reduziere reduzieren verringere verringern kürze kürzen",
+        "cancel": "storniere stornieren storno",
+        "instead": "statt stattdessen anstatt anstelle sondern",
+        "rather": "lieber",
+        "actually": "eigentlich doch",
+        "correction": "korrektur",
+        "change": "ändere ändern",
+        "replace": "ersetze ersetzen",
+        "swap": "tausche tauschen wechsle wechseln",
+        "or": "oder",
+        "maybe": "vielleicht eventuell evtl",
+        "about": "etwa ungefähr rund zirka knapp fast",
+        "up": "bis",
+        "max": "maximal höchstens",
+        "min": "mindestens minimal",
+        "between": "zwischen",
+        "over": "über",
+        "under": "unter",
+        "more": "mehr",
+        "fewer": "weniger",
+        "another": "noch nochmal weitere weiterer weiteren",
+        "additional": "zusätzlich zusätzliche zusätzlichen zuzüglich zzgl extra dazu hinzu hinzufügen drauf"
+        " ergänze ergänzen erhöhe erhöhen stocke aufstocken",
+        "each": "je jeweils",
+        "double": "doppelt doppelte doppelten verdopple verdoppeln",
+        "half": "halb halbe halben halbes hälfte",
+        "few": "paar",
+        "several": "mehrere mehreren",
+        "some": "einige einigen",
+        "many": "viele",
+        "if": "falls wenn",
+        "than": "als",
+        "renewal": "verlängerung verlängern verlängere",
+        "existing": "bestehend bestehende bestehenden bestehendes",
+        "current": "aktuell aktuelle aktuellen derzeit bisher bisherige bisherigen",
+        "was": "war wurde",
+        "were": "waren wurden",
+        "days": "tage tagen",
+        "week": "woche",
+        "weeks": "wochen",
+        "dozen": "dutzend",
+        "hundred": "hundert",
+        "thousand": "tausend tsd",
+        "million": "million millionen",
+        "ignore": "ignoriere ignorieren vergiss",
+        # no customer's name
+        "january": "januar",
+        "february": "februar",
+        "march": "märz",
+        "may": "mai",
+        "june": "juni",
+        "july": "juli",
+        "october": "oktober",
+        "december": "dezember",
+        "monday": "montag",
+        "tuesday": "dienstag",
+        "wednesday": "mittwoch",
+        "thursday": "donnerstag",
+        "friday": "freitag",
+        "today": "heute",
+        "tomorrow": "morgen",
+        "now": "jetzt sofort",
+        "approval": "freigabe",
+    }.items()
+    for german in words.casefold().split()
+}
+_GERMAN_ONES: Final = ("ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun")
+_GERMAN_TENS: Final = ("zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig")
+_GERMAN_NUMBERS: Final[Mapping[str, int]] = {
+    word.casefold(): value
+    for word, value in (
+        *((one, value) for value, one in enumerate(_GERMAN_ONES, start=1) if value > 1),
+        *(("zehn", 10), ("elf", 11), ("zwölf", 12), ("dreizehn", 13), ("vierzehn", 14), ("fünfzehn", 15)),
+        *(("sechzehn", 16), ("siebzehn", 17), ("achtzehn", 18), ("neunzehn", 19)),
+        *((ten, value * 10) for value, ten in enumerate(_GERMAN_TENS, start=2)),
+        *(
+            (f"{one}und{ten}", value * 10 + unit)
+            for value, ten in enumerate(_GERMAN_TENS, start=2)
+            for unit, one in enumerate(_GERMAN_ONES, start=1)
+        ),
+    )
+}
+WORDS: Final[Mapping[str, Mapping[str, str]]] = {"de": _GERMAN}
+NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {"de": _GERMAN_NUMBERS}
+DECIMALS: Final[Mapping[str, re.Pattern[str]]] = {"de": re.compile(r"[0-9]{1,3},[0-9]{1,2}")}  # too short a group for thousands
+
+
+def english(word: str) -> str:
+    """Return the English word for a case-folded word of the installation's language; every other word unchanged."""
+    return WORDS.get(language.current(), {}).get(word, word)
+
+
+def number(text: str) -> Decimal | None:
+    """Return the value of a number that only the installation's language writes so: "zwei", "12,5"; None for every other text."""
+    word, decimal = NUMBERS.get(language.current(), {}).get(text), DECIMALS.get(language.current())
+    if word is not None:
+        return Decimal(word)
+    return Decimal(text.replace(",", ".")) if decimal is not None and decimal.fullmatch(text) else None

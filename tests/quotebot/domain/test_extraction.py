@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -16,11 +16,15 @@ from hypothesis import strategies as st
 from quotebot.app.installation import speak
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.catalogue.catalogue import Catalogue
+from quotebot.domain.extraction import vocabulary
 from quotebot.domain.extraction.extractor import REMARKS_MAX, Extraction, extract
 from quotebot.domain.extraction.remarks import DOUBTS, Remark
 from quotebot.slack import verbs
 from quotebot.views import extraction_messages
 from tests.quotebot.views.quote_examples import RULESET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CATALOGUE = RULESET.catalogue
 REQUESTS = Path(__file__).parents[2] / "data" / "requests.txt"
@@ -135,6 +139,65 @@ def test_every_remark_has_its_sentence() -> None:
     said = {code: extraction_messages.remark(Remark(code, "<this>", "that.")) for code in extraction_messages.CODES}
     assert DOUBTS < extraction_messages.CODES
     assert all("<" not in sentence and sentence.endswith((".", "?")) for sentence in said.values())
+
+
+@pytest.fixture
+def _german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+IN_GERMAN: dict[str, tuple[Any, ...]] = {
+    "Bitte 150 Pro und 20 SSO für Acme, 24 Monate, 10 % Rabatt": ("Acme", ((150, "pro"), (20, "sso")), 24, Decimal(10), None),
+    "Wir brauchen ein Angebot für Müller GmbH: 20 Lizenzen Pro, Laufzeit zwei Jahre, Rabatt von 12,5 %": (
+        "Müller GmbH",
+        ((20, "pro"),),
+        24,
+        Decimal("12.5"),
+        None,
+    ),
+    "Acme möchte 1,500 Nutzer Pro für ein Jahr in Euro": ("Acme", ((1500, "pro"),), 12, None, "EUR"),
+    "fünfundzwanzig Pro für Acme, dreißig Monate, fünf Prozent Nachlass": ("Acme", ((25, "pro"),), 30, Decimal(5), None),
+    "12 Monate Pro, 20 Plätze, Kunde: Globex": ("Globex", ((20, "pro"),), 12, None, None),
+    "150 pro for Acme, 24 months, 10% off": ("Acme", ((150, "pro"),), 24, Decimal(10), None),
+}
+
+
+@pytest.mark.usefixtures("_german")
+@pytest.mark.parametrize("text", IN_GERMAN)
+def test_german_text_is_read_where_the_installation_speaks_german(text: str) -> None:
+    found = extract(text, CATALOGUE)
+    assert (meaning(found), found.open_questions) == (IN_GERMAN[text], ())
+
+
+@pytest.mark.usefixtures("_german")
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ("1.500 Pro für Acme", ("number", "1.500 Pro")),
+        ("1.000 Pro für Acme", ("number", "1.000 Pro")),
+        ("150 Pro und SSO für Acme", ("no_quantity", "SSO")),
+        ("noch 20 Pro für Acme", ("word", "noch")),
+        ("20 Pro für Acme, 30 Tage", ("word", "Tage")),
+        ("20 Pro für Acme, außer SSO", ("word", "außer")),
+        ("etwa 20 Pro für Acme", ("word", "etwa")),
+        ("10,5 Pro für Acme", ("number", "10,5 Pro")),
+    ],
+)
+def test_german_text_that_is_unclear_is_asked_about(text: str, doubt: tuple[str, str]) -> None:
+    assert doubt in [(remark.code, remark.excerpt) for remark in extract(text, CATALOGUE).open_questions]
+
+
+def test_german_words_mean_nothing_where_the_installation_speaks_english() -> None:
+    found = extract("20 Pro für Acme, 24 Monate", CATALOGUE)
+    assert (found.account, found.term_months) == (None, None)
+
+
+def test_each_word_of_another_language_stands_for_a_known_one() -> None:
+    tables = (vocabulary.KINDS, vocabulary.FILLERS, vocabulary.UNCLEAR, vocabulary.NO_NAMES)
+    words = {english for words in vocabulary.WORDS.values() for english in words.values()}
+    assert [word for word in words if not any(word in table for table in tables)] == []
 
 
 def test_a_question_in_german_is_whole() -> None:

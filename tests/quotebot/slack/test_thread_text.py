@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quotebot.app.installation import speak
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.slack.message_text import APPLY, asks_about, parse_applied, proposed, with_number
@@ -121,6 +122,22 @@ def test_a_number_that_may_add_is_asked_about_with_a_button_for_each_meaning(tex
     ]
     results = zip((number, 150 + number), blocks[1:], strict=True)
     assert all(f"• Pro: 150 \u2192 {new:,}" in block["text"]["text"] for new, block in results)
+
+
+@pytest.mark.parametrize("text", ["noch 20 Pro", "bitte 20 zusätzliche Pro", "20 more pro"])
+def test_a_german_word_that_adds_is_asked_about_too(text: str) -> None:
+    speak("de")
+    try:
+        _said, blocks = proposed(text, QUOTE, RULES, MORNING) or ("", None)
+        without = proposed("20 Pro ohne SSO", QUOTE, RULES, MORNING)
+    finally:
+        speak("en")
+    assert blocks is not None
+    labels = [block["accessory"]["text"]["text"] for block in blocks[1:]]
+    assert labels == ["Pro auf 20 setzen", "20 Pro hinzufügen"]
+    assert without is not None
+    assert "ohne" in without[0]
+    assert without[1] is None
 
 
 @pytest.mark.parametrize(
