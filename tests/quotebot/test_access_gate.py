@@ -37,7 +37,7 @@ MEMBERS_ONLY: Final = {
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
-    *("help.show", "help.commands", "quote.use_correction", "quote.edit_first", "member_joined_channel"),
+    *("help.show", "help.commands", "quote.use_correction", "quote.edit_first", "quote.clone", "member_joined_channel"),
     *("cover.set", "cover.end", "cover.form"),
     *("home.new", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
