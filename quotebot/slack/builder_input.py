@@ -5,7 +5,6 @@ The fields and the typed text are read separately and joined: a value may come f
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 from datetime import date
 from decimal import Decimal
@@ -175,10 +174,9 @@ def _place(problems: tuple[PricingProblem, ...], form: Form, carried: Carried, e
 
 
 def _block(problem: PricingProblem, form: Form, carried: Carried) -> str:
-    named = re.findall(r"[a-z0-9_-]+", problem.message)
-    keys = [key for key, sku in carried.rows if sku in named]
+    keys = [key for key, sku in carried.rows if sku == problem.sku]
     candidates = [
-        *(blocks.attribute_block(key, word) for key in keys for word in named if problem.code == "attribute"),
+        *(blocks.attribute_block(key, problem.attribute) for key in keys if problem.attribute),
         *(blocks.discount_block(key) for key in keys if problem.code == "discount"),
         *(blocks.price_block(key) for key in keys if problem.code == "agreed_price"),
         *(blocks.quantity_block(key) for key in keys),

@@ -155,7 +155,7 @@ class Reads:
             found, more = approval_counts(requests[:REPORTED_MAX], asked.by), len(requests) > REPORTED_MAX
         else:
             quotes = [each async for each in reports.quotes(database, period, most=REPORTED_MAX + 1)]
-            found, more = report(asked.kind, quotes[:REPORTED_MAX], asked.by), len(quotes) > REPORTED_MAX
+            found, more = report(asked.kind, quotes[:REPORTED_MAX], asked.by, _), len(quotes) > REPORTED_MAX
         most = REPORTED_MAX if more else None
         return report_messages.report_text(kind, found, REPORTED_DAYS, most, self.rules.policy.roles)
 

@@ -80,6 +80,7 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
                     "inactive_sku",
                     _("{bundle} holds {sku}, which is no longer sold", bundle=item.bundle.sku, sku=item.product.sku),
                     _("order what {bundle} holds without it", bundle=item.bundle.sku),
+                    item.line.sku,
                 )
             )
         if item.quantity > QUANTITY_MAX:
@@ -93,6 +94,7 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
                         quantity=grouped(item.quantity),
                     ),
                     _("order fewer {sku}", sku=item.line.sku),
+                    item.line.sku,
                 )
             )
     problems += dict.fromkeys(_violations(items, ruleset))
@@ -132,23 +134,25 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
     known = {attribute.name: attribute for attribute in product.attributes}
     given = dict(line.attributes)
     if len(given) != len(line.attributes):
-        yield PricingProblem("attribute", _("{sku} has an attribute twice", sku=line.sku), _("choose each once"))
+        yield PricingProblem("attribute", _("{sku} has an attribute twice", sku=line.sku), _("choose each once"), line.sku)
     if line.agreed_price is not None and product.kind == "bundle":
         yield PricingProblem(
             "agreed_price",
             _("{sku} is a bundle, which has no price of its own", sku=line.sku),
             _("agree on the prices of its products instead"),
+            line.sku,
         )
     for name, choice in given.items():
         if name not in known:
             hint = _("known are {names}", names=", ".join(known)) if known else _("leave it out")
             message = _("{sku} has no attribute {name}", sku=line.sku, name=clipped(name))
-            yield PricingProblem("attribute", message, hint)
+            yield PricingProblem("attribute", message, hint, line.sku, name)
         elif choice not in known[name].choices:
             yield PricingProblem(
                 "attribute",
                 _("{choice} is no {name} of {sku}", choice=clipped(choice), name=name, sku=line.sku),
                 _("one of {choices}", choices=", ".join(known[name].choices)),
+                *(line.sku, name),
             )
     for attribute in product.attributes:
         if attribute.default is None and attribute.name not in given:
@@ -156,6 +160,7 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
                 "attribute",
                 _("{sku} needs a choice of {name}", sku=line.sku, name=attribute.name),
                 _("one of {choices}", choices=", ".join(attribute.choices)),
+                *(line.sku, attribute.name),
             )
 
 
@@ -164,9 +169,10 @@ def _chosen(items: list[SelectedItem], others: Mapping[str, Chosen] | None = Non
     for item in items:
         before = chosen.get(item.product.sku)
         if before is None or item.bundle is None:  # a separate line sets the configuration; bundles use the default
-            chosen[item.product.sku] = Chosen(item.quantity + (before.quantity if before else 0), item.attributes)
+            units = item.quantity + (before.quantity if before else 0)
+            chosen[item.product.sku] = Chosen(units, item.attributes, item.line.sku)
         else:
-            chosen[item.product.sku] = Chosen(before.quantity + item.quantity, before.attributes)
+            chosen[item.product.sku] = replace(before, quantity=before.quantity + item.quantity)
     return chosen
 
 
@@ -274,6 +280,7 @@ def charge(
                         percent=money.format_percent(share.percent),
                     ),
                     _("write 1 {sku}", sku=item.product.sku),
+                    item.line.sku,
                 )
             )
         charged = _shared(replace(item, quantity=1), book, share, bases[share.basis], terms)
@@ -316,6 +323,7 @@ def _own_charge(item: SelectedItem, entry: PriceEntry, terms: Terms) -> Charge |
             "formula",
             _("the formula of {sku} gives no price: {error}", sku=item.product.sku, error=error),
             _("change the quantity, the term or the configuration, or tell who keeps the price book"),
+            item.line.sku,
         )
     for surcharge in entry.surcharges:
         if item.attributes.get(surcharge.attribute) == surcharge.choice:
@@ -412,6 +420,7 @@ def _above_list(item: SelectedItem, unit_price: Decimal, terms: Terms) -> Pricin
         "agreed_price",
         _("the price {asked} of {sku} is above its list price {listed}", asked=asked, sku=item.product.sku, listed=listed),
         _("agree on a lower one, or on none"),
+        item.line.sku,
     )
 
 
@@ -426,6 +435,7 @@ def _no_price(item: SelectedItem, terms: Terms) -> PricingProblem:
         if day is None
         else _("{sku} has no price {where} on {day}", sku=sku, where=where, day=day),
         _("choose another currency, segment or region, or add the price to a price book"),
+        item.line.sku,
     )
 
 

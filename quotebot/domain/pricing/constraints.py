@@ -63,16 +63,17 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Units of a product in a quote, with bundles unpacked, and its configuration."""
+    """Units of a product in a quote, with bundles unpacked, its configuration, and the sku of the line that sets it."""
 
     quantity: int
     attributes: Mapping[str, str]
+    line: str
 
 
 def find_violations(constraints: tuple[Constraint, ...], chosen: Mapping[str, Chosen]) -> tuple[PricingProblem, ...]:
     """Return every violation, in the order of the constraints; `chosen` is by sku."""
     return tuple(
-        PricingProblem(rule.kind, rule.message or message, suggestion)
+        PricingProblem(rule.kind, rule.message or message, suggestion, chosen[rule.sku].line)
         for rule in constraints
         if rule.sku in chosen
         for message, suggestion in _violation(rule, chosen)

@@ -78,11 +78,16 @@ class PriceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PricingProblem:
-    """One reason why a request has no price. `message` describes the error, `suggestion` the correction."""
+    """One reason why a request has no price. `message` describes the error, `suggestion` the correction.
+
+    `sku` is that of the line it is about, and `attribute` the line's attribute; empty if it is about none.
+    """
 
     code: str  # "unknown_sku", "quantity", "duplicate_sku", "line_count", "term", "discount", a constraint's kind, "no_price", ...
     message: str
     suggestion: str
+    sku: str = ""
+    attribute: str = ""
 
 
 def dated(request: PriceRequest, unix_ms: int) -> PriceRequest:
@@ -244,7 +249,7 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
     for sku, percent in asked:
         if percent is not None and not _is_discount(percent):
             message = _(on_line if sku else whole, sku=clipped(sku), percent=clipped(str(percent)))
-            yield PricingProblem("discount", message, _("e.g. discount 12.5%"))
+            yield PricingProblem("discount", message, _("e.g. discount 12.5%"), sku)
 
 
 def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
@@ -266,20 +271,20 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
         if not _is_agreed_price(line.agreed_price):
             price = clipped(str(line.agreed_price))
             message = _("the price of {sku} is 0 or more with at most 6 decimals, not {price}", sku=sku, price=price)
-            yield PricingProblem("agreed_price", message, _(example, quantity=10, sku=sku))
+            yield PricingProblem("agreed_price", message, _(example, quantity=10, sku=sku), line.sku)
         elif line.discount_percent:
             message = _("{sku} has both a price and a discount of its own", sku=sku)
-            yield PricingProblem("agreed_price", message, _("keep one of them"))
+            yield PricingProblem("agreed_price", message, _("keep one of them"), line.sku)
         if not line.price_reason or len(line.price_reason) > REASON_CHARACTERS_MAX:
             none, too_long = (
                 N_("the price of {sku} needs a reason"),
                 N_("the reason for the price of {sku} is longer than {limit} characters"),
             )
             message = _(too_long if line.price_reason else none, sku=sku, limit=REASON_CHARACTERS_MAX)
-            yield PricingProblem("agreed_price", message, _(example, quantity=line.quantity, sku=sku))
+            yield PricingProblem("agreed_price", message, _(example, quantity=line.quantity, sku=sku), line.sku)
         elif not is_text(line.price_reason, REASON_CHARACTERS_MAX):
             message = _("the reason for the price of {sku} is no text on one line", sku=sku)
-            yield PricingProblem("agreed_price", message, _("write it without control characters"))
+            yield PricingProblem("agreed_price", message, _("write it without control characters"), line.sku)
 
 
 def _is_agreed_price(price: Decimal) -> bool:
@@ -309,13 +314,14 @@ def _sku_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Itera
                 suggestions[line.sku] = _("did you mean {name}?", name=near) if near else _("known are {names}", names=known)
             if product is None:
                 message = _('"{text}" isn\'t in the catalog', text=clipped(line.sku))
-                yield PricingProblem("unknown_sku", message, suggestions[line.sku])
+                yield PricingProblem("unknown_sku", message, suggestions[line.sku], line.sku)
             else:
-                yield PricingProblem("inactive_sku", _("{sku} is no longer sold", sku=line.sku), suggestions[line.sku])
+                message = _("{sku} is no longer sold", sku=line.sku)
+                yield PricingProblem("inactive_sku", message, suggestions[line.sku], line.sku)
         if not 1 <= line.quantity <= QUANTITY_MAX:
             sku, limit, quantity = clipped(line.sku), grouped(QUANTITY_MAX), clipped(str(line.quantity))
             message = _("the quantity of {sku} is 1 to {limit}, not {quantity}", sku=sku, limit=limit, quantity=quantity)
-            yield PricingProblem("quantity", message, _("e.g. {quantity} {sku}", quantity=10, sku=sku))
+            yield PricingProblem("quantity", message, _("e.g. {quantity} {sku}", quantity=10, sku=sku), line.sku)
 
 
 def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) -> Iterator[PricingProblem]:
@@ -326,7 +332,7 @@ def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) ->
         if sku in catalogue.products and len(quantities) > 1:
             message = _("{sku} is there {count} times; a product has one line", sku=sku, count=len(quantities))
             hint = _("combine them: {quantity} {sku}", quantity=clipped(str(sum(quantities))), sku=sku)
-            yield PricingProblem("duplicate_sku", message, hint)
+            yield PricingProblem("duplicate_sku", message, hint, sku)
 
 
 CHANGES_MAX = 400  # as many as a quote has lines
@@ -458,7 +464,7 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
                 there = clipped(", ".join(lines) or _("none"), 200)
                 absent = {"remove": N_("there is no line {sku} to remove"), "take": N_("there is no line {sku} to take")}
                 message = _(absent[change.deed], sku=clipped(change.sku))
-                problems.append(PricingProblem("no_such_line", message, _("its lines are {names}", names=there)))
+                problems.append(PricingProblem("no_such_line", message, _("its lines are {names}", names=there), change.sku))
             elif change.deed == "take":
                 lines[change.sku] = replace(before, optional=False)
             else:
@@ -466,7 +472,7 @@ def changed(request: PriceRequest, changes: Changes) -> PriceRequest | tuple[Pri
         elif change.quantity < 1:
             sku, quantity = clipped(change.sku), clipped(str(change.quantity))
             message = _("the quantity of {sku} is 1 or more, not {quantity}", sku=sku, quantity=quantity)
-            problems.append(PricingProblem("quantity", message, _("e.g. 10 {sku}, or remove {sku}", sku=sku)))
+            problems.append(PricingProblem("quantity", message, _("e.g. 10 {sku}, or remove {sku}", sku=sku), change.sku))
         else:
             line = LineRequest(change.sku, 0) if before is None else before
             already = line.quantity if change.deed == "add" else 0

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
-from quotebot.domain.language import _
+from quotebot.domain.language import N_
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES, ApprovalState, QuoteState, loss_category
@@ -33,6 +33,7 @@ OPEN_STATES: Final = (
 )
 HOUR_MS: Final = 3_600_000
 REASONS_SHOWN: Final = 3
+NO_REASON: Final = N_("no reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,15 @@ class Report:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def report(kind: Kind, quotes: Sequence[ReportedQuote], by: By) -> Report:
-    """Return one report about quotes."""
+def report(kind: Kind, quotes: Sequence[ReportedQuote], by: By, translated: Callable[[str], str] = str) -> Report:
+    """Return one report about quotes. Labels in it are in English unless they are `translated`, for people alone."""
     match kind:
         case "discounts":
             return discounts(quotes, by)
         case "cycle-time":
             return cycle_times(quotes, by)
         case "win-loss":
-            return wins_and_losses(quotes, by)
+            return wins_and_losses(quotes, by, translated)
         case "pipeline":
             return pipeline(quotes, by)
 
@@ -156,10 +157,10 @@ class _Outcomes:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-def wins_and_losses(quotes: Iterable[ReportedQuote], by: By) -> Report:
+def wins_and_losses(quotes: Iterable[ReportedQuote], by: By, translated: Callable[[str], str] = str) -> Report:
     """Return accepted, lost and expired quotes, the share of accepted ones among them, and the most frequent reasons of losses.
 
-    Reasons of one category count together.
+    Reasons of one category count together, under its `translated` label.
     """
     found: dict[tuple[str, str], _Outcomes] = defaultdict(_Outcomes)
     for quote in quotes:
@@ -171,8 +172,8 @@ def wins_and_losses(quotes: Iterable[ReportedQuote], by: By) -> Report:
             elif quote.state is QuoteState.LOST:
                 outcomes.lost = money.EXACT.add(outcomes.lost, net_amount)
                 category = loss_category(quote.closing_reason)
-                reason = _(LOSS_CATEGORIES[category]) if category else " ".join((quote.closing_reason or _("no reason")).split())
-                outcomes.reasons[reason] += 1
+                own = "" if category else " ".join((quote.closing_reason or "").split())
+                outcomes.reasons[own or translated(LOSS_CATEGORIES[category] if category else NO_REASON)] += 1
     return Report(
         (by, "currency", "accepted", "lost", "expired", "open", "win_rate_percent", "accepted_net", "lost_net", "reasons"),
         tuple((*key, *_outcome_cells(outcomes)) for key, outcomes in sorted(found.items())),

@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from quotebot.cli import root, terminal
+from quotebot.domain.language import _, use
+from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.reports import ReportedQuote, report, wins_and_losses
 from tests.quotebot.cli.conftest import begun_ledger
 from tests.quotebot.parts import copy_data, tampered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.quotebot.cli.conftest import Run
@@ -60,6 +66,12 @@ def ledger(tmp_path: Path, made: Path) -> Path:
     return tmp_path / "bot" / "ledger.db"
 
 
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    use("en", {})
+
+
 def rows(command: Run, *arguments: str) -> list[dict[str, Any]]:
     done = command("report", *arguments, "--json")
     assert done.returncode == 0, done.stderr
@@ -87,6 +99,14 @@ def test_wins_and_losses_have_a_rate_and_the_reasons(command: Run, ledger: Path)
     assert (found["accepted"], found["lost"], found["open"], found["win_rate_percent"]) == (1, 1, 1, "50.00")
     assert (found["accepted_net"], found["lost_net"], found["reasons"]) == ("1140.00", "480.00", "Price (1)")
     assert by_rep["U0OTHER"]["win_rate_percent"] is None  # nothing has ended
+
+
+def test_reasons_are_english_in_every_language_but_for_people() -> None:
+    quote = ReportedQuote("Q-1", 1, QuoteState.LOST, "Acme", "U0REP", 0, "USD", 12, Decimal(10), Decimal(10), ())
+    quotes = [quote, quote, replace(quote, closing_reason="price: too high")]
+    use("de", {"no reason": "ohne Grund", "Price": "Preis"})
+    assert wins_and_losses(quotes, "rep").records()[0]["reasons"] == "no reason (2); Price (1)"
+    assert report("win-loss", quotes, "rep", _).records()[0]["reasons"] == "ohne Grund (2); Preis (1)"
 
 
 def test_the_pipeline_holds_the_open_quotes_by_state(command: Run, ledger: Path) -> None:

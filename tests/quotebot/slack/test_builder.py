@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.commands.payloads import CreateByForm, ReviseQuote
 from quotebot.domain.catalogue.rulesets import parse_ruleset
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
@@ -32,6 +33,8 @@ from tests.quotebot.views.test_forms import typed
 from tests.rig import FIRST_QUOTE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.rig import Deal
 
 STORAGE: Final = product(
@@ -54,6 +57,12 @@ SHOP: Final = Rules(
     POLICY,
     {},
 )
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
 
 
 def blocks_of(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -330,6 +339,20 @@ def test_a_problem_of_one_line_is_said_at_its_field() -> None:
     found = revised(CONFIGURED, **{"row.1.quantity": "2000000"})
     assert isinstance(found, dict)
     assert list(found) == ["row.1.quantity"]
+
+
+def test_a_problem_stays_at_its_field_whatever_words_the_language_uses() -> None:
+    skus = ("braucht", "eine", "storage")  # the first two are words of the German message
+    sold = [product("braucht"), product("eine"), STORAGE]
+    rules = Rules(parse_ruleset(document(products=sold, price_books=[book(dict.fromkeys(skus, 10))])), POLICY, {})
+    speak("de")
+    view = builder.create_form("C0SALES", rules.ruleset, builder.Draft("Acme", tuple(LineRequest(sku, 1) for sku in skus)))
+    assert read_form(Form(typed(view), rules, MORNING)) == {
+        "row.2.=region": "Storage braucht eine Auswahl für region: möglich: us, eu"
+    }
+    found = read_form(Form(typed(view, **{"row.2.=region": "=us", "row.2.quantity": "2000000"}), rules, MORNING))
+    assert isinstance(found, dict)
+    assert list(found) == ["row.2.quantity"]
 
 
 @dataclass
