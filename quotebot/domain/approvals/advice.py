@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import PolicyDecision, evaluate, family_totals, over_total
+from quotebot.domain.language import _, localized, ngettext
 from quotebot.domain.pricing.conversion import factor
 from quotebot.domain.pricing.engine import Pricing, price, request_of
 from quotebot.domain.pricing.price_requests import QUANTITY_MAX, TERM_MONTHS_MAX
@@ -65,14 +66,18 @@ class Avoidance:
     @property
     def words(self) -> str:
         """Return "10% discount (now 15%)", "24 months (now 36)", "120 pro (now 150)"."""
-        before, after = money.trimmed(self.before), money.trimmed(self.after)
-        return {
-            "discount": f"{after}% discount (now {before}%)",
-            "price": f"{self.name} at {after} (now {before})",
-            "term": f"{after} {'month' if self.after == 1 else 'months'} (now {before})",
-            "quantity": f"{after} {self.name} (now {before})",
-            "terms": f"no special term that needs {self.groups}",
-        }[self.what]
+        before, after = (localized(money.trimmed(figure)) for figure in (self.before, self.after))
+        match self.what:
+            case "discount":
+                percents = {"percent": money.format_percent(self.after), "other": money.format_percent(self.before)}
+                return _("{percent} discount (now {other})", **percents)
+            case "price":
+                return _("{product} at {price} (now {other})", product=self.name, price=after, other=before)
+            case "term":
+                return ngettext("{n} month (now {other})", "{n} months (now {other})", int(self.after), other=before)
+            case "quantity":
+                return _("{quantity} {product} (now {other})", quantity=after, product=self.name, other=before)
+        return _("no special term that needs {roles}", roles=self.groups)
 
     def grants(self, discount_percent: Decimal | None) -> bool:
         """Return whether this change states that a discount of `discount_percent` needs no approval."""
@@ -405,7 +410,7 @@ def _steps_of_rounding(pricing: Pricing) -> int:
     unit = money.quantum(pricing.currency)
     steps = [
         money.EXACT.divide_int(money.product(unit, Decimal(2 * STEPS * (len(pricing.lines) + 1))), net)
-        for net, _ in family_totals(pricing).values()
+        for net, _cost in family_totals(pricing).values()
         if net > 0
     ]
     return int(max(steps, default=ZERO)) + 1

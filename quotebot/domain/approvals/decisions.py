@@ -6,14 +6,28 @@ Sentences name people as `<@U...>`, the form that every surface supports.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from quotebot.domain.language import N_, _, listed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, local_time, state_words
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Person, Roles
 
-NOT_KNOWN = "We couldn't verify your Slack account."
+_DECIDED: Final = {
+    ApprovalState.APPROVED: N_("approved by {people}"),
+    ApprovalState.REJECTED: N_("rejected by {people}"),
+    ApprovalState.CHANGES_REQUESTED: N_("changes requested by {people}"),
+}
+_SLOTS: Final = {
+    SlotState.WAITING: N_("waiting"),
+    SlotState.PENDING: N_("pending"),
+    SlotState.ESCALATED: N_("escalated"),
+    SlotState.APPROVED: N_("approved"),
+    SlotState.REJECTED: N_("rejected"),
+    SlotState.EXPIRED: N_("expired"),
+    SlotState.CLOSED: N_("closed"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +85,41 @@ def may_decide(approval: Approval, quote: Quote, person: Person, *, received_at:
 
 def decided_words(approval: Approval) -> str:
     """Return "approved by <@U...> (CFO), 21 Nov 2026, 10:31 UTC" or "approved automatically: within policy"."""
-    when = "" if approval.decided_at is None else f", {local_time(approval.decided_at)}"
     if approval.state is ApprovalState.EXPIRED:
-        return f"approval request expired{when}, no decision"
+        if approval.decided_at is None:
+            return _("approval request expired, no decision")
+        return _("approval request expired, {time}, no decision", time=local_time(approval.decided_at))
     if approval.state is ApprovalState.INVALIDATED:
-        return f"withdrawn from approval{when}"
-    verb = "changes requested" if approval.state is ApprovalState.CHANGES_REQUESTED else approval.state.value
+        return _dated(_("withdrawn from approval"), approval.decided_at)
+    people = _deciders(approval)
     if approval.earlier is not None:
-        return f"{verb}: the approval of {_version_of(approval.earlier)} by {_deciders(approval)} still covers this version"
+        still = N_("approved: the approval of {version} by {people} still covers this version")
+        return _(still, version=_version_of(approval.earlier), people=people)
     if approval.decided_by is None:
-        return f"{verb} automatically: within policy"
-    return f"{verb} by {_deciders(approval) or _named(approval.decided_by, approval.decided_role, None, approval.roles)}{when}"
+        return _("approved automatically: within policy")
+    people = people or _named(approval.decided_by, approval.decided_role, None, approval.roles)
+    return _dated(_(_DECIDED[approval.state], people=people), approval.decided_at)
 
 
 def slot_words(slot: Slot, roles: Roles) -> str:
     """Return "Legal: approved by <@U...> (Legal), ..." or "Legal: pending" of one slot."""
-    if slot.decided_at is None or slot.decided_by is None:
-        return f"{roles.words(slot.role)}: {slot.state.value}"
-    decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of, roles)
-    return f"{roles.words(slot.role)}: {slot.state.value} by {decider}, {local_time(slot.decided_at)}"
+    said = _(_SLOTS[slot.state])
+    if slot.decided_at is not None and slot.decided_by is not None:
+        state = ApprovalState.APPROVED if slot.state is SlotState.APPROVED else ApprovalState.REJECTED
+        decider = _named(slot.decided_by, slot.decided_role or slot.role, slot.on_behalf_of, roles)
+        said = _dated(_(_DECIDED[state], people=decider), slot.decided_at)
+    return f"{roles.words(slot.role)}: {said}"
+
+
+def _dated(event: str, at: int | None) -> str:
+    return event if at is None else _("{event}, {time}", event=event, time=local_time(at))
 
 
 def _already(quote: Quote, approval: Approval) -> str:
-    words = decided_words(approval)
     if approval.state is ApprovalState.CHANGES_REQUESTED:
-        return f"Changes to {quote.quote_id} were already requested{words.removeprefix('changes requested')}"
-    return f"{quote.quote_id} was already {words}"
+        requested = N_("Changes to {quote} were already requested by {people}")
+        return _dated(_(requested, quote=quote.quote_id, people=_deciders(approval)), approval.decided_at)
+    return _("{quote} was already {decided}", quote=quote.quote_id, decided=decided_words(approval))
 
 
 def _version_of(approval_id: str) -> str:
@@ -111,60 +134,57 @@ def _deciders(approval: Approval) -> str:
     roles: dict[tuple[str, str | None], list[str]] = {}
     for slot in decisive:
         roles.setdefault((slot.decided_by or "", slot.on_behalf_of), []).append(slot.decided_role or slot.role)
-    return " and ".join(_named(by, " + ".join(held), absent, approval.roles) for (by, absent), held in roles.items())
+    return listed([_named(by, " + ".join(held), absent, approval.roles) for (by, absent), held in roles.items()])
 
 
 def _named(user: str | None, role: str | None, absent: str | None, roles: Roles) -> str:
-    instead = "" if absent is None else f", for <@{absent}>"
-    return f"<@{user}>" if role is None else f"<@{user}> ({roles.words(role)}{instead})"
+    if role is None:
+        return f"<@{user}>"
+    if absent is None:
+        return f"<@{user}> ({roles.words(role)})"
+    return _("{person} ({role}, for {absent})", person=f"<@{user}>", role=roles.words(role), absent=f"<@{absent}>")
 
 
 def _foreign(quote: Quote, person: Person) -> DecisionRefusal | None:
     if person.team and person.team == quote.team_id and person.kind != "stranger":
         return None
-    return DecisionRefusal("foreign_team", f"{quote.quote_id} belongs to another workspace, so you can't decide about it.")
+    sentence = _("{quote} belongs to another workspace, so you can't decide about it.", quote=quote.quote_id)
+    return DecisionRefusal("foreign_team", sentence)
 
 
 def _not_a_member(person: Person) -> DecisionRefusal | None:
     if person.kind == "member":
         return None
     if person.kind == "unknown":
-        return DecisionRefusal("not_known", f"{NOT_KNOWN} Try again in a minute.")
-    return DecisionRefusal(
-        "not_a_member",
-        "Guests and bots can't approve quotes.",
-    )
+        return DecisionRefusal("not_known", _("We couldn't verify your Slack account. Try again in a minute."))
+    return DecisionRefusal("not_a_member", _("Guests and bots can't approve quotes."))
 
 
 def _stale(approval: Approval, quote: Quote) -> DecisionRefusal | None:
     if approval.quote_id == quote.quote_id and approval.quote_version == quote.version:
         return None
-    return DecisionRefusal(
-        "stale",
-        f"This request was for {approval.quote_id} v{approval.quote_version}; the quote is now v{quote.version}. "
-        f"Review v{quote.version} on its card.",
-    )
+    stale = N_("This request was for {quote} v{version}; the quote is now v{current}. Review v{current} on its card.")
+    sentence = _(stale, quote=approval.quote_id, version=approval.quote_version, current=quote.version)
+    return DecisionRefusal("stale", sentence)
 
 
 def _decided(approval: Approval, quote: Quote) -> DecisionRefusal | None:
     if approval.state is ApprovalState.EXPIRED:
         return _lapsed(approval, quote, approval.decided_at)
     if approval.state not in (ApprovalState.PENDING, ApprovalState.INVALIDATED):
-        return DecisionRefusal("already_decided", f"{_already(quote, approval)}. Your click changed nothing.")
+        sentence = _("{event}. Your click changed nothing.", event=_already(quote, approval))
+        return DecisionRefusal("already_decided", sentence)
     if quote.state is not QuoteState.PENDING_APPROVAL:
-        return DecisionRefusal(
-            "not_pending", f"{quote.quote_id} isn't waiting for approval any more (now: {state_words(quote.state)})."
-        )
+        state = state_words(quote.state)
+        sentence = _("{quote} isn't waiting for approval any more (now: {state}).", quote=quote.quote_id, state=state)
+        return DecisionRefusal("not_pending", sentence)
     return None
 
 
 def _expired(quote: Quote, received_at: int | None) -> DecisionRefusal | None:
     if received_at is None or received_at < quote.valid_until:
         return None
-    return DecisionRefusal(
-        "expired",
-        f"{quote.quote_id} expired {local_time(quote.valid_until)}.",
-    )
+    return DecisionRefusal("expired", _("{quote} expired {time}.", quote=quote.quote_id, time=local_time(quote.valid_until)))
 
 
 def _request_expired(approval: Approval, quote: Quote, received_at: int | None) -> DecisionRefusal | None:
@@ -175,20 +195,23 @@ def _request_expired(approval: Approval, quote: Quote, received_at: int | None) 
 
 
 def _lapsed(approval: Approval, quote: Quote, at: int | None) -> DecisionRefusal:
-    when = "" if at is None else f" {local_time(at)}"
-    return DecisionRefusal(
-        "request_expired",
-        f"The request to approve {quote.quote_id} expired{when}. <@{approval.requested_by}> can submit it again.",
-    )
+    facts = {"quote": quote.quote_id, "person": f"<@{approval.requested_by}>"}
+    if at is None:
+        return DecisionRefusal(
+            "request_expired", _("The request to approve {quote} expired. {person} can submit it again.", **facts)
+        )
+    sentence = _("The request to approve {quote} expired {time}. {person} can submit it again.", time=local_time(at), **facts)
+    return DecisionRefusal("request_expired", sentence)
 
 
 def _own_request(approval: Approval, quote: Quote, actor: str) -> DecisionRefusal | None:
     if actor not in _askers(approval, quote):
         return None
-    roles = " and ".join(_role_or_higher(role, approval.roles) for role in approval.required_roles)
-    asked = actor in (approval.requested_by, quote.requester)
-    part = "You can't approve your own quote" if asked else f"You worked on {quote.quote_id}, so you can't approve it"
-    return DecisionRefusal("own_request", f"{part}. It needs {roles}.")
+    roles = listed([_role_or_higher(role, approval.roles) for role in approval.required_roles])
+    if actor in (approval.requested_by, quote.requester):
+        return DecisionRefusal("own_request", _("You can't approve your own quote. It needs {roles}.", roles=roles))
+    worked = N_("You worked on {quote}, so you can't approve it. It needs {roles}.")
+    return DecisionRefusal("own_request", _(worked, quote=quote.quote_id, roles=roles))
 
 
 def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
@@ -197,7 +220,8 @@ def _askers(approval: Approval, quote: Quote) -> tuple[str, ...]:
 
 
 def _role_or_higher(required: str, roles: Roles) -> str:
-    return f"{roles.words(required)} or above" if required in roles.ladder[:-1] else roles.words(required)
+    words = roles.words(required)
+    return _("{role} or above", role=words) if required in roles.ladder[:-1] else words
 
 
 def _mandate(approval: Approval, quote: Quote, person: Person) -> tuple[Taken, ...]:
@@ -249,36 +273,34 @@ def _has_decided(approval: Approval, user: str, circle: str) -> bool:
 
 def _nothing_to_decide(approval: Approval, quote: Quote, person: Person) -> DecisionRefusal:
     """Return the reason why the person may decide none of the open slots."""
-    missing = " and ".join(_role_or_higher(slot.role, approval.roles) for slot in approval.slots if slot.is_open)
+    missing = listed([_role_or_higher(slot.role, approval.roles) for slot in approval.slots if slot.is_open])
     if not missing:  # defensive: a pending request always has an open slot
-        return DecisionRefusal("missing_role", f"{quote.quote_id} names nobody who may decide about it. Nothing was changed.")
+        return DecisionRefusal(
+            "missing_role", _("{quote} names nobody who may decide about it. Nothing was changed.", quote=quote.quote_id)
+        )
     theirs = [slot for slot in approval.slots if approval.roles.lowest(slot.roles, person.roles) is not None]
     if theirs:
         return _not_theirs_now(approval, quote, person.user, theirs, missing)
     absent = [_absent(slot, _askers(approval, quote), person, approval.roles) for slot in approval.slots if slot.is_open]
     for name in absent:
         if name is not None:
-            return DecisionRefusal(
-                "delegate_scope",
-                f"Covering for <@{name}> isn't enough here: {quote.quote_id} needs {missing}.",
-            )
-    return DecisionRefusal("missing_role", f"Only {missing} can decide about {quote.quote_id}.")
+            scope = N_("Covering for {person} isn't enough here: {quote} needs {roles}.")
+            return DecisionRefusal("delegate_scope", _(scope, person=f"<@{name}>", quote=quote.quote_id, roles=missing))
+    return DecisionRefusal("missing_role", _("Only {roles} can decide about {quote}.", roles=missing, quote=quote.quote_id))
 
 
 def _not_theirs_now(approval: Approval, quote: Quote, user: str, theirs: list[Slot], missing: str) -> DecisionRefusal:
     """Refuse a person whose roles suffice for the slots `theirs` but who can decide none of them now."""
     still_open = [slot for slot in theirs if slot.is_open]
     if any(_has_decided(approval, user, _circle(slot, approval.roles)) for slot in still_open):
-        return DecisionRefusal(
-            "second_person",
-            f"You've already approved {quote.quote_id}. Someone else has to approve too: {missing}.",
-        )
+        second = N_("You've already approved {quote}. Someone else has to approve too: {roles}.")
+        return DecisionRefusal("second_person", _(second, quote=quote.quote_id, roles=missing))
     if still_open:
         who = ", ".join(f"<@{slot.assignee}>" for slot in still_open)
-        return DecisionRefusal("not_asked", f"{quote.quote_id} is assigned to {who}.")
+        return DecisionRefusal("not_asked", _("{quote} is assigned to {people}.", quote=quote.quote_id, people=who))
     done = "; ".join(slot_words(slot, approval.roles) for slot in theirs if slot.decided_by is not None)
     if done:
-        return DecisionRefusal(
-            "already_decided", f"{quote.quote_id}: {done}. Your click changed nothing; it still waits for {missing}."
-        )
-    return DecisionRefusal("not_your_turn", f"{missing} goes first. You'll be asked next about {quote.quote_id}.")
+        waits = N_("{quote}: {done}. Your click changed nothing; it still waits for {roles}.")
+        return DecisionRefusal("already_decided", _(waits, quote=quote.quote_id, done=done, roles=missing))
+    first = N_("{roles} goes first. You'll be asked next about {quote}.")
+    return DecisionRefusal("not_your_turn", _(first, roles=missing, quote=quote.quote_id))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.people import PACKAGED, Roles
-from quotebot.domain.language import _
+from quotebot.domain.language import N_, _, grouped, localized, ngettext
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
 from quotebot.domain.schedule.schedules import after_working
@@ -27,8 +27,7 @@ NOBODY: Final = "nobody"  # in place of a role: no approval is needed
 BLOCKED: Final = "blocked"  # in place of a role: nobody can approve
 ANY_FAMILY: Final = "*"  # margin floor of the families without one of their own
 HOUR_MS = 3_600_000
-UNDER_THE_FLOOR = "margin is under the floor"
-UNDER_PRICE_FLOOR: Final = "is priced under its floor"
+_UNDER_THE_FLOOR: Final = "margin is under the floor"  # in place of the figures that an earlier build wrote
 _WRITTEN_MARGIN = re.compile(r"margin (?:-?[0-9][0-9.,]* ?% )?is under [0-9][0-9.,]* ?%")
 
 
@@ -165,9 +164,11 @@ def evaluate(pricing: Pricing, policy: ApprovalPolicy, terms: frozenset[str] = f
     """
     worth = factor(pricing, policy.currency)
     if worth is None:
-        no_rate = (
-            f"the quote is in {pricing.currency}, the policy in {policy.currency}, and the price holds no rate between them: no "
-            "rule compares them. Prices and policy have to stand in one currency, with a dated rate to the quote's"
+        no_rate = _(
+            "the quote is in {currency}, the policy in {other}, and the price holds no rate between them: no rule compares them. "
+            "Prices and policy have to stand in one currency, with a dated rate to the quote's",
+            currency=pricing.currency,
+            other=policy.currency,
         )
         return _decision([_Hit(_anyway(policy.roles.top), no_rate, blocks=True)], policy)
     return replace(
@@ -254,11 +255,13 @@ def _discount_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     shown = money.format_percent(discount)
     if discount > policy.discount_blocked_over:
         limit = money.format_percent(policy.discount_blocked_over)
-        yield _Hit(_anyway(policy.roles.top), f"discount {shown} is over the {limit} maximum", blocks=True)
+        maximum = _("discount {percent} is over the {limit} maximum", percent=shown, limit=limit)
+        yield _Hit(_anyway(policy.roles.top), maximum, blocks=True)
         return
     passed = [row for row in policy.discount_over if discount > row.limit]
     if passed:
-        yield _Hit(passed[-1], f"discount {shown} (limit {money.format_percent(passed[-1].limit)})")
+        limit = money.format_percent(passed[-1].limit)
+        yield _Hit(passed[-1], _("discount {percent} (limit {limit})", percent=shown, limit=limit))
 
 
 def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Iterator[_Hit]:
@@ -266,16 +269,22 @@ def _total_hits(pricing: Pricing, policy: ApprovalPolicy, worth: Decimal) -> Ite
     if passed:
         shown = money.format_amount(pricing.net_total, pricing.currency)
         found = converted(pricing, policy.currency)
-        limit = f"limit {money.format_amount(passed[-1].limit, policy.currency)}"
-        yield _Hit(passed[-1], f"total {shown} ({limit})" if found is None else f"total {shown}, {found.words}, {limit}")
+        limit = money.format_amount(passed[-1].limit, policy.currency)
+        if found is None:
+            yield _Hit(passed[-1], _("total {total} (limit {limit})", total=shown, limit=limit))
+        else:
+            converted_too = _("total {total}, {converted}, limit {limit}", total=shown, converted=found.words, limit=limit)
+            yield _Hit(passed[-1], converted_too)
 
 
 def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
     """Yield one hit for each term that legal or another group has to check: those listed in the policy, and those unknown to it."""
     for term in sorted(terms - policy.other_terms):
         role = policy.role_for(term)
-        known, words, group = term in policy.known_terms, term.replace("_", " "), policy.roles.words(role)
-        said = f"{words} needs {group}" if known else f"the term {term} is unknown to the policy and needs {group}"
+        if term in policy.known_terms:
+            said = _("{term} needs {role}", term=term.replace("_", " "), role=policy.roles.words(role))
+        else:
+            said = _("the term {term} is unknown to the policy and needs {role}", term=term, role=policy.roles.words(role))
         yield _Hit(_anyway(role), said)
 
 
@@ -283,19 +292,23 @@ def _margin_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for family, (net, cost) in family_totals(pricing).items():
         floor = policy.floor(family)
         if floor is None:
-            yield _Hit(_anyway(policy.roles.top), f"{family} has no margin floor in policy {policy.label}")
+            yield _Hit(
+                _anyway(policy.roles.top), _("{family} has no margin floor in policy {policy}", family=family, policy=policy.label)
+            )
             continue
         if _is_under(floor, net, cost):
-            given_away = f"{family} is given away, so its" if net == 0 else family
-            yield _Hit(floor, f"{given_away} {UNDER_THE_FLOOR}", by_margin=True)
+            given_away = N_("{family} is given away, so its margin is under the floor")
+            under = given_away if net == 0 else N_("{family} margin is under the floor")
+            yield _Hit(floor, _(under, family=family), by_margin=True)
 
 
 def _price_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for line in _under_price_floor(pricing):
-        words = f"{line.name} {UNDER_PRICE_FLOOR}"
         if policy.under_price_floor == BLOCKED:
-            yield _Hit(_anyway(policy.roles.top), f"{words}, which nobody can approve", blocks=True, by_margin=True)
+            words = _("{product} is priced under its floor, which nobody can approve", product=line.name)
+            yield _Hit(_anyway(policy.roles.top), words, blocks=True, by_margin=True)
         else:
+            words = _("{product} is priced under its floor", product=line.name)
             yield _Hit(_anyway(policy.under_price_floor), words, by_margin=True)
 
 
@@ -311,22 +324,26 @@ def _under_price_floor(pricing: Pricing) -> Iterator[PricedLine]:
 def _month_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     passed = [row for row in policy.months_over if pricing.term_months > row.limit]
     if passed:
-        yield _Hit(passed[-1], f"term {pricing.term_months} months (limit {money.trimmed(passed[-1].limit)})")
+        limit = localized(money.trimmed(passed[-1].limit))
+        words = ngettext("term {n} month (limit {limit})", "term {n} months (limit {limit})", pricing.term_months, limit=limit)
+        yield _Hit(passed[-1], words)
 
 
 def _payment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     days = None if pricing.request is None else payment_days(pricing.request.commercial, pricing.terms)
     passed = [] if days is None else [row for row in policy.payment_over if days > row.limit]
     if days is not None and passed:
-        yield _Hit(passed[-1], f"payment {payment_words(days)} (limit {money.trimmed(passed[-1].limit)} days)")
+        limit = localized(money.trimmed(passed[-1].limit))
+        yield _Hit(passed[-1], _("payment {payment} (limit {limit} days)", payment=payment_words(days), limit=limit))
 
 
 def _quantity_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     for sku, rule in policy.quantity_over.items():
         quantity = sum(line.quantity for line in pricing.lines if line.sku == sku)
         if quantity > rule.limit:
-            counted = f"{quantity:,} {sku}"
-            yield _Hit(rule, f"{counted} (limit {money.trimmed(rule.limit)})" if rule.limit else f"{sku} always needs approval")
+            limit = localized(money.trimmed(rule.limit))
+            counted = _("{quantity} {sku} (limit {limit})", quantity=grouped(quantity), sku=sku, limit=limit)
+            yield _Hit(rule, counted if rule.limit else _("{sku} always needs approval", sku=sku))
 
 
 def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
@@ -335,13 +352,15 @@ def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
         return
     role = policy.segment_roles.get(segment, policy.roles.desk)
     if role == BLOCKED:
+        closed = N_("prices of the segment {segment} are not open to this customer, which nobody can approve")
         yield _Hit(
             _anyway(policy.roles.top),
-            f"prices of the segment {segment} are not open to this customer, which nobody can approve",
+            _(closed, segment=segment),
             blocks=True,
         )
     elif role != NOBODY:
-        yield _Hit(_anyway(role), f"prices of the segment {segment} need {policy.roles.words(role)}")
+        words = _("prices of the segment {segment} need {role}", segment=segment, role=policy.roles.words(role))
+        yield _Hit(_anyway(role), words)
 
 
 def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
@@ -352,10 +371,11 @@ def margin_figures(pricing: Pricing, policy: ApprovalPolicy) -> tuple[str, ...]:
         if floor is not None and net != 0 and _is_under(floor, net, cost):
             scaled = money.multiply(money.EXACT.subtract(net, cost), money.HUNDRED)
             margin = money.format_percent(money.floor_hundredths(money.EXACT.divide(scaled, net)))
-            found.append(f"{family} margin {margin} is under {money.format_percent(floor.limit)}")
+            limit = money.format_percent(floor.limit)
+            found.append(_("{family} margin {margin} is under {limit}", family=family, margin=margin, limit=limit))
     for line in _under_price_floor(pricing):
         least = money.format_unit_price(line.floor_price or Decimal(0), pricing.currency)
-        found.append(f"{line.name} {UNDER_PRICE_FLOOR} of {least}")
+        found.append(_("{product} is priced under its floor of {price}", product=line.name, price=least))
     return tuple(found)
 
 
@@ -390,7 +410,7 @@ def approver_rows(pricing: Pricing, policy: ApprovalPolicy) -> tuple[tuple[str, 
 
 def without_margin_figures(text: str) -> str:
     """Return a text of an earlier build with the figures of a margin and its floor removed."""
-    return _WRITTEN_MARGIN.sub(UNDER_THE_FLOOR, text)
+    return _WRITTEN_MARGIN.sub(_UNDER_THE_FLOOR, text)
 
 
 def _is_under(floor: Threshold, net: Decimal, cost: Decimal) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from quotebot.domain.language import _
 from quotebot.domain.pricing.price_requests import PricingProblem, clipped
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[Prici
     """Return one problem for each term unknown to the policy: a misspelt term must not reach a customer."""
     known = sorted(policy.known_terms)
     return tuple(
-        PricingProblem("terms", f'"{clipped(term)}" is no special term of the policy', _instead(term, known))
+        PricingProblem("terms", _('"{term}" is no special term of the policy', term=clipped(term)), _instead(term, known))
         for term in terms
         if term not in known
     )
@@ -29,5 +30,5 @@ def term_words(term: str) -> str:
 def _instead(term: str, known: list[str]) -> str:
     near = difflib.get_close_matches(term, known, n=1, cutoff=0.6)
     if near:
-        return f"did you mean {near[0]}?"
-    return f"known are {', '.join(known)}" if known else "leave it out: it knows none"
+        return _("did you mean {name}?", name=near[0])
+    return _("known are {names}", names=", ".join(known)) if known else _("leave it out: it knows none")

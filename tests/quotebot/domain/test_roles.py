@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import keys
+from quotebot.app.installation import speak
+from quotebot.domain.approvals.advice import Advice, Avoidance, EasierChange, canonical_advice, parse_advice
 from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide, slot_words
 from quotebot.domain.approvals.people import PACKAGED, ROLE_ID, Person, Roles, asked_people, covers, higher_with_holders
 from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing, evaluate
 from quotebot.domain.approvals.policy_document import PolicyError, lint_policy, policy_document, read_policy
 from quotebot.domain.approvals.policy_sheet import read_policy_sheet, write_policy_sheet
 from quotebot.domain.approvals.requests import open_request
+from quotebot.domain.approvals.reuse import EarlierApproval, reused
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.catalogue.rulesets import ruleset_changes, with_policy
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
-from quotebot.domain.quotes.quote import Approval, PolicyStamp, QuoteState
+from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, QuoteState, Slot, SlotState, plain_times
 from quotebot.views.messages import approver_words
 from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LADDER = ("team_lead", "sales_manager", "deal_desk", "vp_sales", "cfo")
 ROLES: dict[str, Any] = {
@@ -259,3 +265,52 @@ def test_lint_names_roles_without_holder_or_rule_and_holders_of_unknown_roles() 
         "approvers has people for finance, a role that the policy does not know",
     )
     assert "no rule names sales_manager" not in lint_policy(replace(quiet, full_ladder=True), {"saas"}, (), holders)
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    speak("de")
+    yield
+    speak("en")
+
+
+@pytest.mark.usefixtures("german")
+def test_rules_decisions_and_advice_are_told_in_german() -> None:
+    decision = evaluate(priced("31", ("liability_cap", "source_escrow")), OWN)
+    assert decision.hits == (
+        "Rabatt 31\u00a0% (Grenze 30\u00a0%)",
+        "liability cap: Freigabe durch Rechtsabteilung nötig",
+        "source escrow: Freigabe durch Security nötig",
+    )
+    assert approver_words(("vp_sales or legal", "cfo"), PACKAGED) == "Bereichsleitung Vertrieb oder Rechtsabteilung und CFO"
+    quote = example_quote(QuoteState.PENDING_APPROVAL)
+    approval = request(Need(("deal_desk",)), Need(("legal",)))
+    refused = may_decide(approval, quote, Person("U0X", quote.team_id, frozenset()))
+    assert isinstance(refused, DecisionRefusal)
+    assert refused.sentence == f"Über {quote.quote_id} kann nur entscheiden: Deal Desk oder höher und Rechtsabteilung."
+    (slot, _legal) = approval.slots
+    decided = replace(slot, state=SlotState.APPROVED, decided_by="U0CFO", decided_role="cfo", decided_at=MORNING)
+    assert plain_times(slot_words(decided, PACKAGED)).startswith("Deal Desk: von <@U0CFO> (CFO) freigegeben, ")
+    way = Avoidance("discount", Decimal(15), Decimal("7.5"), (), PriceRequest((), 12, Decimal(15)))
+    assert way.words == "7,5\u00a0% Rabatt (jetzt 15\u00a0%)"
+    assert parse_advice(canonical_advice(Advice(None, (EasierChange(way.words, ()),)))).changes[0].words == way.words
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_reuse_of_an_approval_does_not_depend_on_the_language(language: str) -> None:
+    pricing = priced("15")
+    then = example_quote(QuoteState.APPROVED, pricing=pricing)
+    needed = evaluate(pricing, POLICY)
+    (need,) = needed.needs
+    slot = Slot(1, need.roles, state=SlotState.APPROVED, decided_by="U0MANAGER", decided_role="sales_manager", decided_at=MORNING)
+    earlier = Approval("A-1", then.quote_id, 1, needed.required_roles, needed.hits, ApprovalState.APPROVED, "U0REP", MORNING)
+    earlier = replace(earlier, slots=(slot,), decided_by="U0MANAGER")
+    speak(language)
+    try:
+        now = evaluate(pricing, POLICY)
+        basis = EarlierApproval(earlier, pricing, MORNING + 1)
+        found = reused("A-2", then, now, basis, {"sales_manager": ("U0MANAGER",)}, asked_by="U0REP", at=MORNING)
+    finally:
+        speak("en")
+    assert found is not None
+    assert (found.earlier, found.required_roles) == ("A-1", needed.required_roles)
