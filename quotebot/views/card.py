@@ -24,7 +24,17 @@ from quotebot.domain.pricing.engine import PricedLine, Pricing, clipped, request
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES
 from quotebot.domain.pricing.tax_lines import tax_rows
 from quotebot.domain.quotes.lifecycle import allowed, is_final, may_be_changed
-from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, SlotState, local_time, state_words, title
+from quotebot.domain.quotes.quote import (
+    Approval,
+    ApprovalState,
+    Quote,
+    QuoteState,
+    SlotState,
+    local_time,
+    reason_words,
+    state_words,
+    title,
+)
 from quotebot.views import approval_messages, messages
 from quotebot.views.blocks import (
     ButtonValue,
@@ -501,7 +511,8 @@ def _ends(quote: Quote) -> list[str]:
         lines.append(f"📤 {sent}")
     if quote.closing is not None:
         closing = quote.closing
-        reason = "" if closing.reason is None else f"\n{messages.quoted(clipped(closing.reason, REASONS_CHARACTERS_MAX))}"
+        words = "" if closing.reason is None else clipped(reason_words(closing.reason), REASONS_CHARACTERS_MAX)
+        reason = "" if closing.reason is None else f"\n{messages.quoted(words)}"
         lines.append(f"{_state(quote.state)} · {messages.mention(closing.closed_by)}, {local_time(closing.closed_at)}{reason}")
     return lines
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_day, local_time, state_words, title
+from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_day, local_time, reason_words, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
 from quotebot.views.messages import net
@@ -261,7 +261,7 @@ def _listed(head: str, problems: tuple[str, ...], example: str) -> str:
 
 def _with_reason(sentence: str, quote: Quote) -> str:
     reason = None if quote.closing is None else quote.closing.reason
-    return sentence if reason is None else f"{sentence}\n{messages.quoted(reason)}"
+    return sentence if reason is None else f"{sentence}\n{messages.quoted(reason_words(reason))}"
 
 
 # By whether the replaced version had a PDF, and whether its approval had been asked for.

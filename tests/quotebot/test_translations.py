@@ -64,11 +64,7 @@ UNTRANSLATED: Final = {
     "jobs/rulesets": "rulesets are read in the terminal",
 }
 # Modules whose texts are not marked yet.
-UNMARKED: Final = frozenset(
-    {
-        "domain/quotes/quote",
-    }
-)
+UNMARKED: Final[frozenset[str]] = frozenset()
 # Literals of words that no user reads in Slack, or that are the same in every language, by module.
 NO_TEXTS: Final[dict[str, frozenset[str]]] = {
     "slack/grammar": frozenset({"Acme", "for {}: {}", "new {}"}),

@@ -167,13 +167,13 @@ class Closing:
     closed_at: int
 
 
-# Reasons of losses that are counted. A recorded reason begins with one of these words, and a colon if text follows.
+# Reasons of losses that are counted. A recorded reason begins with one of these words, in English, and a colon if text follows.
 LOSS_CATEGORIES: Final = {
-    "price": "Price",
-    "competitor": "Competitor",
-    "timing": "Timing",
-    "no_decision": "No decision",
-    "other": "Other",
+    "price": N_("Price"),
+    "competitor": N_("Competitor"),
+    "timing": N_("Timing"),
+    "no_decision": N_("No decision"),
+    "other": N_("Other"),
 }
 
 
@@ -181,6 +181,12 @@ def loss_category(reason: str | None) -> str | None:
     """Return the category that a reason begins with: "price" for "Price: 20 % too high"; None without one."""
     name = (reason or "").partition(":")[0].strip().casefold().replace(" ", "_")
     return name if name in LOSS_CATEGORIES else None
+
+
+def reason_words(reason: str) -> str:
+    """Return a reason as people read it: its category in their language."""
+    head, colon, details = reason.partition(":")
+    return f"{_(head)}{colon}{details}" if head in LOSS_CATEGORIES.values() else reason
 
 
 @dataclass(frozen=True, slots=True)

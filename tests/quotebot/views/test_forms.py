@@ -13,7 +13,7 @@ from quotebot.app.installation import speak
 from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import QuoteState, reason_words
 from quotebot.slack.drafts import draft_of, draft_of_creation, draft_of_message
 from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.views import messages
@@ -344,6 +344,7 @@ def test_the_forms_keep_slacks_limits_in_german_and_read_alike() -> None:
     assert read_form(unchanged) == {"terms": "Noch keine Änderungen."}
     wrong = read(revise_form(QUOTE, RULESET), **{"row.0.quantity": "x"})
     assert wrong == {"row.0.quantity": "Bitte eine ganze Zahl eingeben; 0 entfernt die Position."}
+    assert (reason_words("Price: zu teuer"), reason_words("Termin: Mai")) == ("Preis: zu teuer", "Termin: Mai")
     assert read(lose_form(quote), loss_category="price", reason="zu teuer") == Filled(
         LoseQuote("Price: zu teuer"), QUOTE.quote_id, 1
     )
