@@ -118,7 +118,7 @@ def normalised(text: str) -> str:
 
 def shown(text: str) -> str:
     """Return typed text as an answer repeats it: short, escaped, in quotation marks."""
-    return f'"{messages.escape(clipped(text))}"'
+    return _('"{text}"', text=messages.escape(clipped(text)))
 
 
 def unknown_verb(verb: str, verbs: Iterable[str]) -> GrammarProblem:

@@ -290,13 +290,13 @@ def _german() -> Iterator[None]:
 
 
 IN_GERMAN = {
-    "finalise Q-2026-0042 tomorrow": '"tomorrow" ist nicht verständlich. Vorschlag: `/quote finalize Q-2026-0042`.',
-    "submti Q-2026-0042": '"submti" ist nicht bekannt. Ist `/quote submit` gemeint?',
+    "finalise Q-2026-0042 tomorrow": "„tomorrow“ ist nicht verständlich. Vorschlag: `/quote finalize Q-2026-0042`.",
+    "submti Q-2026-0042": "„submti“ ist nicht bekannt. War `/quote submit` gemeint?",
     "cancel Q-2026-0042 duplicate": "Vor den Grund gehört ein Doppelpunkt: `/quote cancel Q-2026-0042: duplicate`",
     "list page 99999": "Die Seiten gehen von 1 bis 10.000. Beispiel: `/quote list page 2`.",
-    "new for Acme: 10.5 pro": '"10.5 pro" braucht eine ganze Zahl als Menge, z. B. 1500 oder 1,500.',
-    "new for Acme: 10 pro; term soon": '"soon" ist keine Laufzeit. Beispiele: `term 12m` oder `term 1y`.',
-    "new for Acme: 10 pro; billing monhtly": 'Die Abrechnung "monhtly" ist nicht bekannt. Ist `billing monthly` gemeint?',
+    "new for Acme: 10.5 pro": "„10.5 pro“ braucht eine ganze Zahl als Menge, z. B. 1500 oder 1,500.",
+    "new for Acme: 10 pro; term soon": "„soon“ ist keine Laufzeit. Beispiele: `term 12m` oder `term 1y`.",
+    "new for Acme: 10 pro; billing monhtly": "Die Abrechnung „monhtly“ ist nicht bekannt. War `billing monthly` gemeint?",
 }
 
 
