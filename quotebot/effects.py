@@ -163,9 +163,12 @@ def close_ops_message(target: str, channel: str, ts: str) -> EffectIntent:
     return _intent(CARD, target, target, {"what": "closed", "channel": channel, "ts": ts})
 
 
-def notice(quote_id: str, root_key: str, text: str, *, expires_at: int | None = None) -> EffectIntent:
-    """Post a message in the quote's thread, once. It is not sent after `expires_at` (ms); holds of its class extend that time."""
-    content = {"what": "notice", "quote_id": quote_id, "text": text}
+def notice(quote_id: str, root_key: str, text: str, *, expires_at: int | None = None, decide: bool = False) -> EffectIntent:
+    """Post a message in the quote's thread, once; with `decide` it has a button that shows each person the quote privately.
+
+    It is not sent after `expires_at` (ms); holds of its class extend that time.
+    """
+    content: dict[str, Any] = {"what": "notice", "quote_id": quote_id, "text": text} | ({"decide": True} if decide else {})
     return _intent(POST, quote_id, quote_id, content, after=root_key, expires_at=expires_at)
 
 

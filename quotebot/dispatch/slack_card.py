@@ -156,7 +156,8 @@ def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
     first = post_key == ours
     follow_ups = [effects.root_again(quote_id, dead_ts)] if first else []
     if effect.effect_class == effects.POST:
-        follow_ups.append(effects.notice(quote_id, post_key, effect.payload["text"]))
+        notice = effects.notice(quote_id, post_key, effect.payload["text"], decide=effect.payload.get("decide", False))
+        follow_ups.append(notice)
     if effect.effect_class == effects.FILE:
         follow_ups.append(effects.share(quote_id, effect.payload["version"], effect.payload["sha256"], post_key))
     shared = effect.steps[GONE].get("channel")

@@ -85,7 +85,9 @@ class PostHandler(EffectHandler):
                 return posted
             return replace(posted, result={**posted.result, "rendered": slack_card.rendered(card)})
         try:
-            return await self._send(effect, place, without_margin_figures(effect.payload["text"]), [], quote.thread_ts)
+            text = without_margin_figures(effect.payload["text"])
+            blocks = approval_messages.to_decide(text, quote) if effect.payload.get("decide") else []
+            return await self._send(effect, place, text, blocks, quote.thread_ts)
         except AdapterError as error:
             if quote.thread_ts is None:
                 raise

@@ -245,6 +245,7 @@ def follow_up(
         kind, text = "expired", approval_messages.request_expired(moved, after)
     expires_at = asked.received_at + effects.REMINDER_MS if kind == "reminded" else None
     card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
+    notice = effects.notice(quote.quote_id, root, text, expires_at=expires_at, decide=kind == "reminded" and bool(who))
     directly: tuple[EffectIntent, ...] = ()
     if expires_at is not None:
         again = approval_messages.reminder_of_one(moved, slot, asked.received_at)
@@ -257,7 +258,7 @@ def follow_up(
         "applied",
         {"code": kind, "quote_id": quote.quote_id, "text": text},
         moved,
-        (*card, effects.notice(quote.quote_id, root, text, expires_at=expires_at), *directly),
+        (*card, notice, *directly),
         (AuditEvent(f"approval.{kind}", quote.quote_id, approval_facts(quote), approval_facts(moved)),),
     )
 

@@ -22,6 +22,7 @@ from quotebot.slack.form_fields import last_block
 from quotebot.store import approvals, dead_letters, quotes
 from quotebot.views import messages
 from quotebot.views.blocks import read_any, section
+from quotebot.views.confirmations import SHOW
 from quotebot.views.forms import window
 from quotebot.views.home import refused_view
 from quotebot.views.seals import MARK, Seals
@@ -196,17 +197,20 @@ class AccessGate:
         about = read_any(value)
         if about is None:
             return None if MARK in value else body  # of another build: its listener says so
-        return body if await self.ledger.database.read(lambda tx: self._recorded(tx, person, about, channel, ts)) else None
+        return body if await self.ledger.database.read(lambda tx: self._recorded(tx, body, about, channel, ts)) else None
 
-    def _recorded(self, tx: Tx, person: str, about: Body, channel: str, ts: str) -> bool:
+    def _recorded(self, tx: Tx, body: Body, about: Body, channel: str, ts: str) -> bool:
         """Return true if the ledger recorded the message as the card of the quote or dead letter that a value names.
 
-        In a direct message it may also be the copy that asks this person to decide the request which the value names.
+        In a direct message it may also be the copy that asks this person to decide the request which the value names. A reminder
+        in the quote's thread has a button that shows the quote, and no other.
         """
-        approval_id = about.get("a")
+        approval_id, person = about.get("a"), body["user"]["id"]
         if isinstance(approval_id, str) and is_direct(channel) and approvals.is_copy_for(tx, approval_id, person, channel, ts):
             return True
         if isinstance(about.get("q"), str):
+            if body["actions"][0]["action_id"] == SHOW and quotes.is_reminder_of(tx, about["q"], ts):
+                return True
             return quotes.is_card_of(tx, about["q"], channel, ts, self.team_id)
         if isinstance(about.get("l"), str):
             card = dead_letters.find(tx, about["l"])

@@ -172,6 +172,11 @@ WHERE q.quote_id = :quote_id;
 SELECT 1 AS one FROM effects
 WHERE aggregate_id = :quote_id AND class = :class AND external_ref = :ts AND json_extract(payload, '$.what') = 'root' LIMIT 1;
 
+-- name: reminder_of_quote
+SELECT 1 AS one FROM effects
+WHERE aggregate_id = :quote_id AND class = :class AND json_extract(payload, '$.decide')
+  AND (external_ref = :ts OR (external_ref IS NULL AND state IN ('in_flight', 'uncertain'))) LIMIT 1;
+
 -- name: move_card
 -- The first move is the last one.
 INSERT INTO quote_places (quote_id, channel, moved_at) VALUES (:quote_id, :channel, :now)

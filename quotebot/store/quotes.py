@@ -372,6 +372,11 @@ def is_card_of(tx: Tx, quote_id: str, channel: str, ts: str, team_id: str) -> bo
     return tx.one("earlier_card_of_quote", quote_id=quote_id, ts=ts, **{"class": effects.POST}) is not None
 
 
+def is_reminder_of(tx: Tx, quote_id: str, ts: str) -> bool:
+    """Return true if a message in a quote's thread is one with a button to decide, or can be: an unconfirmed one has no ts yet."""
+    return tx.one("reminder_of_quote", quote_id=quote_id, ts=ts, **{"class": effects.POST}) is not None
+
+
 def replace_root(tx: Tx, quote_id: str, dead_ts: str, post_key: str, now: int) -> str:
     """Record the post that replaces a deleted card; returns the key of the replacing post, which may be an earlier one."""
     if tx.one("replace_root", quote_id=quote_id, dead_ts=dead_ts, post_key=post_key, now=now) is not None:

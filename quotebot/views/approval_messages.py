@@ -9,9 +9,11 @@ from quotebot.domain.approvals.people import PACKAGED
 from quotebot.domain.language import N_, _, grouped, ngettext
 from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_day, local_time, title
 from quotebot.views import messages
+from quotebot.views.confirmations import show_blocks
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
+    from quotebot.views.blocks import Json
 
 INCIDENT_EXAMPLE = "INC-4711"
 
@@ -94,6 +96,11 @@ def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
         span=_span(slot, now),
     )
     return text if slot.expires_at is None else text + " " + _("It expires {time}.", time=local_time(slot.expires_at))
+
+
+def to_decide(text: str, quote: Quote) -> list[Json]:
+    """Return a reminder in the thread with a button that shows the quote to one person, with the buttons of their decision."""
+    return show_blocks(text, quote.quote_id, quote.version, _("Decide"))
 
 
 def escalation(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> str:

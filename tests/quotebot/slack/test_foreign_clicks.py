@@ -7,6 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.audit.keyring import load_keyring
+from ledger.clock import SystemClock
+from quotebot.app.installation import open_ledger
+from quotebot.commands.payloads import RemindApprover
+from quotebot.domain.approvals.policy import HOUR_MS
+from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, read_any, value_text
@@ -15,7 +20,8 @@ from quotebot.views.confirmations import CLONE, COVER, CREATE_ANOTHER, SHOW
 from quotebot.views.dead_letter_card import RETRY
 from quotebot.views.forms import REASON, REJECT_CALLBACK
 from quotebot.views.seals import MARK, Seals
-from tests.rig import FIRST_QUOTE, bot_in, eventually
+from tests.quotebot.parts import request_for
+from tests.rig import FIRST_QUOTE, bot_in, eventually, settings_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,3 +250,43 @@ async def test_a_click_under_the_refusal_about_an_expired_quote_clones_it_once(w
     (row,) = await deal.rows("SELECT quote_id, state FROM quotes WHERE quote_id <> 'Q-2026-0001'")
     assert (row["quote_id"], row["state"]) == (SECOND_QUOTE, "priced")
     assert (await deal.whispers("U0REP"))[-1].startswith(f"You just created the same quote, {SECOND_QUOTE}.")
+
+
+async def test_reminder_in_the_thread_shows_its_quote_and_takes_no_other_click(world: World, deal: Deal) -> None:
+    await deal.submitted_deal()
+    reminded = RemindApprover(f"A-{FIRST_QUOTE[2:]}-v1-1", 1)
+    due = SystemClock().now_ms() + 3 * HOUR_MS
+    async with open_ledger(settings_for(world, deal.data_dir)) as ledger:
+        by = {
+            "team_id": TEAM_ID,
+            "source": "scheduler",
+            "actor": "scheduler",
+            "actor_type": "system",
+            "received_at": due,
+            "transport": {},
+        }
+        await ledger.reserve(request_for(reminded, "remind", quote_id=FIRST_QUOTE, version=1, **by))
+
+    async def arrived() -> bool:
+        return bool((await deal.replies())[-1]["blocks"])
+
+    await eventually(arrived, "the reminder")
+    reminder, card = (await deal.replies())[-1], await deal.card()
+    shows = value_of(reminder, SHOW)
+
+    async def shown() -> bool:
+        await press(world, "U0MANAGER", reminder, SHOW, shows)  # a private answer is sent once, and not late
+        return shown_to(world, "U0MANAGER")
+
+    await eventually(shown, "the private card")
+    assert await refused(deal) == []
+    await press(world, "U0MANAGER", reminder, APPROVE, value_of(card, APPROVE))
+    await press(world, "U0MANAGER", reminder, SHOW, shows.replace(FIRST_QUOTE, SECOND_QUOTE))
+    await deal.settled()
+    assert [found["code"] for found in await refused(deal)] == ["foreign_click"]
+    assert await states(deal) == {FIRST_QUOTE: "pending_approval"}
+
+
+def shown_to(world: World, user: str) -> bool:
+    """Return whether a person was sent a private card on which they can approve."""
+    return any(APPROVE in str(each.blocks) for each in world.slack.messages.all() if each.ephemeral_for == user)
