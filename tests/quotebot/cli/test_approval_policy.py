@@ -198,3 +198,20 @@ def test_lint_counts_a_holder_who_left_as_none(command: Run, ledger: Path, monke
         person = ("T0HOME", "U0VP_SALES", "deactivated", 1, "", "")
         connection.execute("INSERT INTO people (team_id, user_id, kind, fetched_at, name, zone) VALUES (?, ?, ?, ?, ?, ?)", person)
     assert told(command, "lint")["warnings"] == ["vp_sales has no holder; cfo is asked instead"]
+
+
+def test_own_roles_are_imported_shown_compared_linted_and_asked(command: Run, ledger: Path) -> None:
+    roles = '[roles]\nladder = ["team_lead", "sales_manager", "deal_desk", "vp_sales", "cfo"]\nbeside = ["legal", "security"]\n'
+    names = '[roles.names]\nteam_lead = "Team Lead"\n[terms.groups]\nclean_room = "security"\n'
+    (ledger.parent.parent / "own.toml").write_text(
+        PACKAGED.replace('10, role = "sales_manager"', '10, role = "team_lead"') + roles + names
+    )
+    imported = told(command, "import", "own.toml", "--activate")
+    assert {change["key"] for change in imported["changes"]} == {"discount over 10", "roles", "terms"}
+    assert "no rule names sales_manager" in imported["warnings"]
+    assert approvers(command, "10 pro; term 12m; discount 15%; terms clean_room") == ["team_lead", "security"]
+    sheet = command("approval-policy", "show", "--csv").stdout
+    assert "roles.names,team_lead,Team Lead" in sheet
+    assert "terms.groups,clean_room,security" in sheet
+    (ledger.parent.parent / "own.csv").write_text(sheet)
+    assert told(command, "import", "own.csv", "--dry-run")["changes"] == []
