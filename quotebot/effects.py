@@ -208,14 +208,21 @@ def is_late(answer: Effect, now_ms: int) -> bool:
     return now_ms >= answer.expires_at - ANSWER_MS + RESPONSE_URL_MS
 
 
-def render(quote_id: str, version: int) -> EffectIntent:
-    """Render the PDF of one quote version."""
-    return _intent(RENDER, quote_id, quote_id, {"quote_id": quote_id, "version": version})
+def render(quote_id: str, version: int, *, announces: bool = False) -> EffectIntent:
+    """Render the PDF of one quote version. `announces` is as of `share`."""
+    content: dict[str, Any] = {"quote_id": quote_id, "version": version} | ({"announces": True} if announces else {})
+    return _intent(RENDER, quote_id, quote_id, content)
 
 
-def share(quote_id: str, version: int, sha256: str, root_key: str) -> EffectIntent:
-    """Upload a rendered PDF into the quote's thread."""
-    return _intent(FILE, quote_id, quote_id, {"quote_id": quote_id, "version": version, "sha256": sha256}, after=root_key)
+def share(quote_id: str, version: int, sha256: str, root_key: str, *, announces: bool = False) -> EffectIntent:
+    """Upload a rendered PDF into the quote's thread. If it `announces` the approval, no other message of the thread does."""
+    content: dict[str, Any] = {"quote_id": quote_id, "version": version, "sha256": sha256}
+    return _intent(FILE, quote_id, quote_id, content | ({"announces": True} if announces else {}), after=root_key)
+
+
+def announces(effect: Effect) -> bool:
+    """Return whether the approval is told with this PDF: after a failure a notice has told it."""
+    return effect.payload.get("announces") is True and effect.cycle == 1
 
 
 def create_in_crm(quote_id: str, version: int) -> EffectIntent:

@@ -241,6 +241,14 @@ STORIES: Final = (
         lambda: [Clicks("approval.approve", MANAGER, channel="D0MANAGER"), Settles()],
         submitted,
     ),
+    Story(
+        "approve, but no PDF can be uploaded",
+        lambda: [Clicks("approval.approve", MANAGER), Settles()],
+        lambda: [
+            *(Configures({"retry": {"slack.file": RetryOverride(retries=0)}}), *submitted()),
+            ArmsFault("slack", "5xx", "files.getUploadURLExternal"),
+        ],
+    ),
     Story("reject", lambda: [Rejects(MANAGER, "too cheap"), Settles()], lambda: [*submitted(), Clicks("approval.reject", MANAGER)]),
     Story("revise", lambda: [Types(f"revise {QUOTE}: 200 pro, remove support; discount 8%"), Settles()], created),
     Story("revise what is sent", lambda: [Types(f"revise {QUOTE}: discount 8%"), Settles()], _sent),

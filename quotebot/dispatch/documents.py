@@ -138,13 +138,14 @@ class RenderHandler(EffectHandler):
         if effect.state == "delivered" and effect.result is not None:
             remember(tx, effect, now_ms)
             root = quotes.root_effect_key(tx, effect.aggregate_id)
-            upload = effects.share(effect.aggregate_id, effect.payload["version"], effect.result["sha256"], root)
+            version, sha256 = effect.payload["version"], effect.result["sha256"]
+            upload = effects.share(effect.aggregate_id, version, sha256, root, announces=effects.announces(effect))
             more = (upload, *crm_effects.document_pending(tx, effect))
         return of_approved(tx, effect, now_ms, more)
 
 
 def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, ...] = (), *, name: str | None = None) -> FollowUps:
-    """Return the redrawn card, a notice if the effect failed or was recovered, and `more` after them.
+    """Return the redrawn card, the notices of an effect that failed or was recovered, and `more` after them.
 
     `name` begins the sentence of the notice; None is the name of the effect's class.
     """
@@ -154,11 +155,32 @@ def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, .
     if effect.state in ("pending", "uncertain"):  # after the current card, without replacing it: this effect may settle first
         again = effects.card_again(effect.aggregate_id, root, now_ms)
         return FollowUps((again, *dead_letter_card_updated(tx, effect)))
-    notices: tuple[EffectIntent, ...] = ()
+    notices = _approval_notice(tx, effect)
     if effect.state == "failed" or effect.effect_class != effects.RENDER:
-        notices = outcome_notices(tx, effect, name or _(NAMES[effect.effect_class]))
+        notices = (*notices, *outcome_notices(tx, effect, name or _(NAMES[effect.effect_class])))
     card = effects.card(effect.aggregate_id, root)
     return FollowUps((card, *notices, *more, *dead_letter_card_updated(tx, effect)))
+
+
+def _approval_notice(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
+    """Return the notice of the approval, in place of the comment of a PDF that failed or was cancelled."""
+    if not effects.announces(effect) or effect.state not in ("failed", "discarded"):
+        return ()
+    of_quote = tx.all("effects_of_aggregate", aggregate_id=effect.aggregate_id)
+    if any(row["parent_id"] == effect.id and row["class"] == effects.POST for row in of_quote):  # when it failed
+        return ()
+    root, text = quotes.root_effect_key(tx, effect.aggregate_id), messages.approved(enqueuing(tx, effect))
+    return (effects.notice(effect.aggregate_id, root, text),)
+
+
+def _direct_notice(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, ...]:
+    """Tell the approval to the person who asked for it, if its PDF is in a direct message that only the requester reads."""
+    quote = enqueuing(tx, effect)
+    asked_by = quote.requester if quote.approval is None else quote.approval.requested_by
+    if not effects.announces(effect) or quote.card_channel is None or asked_by == quote.requester:
+        return ()
+    text = messages.sent_directly(quote, messages.approved(quote))
+    return (effects.tell(quote.quote_id, asked_by, text, now_ms),)
 
 
 def outcome_notices(tx: Tx, effect: Effect, name: str) -> tuple[EffectIntent, ...]:
@@ -211,7 +233,7 @@ class FileHandler(EffectHandler):
                     title=file_title(quote),
                     channel=quote.place,
                     thread_ts=quote.thread_ts,
-                    comment=messages.pdf_comment(quote),
+                    comment=messages.pdf_comment(quote, announces=effects.announces(effect)),
                 )
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:
@@ -263,9 +285,10 @@ class FileHandler(EffectHandler):
         """Return the redrawn card, or the new card if the thread was found gone."""
         if slack_card.was_replaced(effect):
             return slack_card.replaced(tx, effect, now_ms)
-        if effect.state == "delivered":
-            remember(tx, effect, now_ms)
-        return of_approved(tx, effect, now_ms)
+        if effect.state != "delivered":
+            return of_approved(tx, effect, now_ms)
+        remember(tx, effect, now_ms)
+        return of_approved(tx, effect, now_ms, _direct_notice(tx, effect, now_ms))
 
 
 def _shared(file: SharedFile, *, already_there: bool) -> Delivered:

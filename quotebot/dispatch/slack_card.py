@@ -159,7 +159,8 @@ def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
         notice = effects.notice(quote_id, post_key, effect.payload["text"], decide=effect.payload.get("decide", False))
         follow_ups.append(notice)
     if effect.effect_class == effects.FILE:
-        follow_ups.append(effects.share(quote_id, effect.payload["version"], effect.payload["sha256"], post_key))
+        version, sha256 = effect.payload["version"], effect.payload["sha256"]
+        follow_ups.append(effects.share(quote_id, version, sha256, post_key, announces=effects.announces(effect)))
     shared = effect.steps[GONE].get("channel")
     if first and shared is not None:
         follow_ups.append(effects.card_withdrawn(quote_id, shared, dead_ts))

@@ -426,7 +426,7 @@ def _no_authority(asked: Asked, quote: Quote, code: str, text: str) -> Decision:
 
 
 def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
-    """Approve the quote: enqueue its PDF in the thread and its record in Salesforce, for every kind of approval."""
+    """Approve the quote: enqueue its PDF, whose comment tells it in the thread, and its record in Salesforce."""
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- both callers set it
     notice = messages.decided_notice(quote, approval) if approval.earlier is None else approval_messages.reused(quote, approval)
@@ -436,8 +436,7 @@ def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, .
         quote,
         (
             effects.card(quote.quote_id, root),
-            effects.notice(quote.quote_id, root, notice),
-            effects.render(quote.quote_id, quote.version),
+            effects.render(quote.quote_id, quote.version, announces=True),
             effects.create_in_crm(quote.quote_id, quote.version),
         ),
         events,

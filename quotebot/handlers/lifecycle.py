@@ -123,7 +123,7 @@ def finalize(asked: Asked, quote: Quote, root: str) -> Decision:
     if refusal := _cannot_become(asked, quote, QuoteState.FINALIZED, "finalize"):
         return refusal
     after = replace(quote, state=QuoteState.FINALIZED, frozen=Freezing(asked.actor, asked.received_at))
-    return _applied(asked, quote, after, root, ("finalized", "quote.finalized", lifecycle_messages.finalized(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("finalized", "quote.finalized", None))
 
 
 def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decision:
@@ -136,7 +136,7 @@ def mark_sent(asked: Asked, command: MarkSent, quote: Quote, root: str) -> Decis
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
         return _refused(asked, quote, "too_long", lifecycle_messages.too_long("recipient", RECIPIENT_CHARACTERS_MAX))
     after = replace(quote, state=QuoteState.SENT, sent=Sending(recipient, asked.actor, asked.received_at))
-    return _applied(asked, quote, after, root, ("sent", "quote.sent", lifecycle_messages.sent(after, asked.actor)))
+    return _applied(asked, quote, after, root, ("sent", "quote.sent", None))
 
 
 def accept(asked: Asked, quote: Quote, root: str) -> Decision:
@@ -203,8 +203,11 @@ def _lapsed(asked: Asked, quote: Quote, verb: str) -> Decision | None:
     return refused(asked, quote.quote_id, quote.channel, "expired", text, clone=quote.version)
 
 
-def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str]) -> Decision:
-    """Return the applied decision. `end` is the code of the response, the audit event and the notice in the thread."""
+def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[str, str, str | None]) -> Decision:
+    """Return the applied decision. `end` is the code of the response, the audit event and the notice in the thread.
+
+    Without a notice only the card shows it: nobody has to act.
+    """
     code, event, notice = end
     return Decision(
         "applied",
@@ -216,7 +219,7 @@ def _applied(asked: Asked, before: Quote, after: Quote, root: str, end: tuple[st
             "text": lifecycle_messages.now(after),
         },
         after,
-        (effects.card(after.quote_id, root), effects.notice(after.quote_id, root, notice)),
+        (effects.card(after.quote_id, root), *(() if notice is None else (effects.notice(after.quote_id, root, notice),))),
         (*withdrawal_events(before, asked.received_at), AuditEvent(event, after.quote_id, facts(before), facts(after))),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_day, local_time, reason_words, state_words, title
+from quotebot.domain.quotes.quote import ApprovalState, Quote, QuoteState, local_time, reason_words, state_words, title
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.views import messages
 from quotebot.views.messages import net
@@ -52,24 +52,6 @@ def revised(before: Quote, after: Quote, actor: str) -> str:
 def cancelled(quote: Quote, actor: str) -> str:
     """Notice of a cancellation, with its reason."""
     return _with_reason(_("{person} canceled {quote}", person=messages.mention(actor), quote=title(quote)), quote)
-
-
-def finalized(quote: Quote, actor: str) -> str:
-    """Notice that the version is frozen."""
-    return _("{person} locked {quote} for sending", person=messages.mention(actor), quote=title(quote))
-
-
-def sent(quote: Quote, actor: str) -> str:
-    """Notice of the recipient that the user recorded; the bot itself sends no mail."""
-    assert quote.sent is not None  # noqa: S101 -- it was just sent
-    recipient = messages.escape(messages.one_line(quote.sent.recipient))
-    return _(
-        "{person} sent {quote} to {recipient}. Valid until {day}",
-        person=messages.mention(actor),
-        quote=title(quote),
-        recipient=recipient,
-        day=local_day(quote.valid_until),
-    )
 
 
 def accepted(quote: Quote, actor: str) -> str:

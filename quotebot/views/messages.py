@@ -434,10 +434,22 @@ def not_reminded(quote: Quote, reason: str) -> str:
     return _("Nobody was reminded of {quote}: {why}. Nothing was changed and nothing is needed.", quote=title(quote), why=reason)
 
 
-def pdf_comment(quote: Quote) -> str:
-    """Comment of the uploaded PDF. It names the version, because a newer one may exist by the time of the upload."""
+def approved(quote: Quote) -> str:
+    """Tell the requester, in the thread, that the quote is approved, by whom and when."""
+    approval = quote.approval
+    assert approval is not None  # noqa: S101 -- an approved quote has one
+    facts = {"person": mention(approval.requested_by), "quote": title(quote), "decided": decided_words(approval)}
+    return _("{person} ✅ {quote} was {decided}", **facts)
+
+
+def pdf_comment(quote: Quote, *, announces: bool = False) -> str:
+    """Comment of the uploaded PDF, which may announce the approval.
+
+    It names the version, because a newer one may exist by the time of the upload.
+    """
     facts = f"{quote.quote_id} v{quote.version} · {_account(quote)} · {net(quote)}"
-    return _("{quote} · valid until {day}", quote=facts, day=local_day(quote.valid_until))
+    comment = _("{quote} · valid until {day}", quote=facts, day=local_day(quote.valid_until))
+    return f"{approved(quote)}\n{comment}" if announces and quote.approval is not None else comment
 
 
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:

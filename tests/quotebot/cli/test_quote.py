@@ -216,7 +216,7 @@ async def test_beside_a_running_bot_the_bot_executes_and_delivers(quotebot: Run,
         assert (await beside("finalize", quote, *AS_REP))["status"] == 3
         await deal.settled()
         assert "Ready to send" in await deal.card_text()
-        assert any("<@U0REP> locked " in reply["text"] for reply in await deal.replies())
+        assert "Locked by <@U0REP>" in await deal.card_text()
         assert {row["role"] for row in await deal.rows("SELECT role FROM epochs")} == {"bot"}
 
 

@@ -10,15 +10,19 @@ import pytest
 
 from ledger import recovery
 from ledger.claims import POISON_CLAIMS
+from ledger.operator.actions import cancel_effect
 from ledger.records import Delivered, Fail, Hold, Retry, Trouble
 from quotebot import effects
+from quotebot.app.installation import dead_letters
 from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.execution.executor import Executor, failure_answer
+from quotebot.views import messages
 from quotebot.views.document import Seller, document_set
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
+    from ledger.database import Tx
     from ledger.records import Effect, Settlement
     from quotebot.dispatch.services import EffectHandlers
     from tests.quotebot.parts import Bench
@@ -75,6 +79,48 @@ async def test_rendered_pdf_enqueues_its_upload_and_a_new_card(bench: Bench, app
     assert len(shares) == 1
     assert approved in shares[0]["payload"]
     assert len(bench.rows("SELECT 1 FROM effects WHERE class = 'slack.card' AND state = 'pending'")) == 1
+
+
+def thread(bench: Bench) -> list[str]:
+    """Return the notices of the approved quote's thread after the one that asked for approval."""
+    posts = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
+    return [json.loads(post["payload"])["text"] for post in posts[2:]]
+
+
+async def test_only_the_comment_of_the_pdf_tells_the_approval(bench: Bench, approved: str) -> None:
+    await settle(bench, effects.RENDER, Delivered("f" * 64, {"sha256": "f" * 64}))
+    upload = await claimed(bench, effects.FILE)
+    quote = await performer_of(bench).services.quote(upload)
+    told, facts = messages.pdf_comment(quote, announces=effects.announces(upload)).split("\n")
+    assert told.startswith(f"<@U0REP> ✅ {approved} was approved by <@U0MANAGER> (Sales Manager), ")
+    assert facts == messages.pdf_comment(quote, announces=effects.announces(replace(upload, cycle=2)))  # a notice told it
+    await bench.ledger.settle(upload, Delivered("F1", {}), performer_of(bench).follow_ups)
+    assert thread(bench) == []
+
+
+@pytest.mark.parametrize("effect_class", [effects.RENDER, effects.FILE])
+async def test_a_notice_tells_the_approval_once_if_the_pdf_fails_for_good(bench: Bench, approved: str, effect_class: str) -> None:
+    if effect_class == effects.FILE:
+        await settle(bench, effects.RENDER, Delivered("f" * 64, {"sha256": "f" * 64}))
+    await settle(bench, effect_class, Fail(OUTAGE))
+    told, failed = thread(bench)
+    assert told.startswith(f"<@U0REP> ✅ {approved} was approved by <@U0MANAGER> (Sales Manager), ")
+    assert "The PDF for " in failed
+    (letter,) = bench.rows("SELECT id FROM dead_letters")
+    letters = dead_letters(bench.ledger)
+    await letters.discard(str(letter["id"]), actor="ops", reason="no use", follow=performer_of(bench).follow_ups)
+    assert thread(bench) == [told, failed]
+
+
+async def test_a_notice_tells_the_approval_if_the_pdf_is_cancelled(bench: Bench, approved: str) -> None:
+    pdf, follow = bench.row("SELECT id FROM effects WHERE class = 'pdf.render'")["id"], performer_of(bench).follow_ups
+
+    def cancel(tx: Tx) -> None:
+        cancel_effect(bench.ledger, tx, pdf, actor="ops", reason="no use", now=bench.clock.now_ms(), follow=follow)
+
+    await bench.ledger.database.write("cancel", cancel)
+    (told,) = thread(bench)
+    assert told.startswith(f"<@U0REP> ✅ {approved} was approved by ")
 
 
 async def test_first_failure_updates_the_card_to_pending_retry_and_later_ones_do_not(bench: Bench, approved: str) -> None:

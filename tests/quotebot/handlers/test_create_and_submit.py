@@ -163,9 +163,9 @@ def test_ten_percent_is_approved_at_once_and_enqueues_pdf_and_crm() -> None:
     assert quote.approval is not None
     assert (decision.response["code"], quote.state) == ("approved", QuoteState.APPROVED)
     assert (quote.approval.state, quote.approval.decided_by, quote.approval.decided_at) == (ApprovalState.APPROVED, None, MORNING)
-    assert owed(decision) == [(kind, "Q-2026-0042") for kind in ("slack.card", "slack.post", "pdf.render", "crm.create")]
-    assert "approved automatically" in decision.effects[1].payload["text"]
-    assert [effect.payload["version"] for effect in decision.effects[2:]] == [1, 1]
+    assert owed(decision) == [(kind, "Q-2026-0042") for kind in ("slack.card", "pdf.render", "crm.create")]
+    assert "approved automatically" in decision.response["text"]
+    assert [effect.payload["version"] for effect in decision.effects[1:]] == [1, 1]
     assert [event.event_type for event in decision.events] == ["quote.submitted", "approval.automatic"]
 
 

@@ -28,7 +28,7 @@ def by(actor: str, **changes: Any) -> Any:
     return asked(actor=actor, **changes)
 
 
-def test_approval_enqueues_card_notice_pdf_and_crm_in_this_order() -> None:
+def test_approval_enqueues_card_pdf_and_crm_in_this_order() -> None:
     decision = decide(by("U0MANAGER"), APPROVE, PENDING, ROOT, RULES)
     assert decision.kind == "applied"
     assert decision.response == {
@@ -38,10 +38,10 @@ def test_approval_enqueues_card_notice_pdf_and_crm_in_this_order() -> None:
         "text": "<@U0REP> ✅ Q-2026-0042 was approved by <@U0MANAGER> (Sales Manager), "
         f"{local_time(MORNING)}. The PDF follows in this thread.",
     }
-    assert owed(decision) == [(kind, "Q-2026-0042") for kind in ("slack.card", "slack.post", "pdf.render", "crm.create")]
-    assert [effect.after for effect in decision.effects] == [ROOT, ROOT, None, None]
+    assert owed(decision) == [(kind, "Q-2026-0042") for kind in ("slack.card", "pdf.render", "crm.create")]
+    assert [effect.after for effect in decision.effects] == [ROOT, None, None]
     assert decision.effects[0].supersede_key == "card:Q-2026-0042"
-    assert decision.effects[1].payload["text"] == decision.response["text"]
+    assert decision.effects[1].payload["announces"] is True
     assert [event.event_type for event in decision.events] == ["approval.approved"]
 
 
