@@ -30,6 +30,7 @@ currency: USD
 products:
   - {sku: seat, name: Seat, family: saas, unit: seat, billing: recurring, cost: 2}
   - {sku: care, name: Care, family: services, unit: month, billing: recurring, cost: 50}
+  - {sku: care-plus, name: Care Plus, family: services, unit: month, billing: recurring, cost: 80}
   - sku: storage
     name: Storage
     family: saas
@@ -43,7 +44,8 @@ products:
     name: Starter Kit
     family: saas
     kind: bundle
-    components: [{sku: seat, quantity: 10}, {sku: care, quantity: 1}]
+    components: [{sku: seat, quantity: 10}]
+    choices: [{name: care, of: [care, care-plus], default: care}]
     bundle_discount_percent: 5
 price_books:
   - name: list
@@ -51,6 +53,7 @@ price_books:
     prices:
       - {sku: seat, price: 10}
       - {sku: care, price: 200}
+      - {sku: care-plus, price: 300}
       - {sku: storage, kind: formula, formula: "base + gb * 0.02", inputs: {base: 2}}
       - {sku: setup, price: 1500}
   - name: partners
@@ -71,7 +74,7 @@ segment: {partner: nobody}
 terms: {legal: [liability_cap], other: [net_60]}
 routing: {full_ladder: false, order: parallel, remind_hours: 2, escalate_hours: 4, expire_hours: 72}
 """
-LINES: Final = "2 starter, 100 storage (gb=100, region=eu) -5%, 1 setup -10%"
+LINES: Final = "2 starter (care=care-plus), 100 storage (gb=100, region=eu) -5%, 1 setup -10%"
 TERMS: Final = "term 24m; discount 4%; currency USD; segment partner; billing annual"
 TYPED: Final = f"{LINES}; {TERMS}; start 2027-02-01; payment net 45; po 4711; language de"
 SOLD_BEFORE: Final = {"Deep": "5 seat; term 12m; discount 15%", "Plain": "5 seat; term 12m", "Long": "5 seat; term 24m"}
@@ -124,6 +127,7 @@ async def by_form(deal: Deal) -> None:
     fields = {
         "account": "Globex",
         "row.0.quantity": "2",
+        "row.0.=care": "=care-plus",
         "row.1.quantity": "100",
         "row.1.discount": "5",
         "row.1.=gb": "=100",
@@ -156,7 +160,9 @@ async def test_form_text_and_terminal_sell_the_same_configured_bundle(command: R
         prices = [json.loads(row["pricing"]) for row in await deal.rows(SNAPSHOTS)]
         assert [price["request"].pop("segment_account") for price in prices] == ["Acme", "Bolt Ltd", "Globex"]
         assert prices[0] == prices[1] == prices[2]
-        assert prices[0]["net_total"] == "22308.48"
+        # 20 seats at 8 and 2 Care Plus at 300, less 5% of the bundle; 100 * 4 less 5%; 1500 less 10%; 24 months; all less 4%
+        assert [line["net_amount"] for line in prices[0]["lines"]] == ["3502.08", "13132.80", "8755.20", "1296.00"]
+        assert prices[0]["net_total"] == "26686.08"
 
         await deal.complete(deal.slash(f"submit {FIRST_QUOTE[:-1]}6"))
         (asked,) = [each for each in (await deal.get("state"))["messages"] if each["channel"] == "D0MANAGER" and each["blocks"]]
@@ -166,7 +172,7 @@ async def test_form_text_and_terminal_sell_the_same_configured_bundle(command: R
         await deal.settled()
         (document,) = (tmp_path / "bot").rglob("*.pdf")
         pages = "\n".join(page.extract_text() for page in pypdf.PdfReader(document).pages)
-        for said in ("Angebot", "Globex", "1. Februar 2027", "4711", "22.308,48"):
+        for said in ("Angebot", "Globex", "1. Februar 2027", "4711", "26.686,08", "care: Care Plus"):
             assert said in pages, (said, pages)
         (record,) = await deal.crm()
-        assert Decimal(str(record["GrandTotal"])) == Decimal("22308.48")
+        assert Decimal(str(record["GrandTotal"])) == Decimal("26686.08")

@@ -567,6 +567,6 @@ def _resolved(line: LineRequest, catalogue: Catalogue) -> LineRequest:
     attributes: list[tuple[str, str]] = []
     for name, choice in line.attributes:
         attribute = known.get(name.casefold())
-        choices = {} if attribute is None else {each.casefold(): each for each in attribute.choices}
-        attributes.append((name if attribute is None else attribute.name, choices.get(choice.casefold(), choice)))
+        known_choice = None if attribute is None else catalogue.choice(product, attribute, choice)
+        attributes.append((name if attribute is None else attribute.name, choice if known_choice is None else known_choice))
     return replace(line, sku=product.sku, attributes=tuple(sorted(attributes)))

@@ -137,7 +137,7 @@ def create_form(
         *(
             block
             for key, line in enumerate(rows)
-            for block in fields.line_blocks(key, line, known[line.sku], known[line.sku].name, may_empty=False)
+            for block in fields.line_blocks(key, line, ruleset.catalogue, known[line.sku].name, may_empty=False)
         ),
         fields.product_input(len(rows)),
         *fields.term_inputs(term, draft.term),
@@ -169,7 +169,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
     for key, line in enumerate(request.lines[: fields.ROWS_MAX]):
         product = known.get(line.sku)
         name = names.get(line.sku, line.sku) if product is None else product.name
-        more = fields.line_blocks(key, line, product, name, may_empty=True)
+        more = fields.line_blocks(key, line, ruleset.catalogue, name, may_empty=True)
         if len(blocks) - 1 + len(more) > LINE_BLOCKS_MAX or len(str([*drawn, [key, line.sku]])) > CARRIED_CHARACTERS_MAX:
             break
         drawn.append([key, line.sku])
@@ -220,7 +220,7 @@ def _split(draft: Draft, ruleset: Ruleset, policy: ApprovalPolicy | None) -> tup
     rows: list[LineRequest] = []
     size = 0
     for line in draft.lines[: fields.ROWS_MAX]:
-        size += len(fields.line_blocks(0, line, ruleset.catalogue.products.get(line.sku), "", may_empty=False))
+        size += len(fields.line_blocks(0, line, ruleset.catalogue, "", may_empty=False))
         if not fields.in_a_row(line, ruleset.catalogue) or size > LINE_BLOCKS_MAX or any(row.sku == line.sku for row in rows):
             break
         rows.append(line)
@@ -281,7 +281,7 @@ def with_line(view: Mapping[str, Any], carried: Carried, sku: str, ruleset: Rule
         return drawn_again(view, carried.stored, blocks)
     rows = [*carried.rows]
     if product is not None and all(sku != row[1] for row in rows):
-        line = fields.line_blocks(key, LineRequest(sku, 1), product, product.name, may_empty="q" in carried.stored)
+        line = fields.line_blocks(key, LineRequest(sku, 1), ruleset.catalogue, product.name, may_empty="q" in carried.stored)
         size = len(str([*rows, (key, sku)]))
         if len(rows) < fields.ROWS_MAX and _have_room(view, len(line)) and size <= CARRIED_CHARACTERS_MAX:
             blocks[at:at] = line
@@ -374,7 +374,11 @@ def _line_words(sku: str, priced: Pricing | None, ruleset: Ruleset) -> str:
     product = ruleset.catalogue.products.get(sku)
     name = messages.short(sku if product is None else product.name, fields.NAME_CHARACTERS_MAX)
     if product is not None and product.kind == "bundle":
-        parts = ", ".join(f"{grouped(part.quantity)} {part.sku}" for part in product.components)
+        chosen = () if priced is None else (line for line in priced.every_line if line.bundle == sku and line.choice)
+        units = {choice.name: choice.quantity for choice in product.choices}
+        held = [(part.quantity, part.sku) for part in product.components]
+        held += [(units.get(line.choice, 1), line.sku) for line in chosen]
+        parts = ", ".join(f"{grouped(quantity)} {part}" for quantity, part in held)
         return f"{_amount_words(name, sku, priced)}\n{messages.short(parts, 300)}"
     return _amount_words(name, sku, priced)
 

@@ -6,9 +6,11 @@ An input that is `live` reports each change at once, so that the total and the a
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
+from quotebot.domain.catalogue.catalogue import NO_CHOICE
 from quotebot.domain.language import _, ngettext
 from quotebot.domain.pricing.price_requests import REASON_CHARACTERS_MAX, clipped
 from quotebot.domain.pricing.term_clauses import price_text
@@ -24,7 +26,7 @@ from quotebot.views.forms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
     from quotebot.domain.catalogue.catalogue import Attribute, Catalogue, Product
@@ -98,8 +100,9 @@ def optional_block(key: int) -> str:
     return f"{ROW}.{key}.optional"
 
 
-def line_blocks(key: int, line: LineRequest, product: Product | None, name: str, *, may_empty: bool) -> list[Json]:
+def line_blocks(key: int, line: LineRequest, catalogue: Catalogue, name: str, *, may_empty: bool) -> list[Json]:
     """Return the blocks of one line. `may_empty`: an empty quantity removes the line."""
+    product = catalogue.products.get(line.sku)
     name = clipped(messages.one_line(name), NAME_CHARACTERS_MAX)
     quantity = text_input(
         quantity_block(key),
@@ -112,7 +115,8 @@ def line_blocks(key: int, line: LineRequest, product: Product | None, name: str,
     priced = line.agreed_price is not None
     chosen = dict(line.attributes)
     attributes = () if product is None else product.attributes
-    choices = (attribute_input(key, name, each, chosen.get(each.name)) for each in attributes)
+    names = {} if product is None else choice_names(product, catalogue)
+    choices = (attribute_input(key, name, each, chosen.get(each.name), names) for each in attributes)
     return [
         line_head(key, messages.escape(name), priced=priced, optional=line.optional),
         live(quantity),
@@ -178,8 +182,22 @@ def optional_input(key: int, name: str) -> Json:
     return live({"type": "input", "block_id": block_id, "label": label, "optional": True, "element": element})
 
 
-def attribute_input(key: int, product: str, attribute: Attribute, chosen: str | None) -> Json | None:
-    """Return the menu of an attribute's choices; None if Slack cannot show them all, or the line has another choice."""
+def choice_names(product: Product, catalogue: Catalogue) -> dict[str, str]:
+    """Return the names of what a bundle lets choose, by the choices' values; of another product none."""
+    offered = [sku for choice in product.choices for sku in choice.of]
+    return {
+        **{sku: messages.one_line(catalogue.products[sku].name) for sku in offered},
+        **({NO_CHOICE: _("None")} if offered else {}),
+    }
+
+
+def attribute_input(
+    key: int, product: str, attribute: Attribute, chosen: str | None, names: Mapping[str, str] = MappingProxyType({})
+) -> Json | None:
+    """Return the menu of an attribute's choices; None if Slack cannot show them all, or the line has another choice.
+
+    `names` are what people read instead of a choice.
+    """
     choices = attribute.choices
     fits = len(choices) <= OPTIONS_MAX and all(len(each) < VALUE_CHARACTERS_MAX for each in choices)
     if not fits or (chosen is not None and chosen not in choices):
@@ -190,7 +208,7 @@ def attribute_input(key: int, product: str, attribute: Attribute, chosen: str | 
         menu(
             attribute_block(key, attribute.name),
             f"{product}: {attribute.name.replace('_', ' ')}",
-            [(values[each], clipped(each, OPTION_CHARACTERS_MAX)) for each in choices],
+            [(values[each], clipped(names.get(each, each), OPTION_CHARACTERS_MAX)) for each in choices],
             None if shown is None else values[shown],
         )
     )

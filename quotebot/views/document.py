@@ -410,7 +410,12 @@ def _rows(page: _Page, *, discounted: bool) -> Iterator[DocumentLine]:
         if line.bundle is not None and (line.bundle, section) not in headed:
             headed.add((line.bundle, section))
             quantity = page.writer.count(ordered[line.bundle]) if line.bundle in ordered else ""
-            detail = page.writer.texts.bundle
+            chosen = ", ".join(
+                f"{each.choice.replace('_', ' ')}: {each.name}"
+                for each in page.pricing.lines
+                if each.bundle == line.bundle and each.choice
+            )
+            detail = " \u00b7 ".join(filter(None, (page.writer.texts.bundle, chosen)))
             yield DocumentLine("", line.bundle_title, line.bundle, detail, quantity, "", "", "", "", section, kind="bundle")
         yield _line(page, line, section, discounted=discounted)
 

@@ -14,7 +14,7 @@ from quotebot.views import messages
 if TYPE_CHECKING:
     from datetime import date
 
-    from quotebot.domain.catalogue.catalogue import Attribute, Product
+    from quotebot.domain.catalogue.catalogue import Attribute, BundleChoice, Product
     from quotebot.domain.catalogue.rulesets import Ruleset
 
 PRODUCTS_SHOWN_MAX: Final = 20
@@ -40,7 +40,9 @@ def price_words(product: Product, ruleset: Ruleset, day: date, *, brief: bool = 
     The price is that of this day, without a segment or region. `brief`: with the lowest price for all tiers, and no formula.
     """
     if product.kind == "bundle":
-        return clipped(", ".join(f"{grouped(part.quantity)} {part.sku}" for part in product.components), PRICE_CHARACTERS_MAX)
+        parts = [f"{grouped(part.quantity)} {part.sku}" for part in product.components]
+        parts += [_choice_words(choice, brief=brief) for choice in product.choices]
+        return clipped(", ".join(parts), PRICE_CHARACTERS_MAX)
     books = books_for(ruleset.books, ruleset.currency, None, None, day)
     kind = next((book.prices[product.sku].kind for book in books if product.sku in book.prices), None)
     if kind is None:
@@ -99,10 +101,20 @@ def _described(product: Product, ruleset: Ruleset, day: date) -> str:
     return f"{said}; {messages.short(options, PRICE_CHARACTERS_MAX)}" if options else said
 
 
+def _choice_words(choice: BundleChoice, *, brief: bool) -> str:
+    """Return what a bundle lets choose: "support: 1 basic | 1 premium (default basic)"; `brief`: without the default."""
+    options = [f"{grouped(choice.quantity)} {sku}" for sku in choice.of]
+    choices = f"{choice.name}: {' | '.join((*options, *choice.attribute.choices[len(options) :]))}"
+    return choices if brief else _with_default(choices, choice.default)
+
+
 def _choices(attribute: Attribute) -> str:
     """Return the choices of an attribute: "region eu | us (default eu)"."""
-    choices = f"{attribute.name} {' | '.join(attribute.choices)}"
-    return _("{choices} (default {choice})", choices=choices, choice=attribute.default) if attribute.default else choices
+    return _with_default(f"{attribute.name} {' | '.join(attribute.choices)}", attribute.default)
+
+
+def _with_default(choices: str, default: str | None) -> str:
+    return _("{choices} (default {choice})", choices=choices, choice=default) if default else choices
 
 
 def _per(product: Product) -> str:

@@ -16,8 +16,18 @@ from quotebot.commands.payloads import CloneQuote, CreateByForm, CreateQuote, Re
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.approvals.policy_document import policy_document, read_policy
 from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset, ruleset_changes
+from quotebot.domain.extraction.extractor import extract
 from quotebot.domain.pricing.commercial_terms import NAMES, CommercialTerms
-from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, canonical, for_account, from_canonical, price
+from quotebot.domain.pricing.engine import (
+    LineRequest,
+    PriceRequest,
+    Pricing,
+    canonical,
+    for_account,
+    from_canonical,
+    price,
+    renewed,
+)
 from quotebot.domain.pricing.price_requests import (
     BILLING_FREQUENCIES,
     Changes,
@@ -50,10 +60,21 @@ STORAGE: Final = product(
     kind="configurable",
     attributes=[{"name": "gb", "choices": ["10", "100"], "default": "10"}, {"name": "region", "choices": ["us", "eu central"]}],
 )
-PRICES: Final = {"a": 10, "b": 20, "storage": 5}
+KIT: Final = product(
+    "kit",
+    kind="bundle",
+    components=[{"sku": "a", "quantity": 2}],
+    choices=[{"name": "extra", "of": ["b", "storage_eu"], "optional": True}, {"name": "care", "of": ["basic", "gold"]}],
+)
+PRICES: Final = {"a": 10, "b": 20, "storage": 5, "storage_eu": 6, "basic": 1, "gold": 3}
 RULESET: Final = parse_ruleset(
     document(
-        products=[product("a"), product("b"), STORAGE],
+        products=[
+            *(product(sku) for sku in ("a", "b", "storage_eu", "basic")),
+            product("gold", name="Gold Care"),
+            STORAGE,
+            KIT,
+        ],
         price_books=[
             book(PRICES, converts_to=["EUR"]),
             book({"a": 8, "b": 16, "storage": 4}, name="partner", segment="partner", priority=1, converts_to=["EUR"]),
@@ -76,6 +97,7 @@ EVERYTHING: Final = PriceRequest(
         LineRequest("a", 10, Decimal("7.5")),
         LineRequest("storage", 1_000, Decimal(5), attributes=CONFIGURED, optional=True),
         LineRequest("b", 1, agreed_price=Decimal("14.1"), price_reason="two years, paid upfront"),
+        LineRequest("kit", 3, attributes=(("care", "gold"), ("extra", "none"))),
     ),
     term_months=24,
     discount_percent=Decimal("12.5"),
@@ -139,7 +161,7 @@ def test_typed_text_a_form_and_a_slash_command_ask_for_the_same() -> None:
     text = as_text(EVERYTHING)
     assert text == (
         "10 a -7.5%, 1000 storage (gb=100, region=eu central) (optional) -5%, "
-        '1 b @14.1 because "two years, paid upfront"; '
+        '1 b @14.1 because "two years, paid upfront", 3 kit (care=gold, extra=none); '
         "term 24m; discount 12.5%; currency EUR; tax DE; "
         "terms liability_cap, net_60; segment partner; billing quarterly; "
         "start 2027-01-31; payment net 60; po 4711/a; bill-to Jo Doe; email jo@acme.example; address 1 Main St, Springfield; "
@@ -149,6 +171,35 @@ def test_typed_text_a_form_and_a_slash_command_ask_for_the_same() -> None:
     assert read_request(text, RULESET.catalogue) == EVERYTHING
     assert creation(f"for Acme: {text}", "C0DEALS", RULESET.catalogue) == CreateQuote("Acme", EVERYTHING, "C0DEALS")
     assert by_form(EVERYTHING) == EVERYTHING
+
+
+CHOSEN: Final = PriceRequest((LineRequest("kit", 3, attributes=(("care", "gold"), ("extra", "b"))),), 12, Decimal(0))
+
+
+def test_the_choices_of_a_bundle_are_said_like_attributes_on_every_surface() -> None:
+    priced = price(dated(CHOSEN, NOW), RULESET)
+    assert isinstance(priced, Pricing)
+    assert [(line.sku, line.choice, line.quantity) for line in priced.lines] == [
+        ("a", "", 6),
+        ("b", "extra", 3),
+        ("gold", "care", 3),
+    ]
+    text = "3 kit (care=gold, extra=b)"
+    assert as_text(CHOSEN).startswith(text)
+    assert read_request("3 Kit (Extra = B, care=Gold Care)", RULESET.catalogue) == CHOSEN
+    assert by_form(replace(CHOSEN, currency="USD")) == replace(CHOSEN, currency="USD")
+    found = extract("please quote 3 kit with gold care, extra b, for Acme, 12 months", RULESET.catalogue)
+    assert (found.open_questions, found.request) == ((), CHOSEN)
+    quote = replace(example_quote(), pricing=priced)
+    edited = Form(typed(revise_form(quote, RULESET), **{"row.0.=extra": "=none"}), OFFERED, NOW, quote)
+    revised = read_form(edited)
+    assert isinstance(revised, Filled), revised
+    changes = read_changes("3 kit (care=gold, extra=none)", RULESET.catalogue)
+    assert not isinstance(changes, tuple)
+    assert revised.payload == ReviseQuote(changes=changes)
+    again = changed(renewed(from_canonical(canonical(priced)), NOW), parse_changes(canonical_changes(changes)))
+    assert isinstance(again, PriceRequest)
+    assert again.lines == (LineRequest("kit", 3, attributes=(("care", "gold"), ("extra", "none"))),)
 
 
 @pytest.mark.parametrize("price", ["0", "5.4", "0.125", "1.125", "1500"])

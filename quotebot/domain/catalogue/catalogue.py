@@ -13,7 +13,7 @@ from quotebot.domain.pricing.formulas import NAME
 from quotebot.domain.texts import composed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from quotebot.domain.catalogue.reader import Table
 
@@ -27,8 +27,10 @@ KINDS = ("simple", "configurable", "bundle")
 BILLINGS = ("recurring", "one_time")
 PRODUCT_KEYS = (
     *("sku", "name", "family", "kind", "unit", "billing", "cost", "active", "aliases", "attributes"),
-    *("components", "bundle_discount_percent", "tax_category"),
+    *("components", "choices", "bundle_discount_percent", "tax_category"),
 )
+BUNDLE_KEYS = ("components", "choices", "bundle_discount_percent")
+NO_CHOICE = "none"  # the value of an optional choice without a product
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,33 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleChoice:
+    """Choice of a bundle: one of the products `of`, or none where it is `optional`, and its units per bundle."""
+
+    name: str
+    of: tuple[str, ...]
+    default: str | None = None
+    quantity: int = 1
+    optional: bool = False
+
+    @property
+    def attribute(self) -> Attribute:
+        """The choice as an attribute of the bundle, because a request makes both in the same way."""
+        return Attribute(self.name, (*self.of, NO_CHOICE) if self.optional else self.of, self.default)
+
+    def document(self) -> dict[str, object]:
+        """Return the choice in the form of a ruleset document."""
+        default = {} if self.default is None else {"default": self.default}
+        optional = {"optional": True} if self.optional else {}
+        return {"name": self.name, "of": list(self.of), **default, "quantity": self.quantity, **optional}
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """One product for sale. `cost` is in the ruleset's currency, per unit and month when recurring, per unit when one-time.
 
-    A bundle consists of components, each priced separately, less `bundle_discount_percent`; it has no price and no cost itself.
+    A bundle consists of components and of what is chosen in its `choices`, each priced separately, less `bundle_discount_percent`;
+    it has no price and no cost itself. Its attributes are its choices.
     """
 
     sku: str
@@ -68,6 +93,7 @@ class Product:
     components: tuple[Component, ...] = ()
     bundle_discount_percent: Decimal = Decimal(0)
     tax_category: str = ""  # defaults to the family's name
+    choices: tuple[BundleChoice, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return the complete product in the form of a ruleset document."""
@@ -82,7 +108,8 @@ class Product:
         if self.kind == "bundle":
             components = [{"sku": row.sku, "quantity": row.quantity} for row in self.components]
             discount = money.trimmed(self.bundle_discount_percent)
-            return {**common, "components": components, "bundle_discount_percent": discount}
+            choices = {"choices": [row.document() for row in self.choices]} if self.choices else {}
+            return {**common, "components": components, **choices, "bundle_discount_percent": discount}
         attributes = [
             {"name": row.name, "choices": list(row.choices), **({} if row.default is None else {"default": row.default})}
             for row in self.attributes
@@ -102,6 +129,12 @@ class Catalogue:
         """Return the product named `text` (sku, name or alias; case and spacing are ignored), active or not; or None."""
         sku = self.aliases.get(fold(text))
         return None if sku is None else self.products[sku]
+
+    def choice(self, product: Product, attribute: Attribute, text: str) -> str | None:
+        """Return the choice of an attribute that a text names; a product that a bundle lets choose, also by its other names."""
+        known = {each.casefold(): each for each in attribute.choices}
+        named = self.find(text) if product.kind == "bundle" and text.casefold() not in known else None
+        return known.get(text.casefold() if named is None else named.sku)
 
     def suggest(self, text: str) -> str | None:
         """Return the active sku with the name closest to `text`, or None when none is close."""
@@ -144,11 +177,12 @@ def _product(row: Table) -> Product:
     family = row.text("family")
     kind = row.choice("kind", KINDS, "simple")
     bundle = kind == "bundle"
-    for key in ("unit", "billing", "cost", "tax_category", "attributes") if bundle else ("components", "bundle_discount_percent"):
+    for key in ("unit", "billing", "cost", "tax_category", "attributes") if bundle else BUNDLE_KEYS:
         if key in row.entries:
             row.report(f"a {kind} product has no {key}", "remove it, or correct the kind", key)
     if kind != "configurable" and not bundle and row.entries.get("attributes"):
         row.report("only a configurable product has attributes", 'write kind = "configurable"', "kind")
+    choices = _choices(row) if bundle else ()
     return Product(
         sku=sku,
         name=row.text("name"),
@@ -159,12 +193,13 @@ def _product(row: Table) -> Product:
         aliases=row.texts("aliases"),
         kind=kind,
         active=row.flag("active", default=True),
-        attributes=() if bundle else _attributes(row, needed=kind == "configurable"),
-        components=_components(row) if bundle else (),
+        attributes=tuple(each.attribute for each in choices) if bundle else _attributes(row, needed=kind == "configurable"),
+        components=_components(row, choices) if bundle else (),
         bundle_discount_percent=row.amount("bundle_discount_percent", Decimal(0), most=Decimal(100), decimals=2)
         if bundle
         else Decimal(0),
         tax_category=family if bundle or "tax_category" not in row.entries else row.text("tax_category"),
+        choices=choices,
     )
 
 
@@ -172,11 +207,7 @@ def _attributes(row: Table, *, needed: bool) -> tuple[Attribute, ...]:
     found: dict[str, Attribute] = {}
     for entry in row.tables("attributes", most=ATTRIBUTES_MAX, needed=needed):
         entry.only("name", "choices", "default")
-        name, choices, default = entry.text("name"), entry.texts("choices"), entry.optional_text("default")
-        if name and not NAME.fullmatch(name):
-            entry.report(f"{name!r} must be lower-case letters, digits or _, at most 40", "e.g. storage_gb", "name")
-        if name in found:
-            entry.report(f"the attribute {name!r} is there twice", "combine the choices", "name")
+        name, choices, default = _choice_name(entry, found), entry.texts("choices"), entry.optional_text("default")
         if not choices or len(set(choices)) != len(choices):
             entry.report("an attribute needs at least one choice, each once", 'e.g. ["eu", "us"]', "choices")
         if default is not None and default not in choices:
@@ -185,9 +216,34 @@ def _attributes(row: Table, *, needed: bool) -> tuple[Attribute, ...]:
     return tuple(found.values())
 
 
-def _components(row: Table) -> tuple[Component, ...]:
+def _choice_name(entry: Table, earlier: Collection[str]) -> str:
+    name = entry.text("name")
+    if name and not NAME.fullmatch(name):
+        entry.report(f"{name!r} must be lower-case letters, digits or _, at most 40", "e.g. storage_gb", "name")
+    if name in earlier:
+        entry.report(f"the attribute {name!r} is there twice", "combine the choices", "name")
+    return name
+
+
+def _choices(row: Table) -> tuple[BundleChoice, ...]:
+    found: dict[str, BundleChoice] = {}
+    for entry in row.tables("choices", most=ATTRIBUTES_MAX):
+        entry.only("name", "of", "default", "quantity", "optional")
+        name, of, optional = _choice_name(entry, found), entry.texts("of"), entry.flag("optional", default=False)
+        default = entry.optional_text("default") or (NO_CHOICE if optional else None)
+        quantity = entry.whole("quantity", 1, COMPONENT_QUANTITY_MAX, default=1)
+        choice = BundleChoice(name, of, default, quantity, optional)
+        if not of or len(set(of)) != len(of):
+            entry.report("a choice needs at least one product, each once", 'e.g. ["support", "premium"]', "of")
+        if default is not None and default not in choice.attribute.choices:
+            entry.report(f"{default!r} is none of its products", f"one of {', '.join(choice.attribute.choices)}", "default")
+        found[name] = choice
+    return tuple(found.values())
+
+
+def _components(row: Table, choices: tuple[BundleChoice, ...]) -> tuple[Component, ...]:
     found: list[Component] = []
-    for entry in row.tables("components", most=COMPONENTS_MAX, needed=True):
+    for entry in row.tables("components", most=COMPONENTS_MAX, needed=all(each.optional for each in choices)):
         entry.only("sku", "quantity")
         component = Component(entry.text("sku"), entry.whole("quantity", 1, COMPONENT_QUANTITY_MAX, default=1))
         if any(component.sku == other.sku for other in found):
@@ -197,12 +253,26 @@ def _components(row: Table) -> tuple[Component, ...]:
 
 
 def _check_components(row: Table, bundle: Product, products: Mapping[str, Product]) -> None:
+    earlier = {component.sku for component in bundle.components}
     for index, component in enumerate(bundle.components):
-        part = products.get(component.sku)
-        place = ("components", index, "sku")
-        if part is None:
-            row.report(f"{component.sku!r} is not in the catalogue", "name a product that is", *place)
-        elif part.kind == "bundle":
-            row.report(f"{component.sku!r} is a bundle itself; bundles do not nest", "list its components", *place)
-        elif any(attribute.default is None for attribute in part.attributes):
-            row.report(f"{component.sku!r} has to be configured", "give its attributes defaults", *place)
+        _check_part(row, component.sku, products, ("components", index, "sku"))
+    for index, choice in enumerate(bundle.choices):
+        for number, sku in enumerate(choice.of):
+            place = ("choices", index, "of", number)
+            if sku == NO_CHOICE:
+                row.report(f"{NO_CHOICE!r} means no product", "write optional = true", *place)
+            elif sku in earlier:
+                row.report(f"{sku!r} is in the bundle already", "name it once", *place)
+            else:
+                _check_part(row, sku, products, place)
+        earlier.update(choice.of)
+
+
+def _check_part(row: Table, sku: str, products: Mapping[str, Product], place: tuple[str | int, ...]) -> None:
+    part = products.get(sku)
+    if part is None:
+        row.report(f"{sku!r} is not in the catalogue", "name a product that is", *place)
+    elif part.kind == "bundle":
+        row.report(f"{sku!r} is a bundle itself; bundles do not nest", "list its components", *place)
+    elif any(attribute.default is None for attribute in part.attributes):
+        row.report(f"{sku!r} has to be configured", "give its attributes defaults", *place)

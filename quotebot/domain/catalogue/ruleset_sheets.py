@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "products": (
         *("sku", "name", "family", "kind", "unit", "billing", "cost", "active", "aliases", "tax_category"),
-        *("attributes", "components", "bundle_discount_percent"),
+        *("attributes", "components", "choices", "bundle_discount_percent"),
     ),
     "books": ("name", "currency", "segment", "region", "valid_from", "valid_until", "priority", "converts_to"),
     "prices": ("book", "sku", "kind", "from", "price", "formula", "inputs", "percent", "of", "basis", "surcharges", "floor"),
@@ -67,7 +67,7 @@ EXPORTED: Final = (
 NUMBERS: Final = frozenset({"cost", "price", "percent", "rate", "quantity", "from", "priority", "bundle_discount_percent", "floor"})
 FLAGS: Final = frozenset({"active", "estimated"})
 LISTS: Final = frozenset({"aliases", "converts_to", "then_choices", "of"})
-JSON: Final = frozenset({"attributes", "surcharges"})
+JSON: Final = frozenset({"attributes", "choices", "surcharges"})
 TIERED: Final = frozenset({"range", "slab", "block"})
 COMPONENT: Final = re.compile(r"([0-9]+) +([^ ]+)")
 
@@ -188,6 +188,7 @@ def _json(row: SheetRow, name: str, problems: list[SheetProblem]) -> list[Entry]
         return value
     example = {
         "attributes": '[{"name": "gb", "choices": ["10", "100"], "default": "10"}]',
+        "choices": '[{"name": "support", "of": ["basic", "premium"], "default": "basic"}]',
         "surcharges": '[{"attribute": "gb", "choice": "100", "amount": "5"}]',
     }
     problems.append(row.problem(name, "it must be a list in JSON", f"e.g. {example[name]}"))

@@ -339,6 +339,10 @@ def _unsold_components(ruleset: Ruleset) -> Iterator[str]:
         for component in product.components:
             if product.active and not products[component.sku].active:
                 yield f"{sku} is on sale but holds {component.sku}, which is not"
+        for choice in product.choices:
+            for part in choice.of:
+                if product.active and not products[part].active:
+                    yield f"{sku} is on sale but offers {part} as {choice.name}, which is not"
 
 
 def _below_cost(ruleset: Ruleset) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from quotebot.domain.catalogue.catalogue import NO_CHOICE
 from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, reason_text
@@ -148,7 +149,7 @@ def read_inputs(text: str, mentions: Sequence[tuple[str, int, int]], catalogue: 
     limits = [*(start for _, start, _ in mentions[1:]), len(text)]
     for (sku, _, end), limit in zip(mentions, limits, strict=False):
         if not found.claimed or end >= found.claimed[-1][1]:  # a quoted reason may name products
-            _read_options(found, catalogue.products[sku], end, limit)
+            _read_options(found, catalogue.products[sku], end, limit, catalogue)
     found.apply()
     _read_attributes(found, mentions, catalogue)
     _read_clauses(found)
@@ -214,21 +215,25 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int, int]], c
             owners.setdefault(attribute.name, []).append((end, sku))
     for name, places in owners.items():
         choices = {
-            choice.casefold(): choice
+            text.casefold(): choice
             for _, sku in places
             for attribute in catalogue.products[sku].attributes
             if attribute.name == name
             for choice in attribute.choices
+            for text in (choice, *_names(choice, catalogue.products[sku], catalogue))
         }
         either = "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True))
-        pattern = re.compile(
-            rf"(?<!\w)(?:with )?(?:{re.escape(name)} ?[:=]? ?({either})|({either}) ?{re.escape(name)})(?!\w)", re.IGNORECASE
-        )
-        for match in pattern.finditer(found.text):
+        words = rf"(?:with )?(?:{re.escape(name)} ?[:=]? ?({either})|({either}) ?{re.escape(name)})"
+        if any(catalogue.products[sku].choices for _, sku in places):  # a product after a number is a line of its own
+            words = rf"(?<![0-9] )(?:{words}|with ({either})|(without) {re.escape(name)})"
+        for match in re.finditer(rf"(?<!\w){words}(?!\w)", found.text, re.IGNORECASE):
+            said = next(filter(None, match.groups())).casefold()
+            if said == "without" and NO_CHOICE not in choices:
+                continue
             before = [sku for end, sku in places if end <= match.start()]
             sku = before[-1] if before else places[0][1]
             own = found.options.setdefault(sku, {})
-            chosen = (name, choices[(match[1] or match[2]).casefold()])
+            chosen = (name, choices[NO_CHOICE if said == "without" else said])
             found.claim(match.start(), match.end(), " ")
             if any(each[0] == name and each != chosen for each in own.get("attributes", ())):
                 found.report_ambiguous(match.start(), match.end())
@@ -236,13 +241,19 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int, int]], c
         found.apply()
 
 
-def _read_options(found: Written, product: Product, end: int, limit: int) -> None:
+def _names(choice: str, product: Product, catalogue: Catalogue) -> tuple[str, ...]:
+    """Return the other names of what a bundle lets choose."""
+    chosen = catalogue.products.get(choice) if product.choices else None
+    return () if chosen is None else (chosen.name, *chosen.aliases)
+
+
+def _read_options(found: Written, product: Product, end: int, limit: int, catalogue: Catalogue) -> None:
     """Read what directly follows a product's name: attributes, a price or a discount of its own, and whether it is optional.
 
     The words about the next product begin at `limit`: an unquoted reason of a price ends before them.
     """
     own: dict[str, Any] = {}
-    while (step := _option(found.text, product, end, limit)) is not None and not own.keys() & step[0].keys():
+    while (step := _option(found.text, product, end, limit, catalogue)) is not None and not own.keys() & step[0].keys():
         own |= step[0]
         found.claim(end, step[1], " ")
         end = step[1]
@@ -250,39 +261,39 @@ def _read_options(found: Written, product: Product, end: int, limit: int) -> Non
         found.options.setdefault(product.sku, {}).update(own)
 
 
-def _option(text: str, product: Product, at: int, limit: int) -> tuple[dict[str, Any], int] | None:
+def _option(text: str, product: Product, at: int, limit: int, catalogue: Catalogue) -> tuple[dict[str, Any], int] | None:
     for pattern, take in _OPTIONS:
         match = pattern.match(text, at)
         if pattern is _PRICE and match is not None and match["reason"]:
             match = pattern.match(text, at, limit)
-        values = None if match is None else take(match, product)
+        values = None if match is None else take(match, product, catalogue)
         if match is not None and values is not None:
             return values, match.end()
     return None
 
 
-def _attributes(match: re.Match[str], product: Product) -> dict[str, Any] | None:
+def _attributes(match: re.Match[str], product: Product, catalogue: Catalogue) -> dict[str, Any] | None:
     known = {attribute.name.casefold(): attribute for attribute in product.attributes}
     chosen: list[tuple[str, str]] = []
     for part in match[1].split(","):
         name, _, choice = (piece.strip() for piece in part.partition("="))
         attribute = known.get(name.casefold())
-        choices = {} if attribute is None else {each.casefold(): each for each in attribute.choices}
-        if attribute is None or choice.casefold() not in choices:
+        known_choice = None if attribute is None else catalogue.choice(product, attribute, choice)
+        if attribute is None or known_choice is None:
             return None
-        chosen.append((attribute.name, choices[choice.casefold()]))
+        chosen.append((attribute.name, known_choice))
     return {"attributes": tuple(sorted(chosen))}
 
 
-def _price(match: re.Match[str], _product: Product) -> dict[str, Any] | None:
+def _price(match: re.Match[str], _product: Product, _catalogue: Catalogue) -> dict[str, Any] | None:
     if _THOUSANDS.fullmatch(match[1]):
         return None
     return {"agreed_price": Decimal(match[1]), "price_reason": reason_text((match["quoted"] or match["reason"]).strip('" '))}
 
 
-_OPTIONS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Product], dict[str, Any] | None]], ...]] = (
+_OPTIONS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Product, Catalogue], dict[str, Any] | None]], ...]] = (
     (_ATTRIBUTES, _attributes),
-    (_OPTIONAL, lambda _match, _product: {"optional": True}),
-    (_DISCOUNT, lambda match, _product: {"discount_percent": Decimal(match[1])}),
+    (_OPTIONAL, lambda _match, _product, _catalogue: {"optional": True}),
+    (_DISCOUNT, lambda match, _product, _catalogue: {"discount_percent": Decimal(match[1])}),
     (_PRICE, _price),
 )

@@ -11,7 +11,8 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.language import _, grouped
+from quotebot.domain.catalogue.catalogue import Component
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.constraints import Chosen, find_violations
 from quotebot.domain.pricing.formulas import FormulaError
 from quotebot.domain.pricing.price_books import UNIT_PRICE, Charge, PriceBook, PriceEntry, Share, books_for, numeric_attributes
@@ -47,6 +48,7 @@ class SelectedItem:
     attributes: Mapping[str, str]
     line: LineRequest
     bundle: Product | None = None
+    choice: str = ""  # of the bundle, by which the product was chosen
 
     @property
     def name(self) -> str:
@@ -79,8 +81,10 @@ def choose(request: PriceRequest, ruleset: Ruleset) -> tuple[SelectedItem, ...] 
                 PricingProblem(
                     "inactive_sku",
                     _("{bundle} holds {sku}, which is no longer sold", bundle=item.bundle.sku, sku=item.product.sku),
-                    _("order what {bundle} holds without it", bundle=item.bundle.sku),
-                    item.line.sku,
+                    _("choose another {name}", name=item.choice)
+                    if item.choice
+                    else _("order what {bundle} holds without it", bundle=item.bundle.sku),
+                    *(item.line.sku, item.choice),
                 )
             )
         if item.quantity > QUANTITY_MAX:
@@ -120,9 +124,19 @@ def _unpacked(line: LineRequest, catalogue: Catalogue) -> Iterator[SelectedItem]
     if product.kind != "bundle":
         yield SelectedItem(product, line.quantity, _configuration(product, line.attributes), line)
         return
-    for component in product.components:
+    for component, choice in _parts(product, line):
         part = catalogue.products[component.sku]
-        yield SelectedItem(part, component.quantity * line.quantity, _configuration(part, ()), line, product)
+        yield SelectedItem(part, component.quantity * line.quantity, _configuration(part, ()), line, product, choice)
+
+
+def _parts(bundle: Product, line: LineRequest) -> Iterator[tuple[Component, str]]:
+    """Yield what a bundle consists of: its components, and the chosen ones with the name of the choice."""
+    yield from ((component, "") for component in bundle.components)
+    chosen = _configuration(bundle, line.attributes)
+    for choice in bundle.choices:
+        sku = chosen.get(choice.name)
+        if sku is not None and sku in choice.of:
+            yield Component(sku, choice.quantity), choice.name
 
 
 def _configuration(product: Product, chosen: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -145,7 +159,8 @@ def _configuration_problems(line: LineRequest, product: Product) -> Iterator[Pri
     for name, choice in given.items():
         if name not in known:
             hint = _("known are {names}", names=", ".join(known)) if known else _("leave it out")
-            message = _("{sku} has no attribute {name}", sku=line.sku, name=clipped(name))
+            text = N_("{sku} has no choice {name}") if product.kind == "bundle" else N_("{sku} has no attribute {name}")
+            message = _(text, sku=line.sku, name=clipped(name))
             yield PricingProblem("attribute", message, hint, line.sku, name)
         elif choice not in known[name].choices:
             yield PricingProblem(

@@ -197,6 +197,8 @@ def _steps(line: PricedLine, pricing: Pricing, bold: str) -> Iterator[str]:
         yield _("Price book: {book}, kind {kind}.", book=line.book, kind=_(_KINDS.get(line.kind, line.kind)))
     if line.attributes:
         yield _("Configured: {choices}.", choices=", ".join(f"{name} = {choice}" for name, choice in line.attributes))
+    if line.choice:
+        yield _("Chosen as {name}.", name=line.choice)
     for step in line.trace:
         detail = _INTERNAL.sub(lambda found: _("{name} = (internal)", name=found[1]), step.words)
         yield f"{_(_STEPS.get(step.name, step.name))}: {localized(money.trimmed(step.amount))} ({detail})"
@@ -403,6 +405,7 @@ def _line(position: int, charged: Charged, header_discount: Decimal, tax: Tax | 
         agreed_price=item.line.agreed_price,
         price_reason=item.line.price_reason,
         floor_price=charged.floor,
+        choice=item.choice,
     )
 
 

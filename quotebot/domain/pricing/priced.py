@@ -119,6 +119,7 @@ class PricedLine:
     agreed_price: Decimal | None = None  # unit net price before the header discount, in place of the list price
     price_reason: str = ""
     floor_price: Decimal | None = None  # of the price book, per unit and before the header discount. Never shown to customers
+    choice: str = ""  # of the bundle, by which this component was chosen
 
     @property
     def slabs(self) -> tuple[tuple[int, Decimal], ...]:
@@ -234,7 +235,13 @@ class Pricing:
 REMEMBERED: Final = 32  # prices in use at a time; a large one takes a few hundred kilobytes
 _LATER_WHOLE: Final = ("options", "segment_is_open")  # the same of a pricing
 # Fields of a line that schema 2 got later, with their defaults: left out of the snapshot where equal to them.
-_LATER: Final[Mapping[str, object]] = {"bundle_name": "", "agreed_price": None, "price_reason": "", "floor_price": None}
+_LATER: Final[Mapping[str, object]] = {
+    "bundle_name": "",
+    "agreed_price": None,
+    "price_reason": "",
+    "floor_price": None,
+    "choice": "",
+}
 # Schema 1 has only these fields of a pricing and of a line.
 _FIRST_PRICING = (
     *("ruleset", "currency", "term_months", "discount_percent"),

@@ -30,6 +30,14 @@ CATALOGUE: Final = ruleset(
                 {"name": "region", "choices": ["us", "eu central"], "default": "us"},
             ],
         ),
+        product("basic"),
+        product("premium", name="Premium Care", aliases=["deluxe"]),
+        product(
+            "suite",
+            kind="bundle",
+            components=[{"sku": "storage"}],
+            choices=[{"name": "care", "of": ["basic", "premium"], "optional": True}],
+        ),
     ]
 ).catalogue
 TEXT: Final = "please quote 150 pro for Acme, 12 months"
@@ -89,6 +97,18 @@ def test_free_text_says_an_input_of_the_request(said: str, inputs: dict[str, Any
         ("20 storage with 100 gb", LineRequest("storage", 20, attributes=(("gb", "100"),))),
         ("20 storage, region eu central", LineRequest("storage", 20, attributes=(("region", "eu central"),))),
         ("20 storage -5% (optional)", LineRequest("storage", 20, Decimal(5), optional=True)),
+        *(
+            (said, LineRequest("suite", 20, attributes=(("care", choice),)))
+            for said, choice in (
+                ("20 suite (care=premium)", "premium"),
+                ("20 suite (Care = Premium Care)", "premium"),
+                ("20 suite with premium care", "premium"),
+                ("20 suite with deluxe", "premium"),
+                ("20 suite with basic care", "basic"),
+                ("20 suite, care: basic", "basic"),
+                ("20 suite without care", "none"),
+            )
+        ),
     ],
 )
 def test_free_text_says_an_option_of_a_line(said: str, line: LineRequest) -> None:
@@ -97,6 +117,11 @@ def test_free_text_says_an_option_of_a_line(said: str, line: LineRequest) -> Non
     assert found.lines == (LineRequest("sso", 10), line)
     asked = creation(written(found), "C0DEALS", CATALOGUE)
     assert getattr(asked, "request", None) == found.request
+
+
+def test_a_counted_product_is_a_line_of_its_own_beside_a_bundle_that_may_hold_it() -> None:
+    for said in ("20 suite and 5 premium care for Acme, 12 months", "20 suite with 5 premium for Acme, 12 months"):
+        assert extract(said, CATALOGUE).lines == (LineRequest("suite", 20), LineRequest("premium", 5)), said
 
 
 def test_a_discount_on_a_named_product_is_that_lines_own() -> None:

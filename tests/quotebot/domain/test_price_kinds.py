@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.pricing.engine import LineRequest, PricedLine
+from quotebot.domain.quotes.versions import difference
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, priced, problems, product, ruleset
 
 if TYPE_CHECKING:
@@ -126,6 +128,76 @@ def test_a_bundle_is_its_components_each_with_its_share_of_the_bundles_discount(
     ]
     assert [str(line.bundle_discount_amount) for line in pricing.lines] == ["720.00", "20.00", "0.00"]
     assert pricing.deepest_discount_percent == 0  # a bundle's discount is the seller's own, not a requested one
+
+
+SUITE = ruleset(
+    products=[
+        *(product(sku) for sku in ("pro", "support", "premium", "sso")),
+        product("old", active=False),
+        product(
+            "suite",
+            kind="bundle",
+            components=[{"sku": "pro", "quantity": 1}],
+            choices=[
+                {"name": "support", "of": ["support", "premium"], "default": "support"},
+                {"name": "login", "of": ["sso", "old"], "quantity": 3, "optional": True},
+            ],
+            bundle_discount_percent=10,
+        ),
+        product("plans", kind="bundle", components=[], choices=[{"name": "plan", "of": ["pro", "premium"]}]),
+    ],
+    price_books=[book({"pro": 10, "support": 5, "premium": 20, "sso": 2, "old": 1})],
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "parts"),
+    [
+        ((), [("pro", "", 2, "18.00"), ("support", "support", 2, "9.00")]),
+        ((("support", "premium"),), [("pro", "", 2, "18.00"), ("premium", "support", 2, "36.00")]),
+        (
+            (("login", "sso"), ("support", "support")),
+            [("pro", "", 2, "18.00"), ("support", "support", 2, "9.00"), ("sso", "login", 6, "10.80")],
+        ),
+        ((("login", "none"),), [("pro", "", 2, "18.00"), ("support", "support", 2, "9.00")]),
+    ],
+)
+def test_a_bundle_holds_what_is_chosen_or_its_default(
+    chosen: tuple[tuple[str, str], ...], parts: list[tuple[str, str, int, str]]
+) -> None:
+    pricing = priced(ask(LineRequest("suite", 2, attributes=chosen)), SUITE)
+    assert [(line.sku, line.choice, line.quantity, str(line.net_amount)) for line in pricing.lines] == parts
+    assert {line.bundle for line in pricing.lines} == {"suite"}
+
+
+@pytest.mark.parametrize(
+    ("sku", "chosen", "message", "suggestion", "attribute"),
+    [
+        ("suite", ("support", "sso"), "sso is no support of suite", "one of support, premium", "support"),
+        ("suite", ("support", "none"), "none is no support of suite", "one of support, premium", "support"),
+        ("suite", ("login", "pro"), "pro is no login of suite", "one of sso, old, none", "login"),
+        ("suite", ("login", "old"), "suite holds old, which is no longer sold", "choose another login", "login"),
+        ("suite", ("colour", "red"), "suite has no choice colour", "known are support, login", "colour"),
+        ("plans", None, "plans needs a choice of plan", "one of pro, premium", "plan"),
+    ],
+)
+def test_a_choice_that_is_unknown_or_missing_is_named_with_what_is_possible(
+    sku: str, chosen: tuple[str, str] | None, message: str, suggestion: str, attribute: str
+) -> None:
+    line = LineRequest(sku, 1, attributes=() if chosen is None else (chosen,))
+    (problem,) = problems(ask(line), SUITE)
+    assert (problem.code in ("attribute", "inactive_sku"), problem.message, problem.suggestion) == (True, message, suggestion)
+    assert (problem.sku, problem.attribute) == (sku, attribute)
+
+
+def test_another_choice_in_a_bundle_is_not_what_people_approved() -> None:
+    usual, other = (
+        priced(ask(LineRequest("suite", 2, attributes=(("support", choice),))), SUITE) for choice in ("support", "premium")
+    )
+    assert "Support removed" in got_worse(usual, other)
+    assert "Premium removed" in got_worse(other, usual)
+    assert [line.sku for line in difference(usual, other).added] == ["premium"]
+    assert got_worse(usual, priced(ask(("suite", 2)), SUITE)) == ()  # its default, by name or not
 
 
 def test_a_bundle_that_unpacks_into_too_many_lines_or_units_is_refused() -> None:

@@ -50,7 +50,12 @@ EVERYTHING = ruleset(
         product("formula"),
         product("share", family="care"),
         product("box", kind="configurable", attributes=[{"name": "gb", "choices": ["1", "2"], "default": "1"}]),
-        product("set", kind="bundle", components=[{"sku": "range", "quantity": 3}, {"sku": "flat", "quantity": 1}]),
+        product(
+            "set",
+            kind="bundle",
+            components=[{"sku": "range", "quantity": 3}, {"sku": "flat", "quantity": 1}],
+            choices=[{"name": "extra", "of": ["slab", "formula"], "quantity": 2, "optional": True}],
+        ),
     ],
     price_books=[
         book(
@@ -73,6 +78,7 @@ EVERYTHING = ruleset(
 GERMAN = read_catalog("de")
 PERCENTS = st.decimals(min_value=0, max_value=100, places=2)
 LIMITS = st.none() | PERCENTS
+CHOICES = {"box": ("gb", ("1", "2")), "set": ("extra", ("slab", "formula", "none"))}
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +96,7 @@ def requests(draw: st.DrawFn) -> PriceRequest:
             1 if sku == "share" else draw(st.integers(1, 10_000)),
             draw(PERCENTS),
             draw(LIMITS),
-            (("gb", draw(st.sampled_from("12"))),) if sku == "box" else (),
+            ((CHOICES[sku][0], draw(st.sampled_from(CHOICES[sku][1]))),) if sku in CHOICES else (),
         )
         for sku in skus
     )
@@ -119,6 +125,18 @@ def test_the_total_is_the_sum_of_rounded_lines_less_discounts_plus_tax(request: 
     assert pricing.list_total - pricing.discount_total + pricing.tax_total == pricing.gross_total
     assert pricing.net_total == sum(line.net_amount for line in pricing.lines) == pricing.gross_total - pricing.tax_total
     assert pricing.net_total == pricing.recurring_total + pricing.one_time_total == pricing.total_contract_value
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 3_000), st.integers(1, 120), st.sampled_from(CHOICES["set"][1]))
+def test_a_bundle_is_the_sum_of_its_components_and_of_what_is_chosen(quantity: int, term: int, chosen: str) -> None:
+    bundled = priced(ask(LineRequest("set", quantity, attributes=(("extra", chosen),)), term=term), EVERYTHING)
+    parts = [("range", 3 * quantity), ("flat", quantity), *([] if chosen == "none" else [(chosen, 2 * quantity)])]
+    apart = priced(ask(*parts, term=term), EVERYTHING)
+    assert [(line.sku, line.quantity, line.net_amount) for line in bundled.lines] == [
+        (line.sku, line.quantity, line.net_amount) for line in apart.lines
+    ]
+    assert bundled.net_total == apart.net_total
 
 
 @given(requests())

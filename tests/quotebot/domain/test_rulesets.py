@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 TIERS = [{"from": 1, "price": 10}, {"from": 50, "price": "8.5"}]
 PARTS = [{"sku": "a", "quantity": 2}, {"sku": "box", "quantity": 1}]
+CHOICES = [{"name": "extra", "of": ["b"], "quantity": "2", "optional": "true"}]  # as text, like in YAML
 FULL = document(
     products=[
         product("a", aliases=["first"], tax_category="software"),
         product("b", billing="one_time", active=False),
         product("box", kind="configurable", attributes=[{"name": "gb", "choices": ["10", "20"], "default": "10"}]),
-        product("set", kind="bundle", components=PARTS, bundle_discount_percent="7.5"),
+        product("set", kind="bundle", components=PARTS, choices=CHOICES, bundle_discount_percent="7.5"),
     ],
     price_books=[
         book([{"sku": "a", "kind": "slab", "tiers": TIERS}, {"sku": "b", "price": 3}], converts_to=["EUR"]),
@@ -172,6 +173,25 @@ def test_all_problems_are_found_at_once_each_with_its_path_in_the_document() -> 
             "products[2].components[1].sku",
             "bundles do not nest",
         ),
+        *(
+            ({"products": [product("a"), product("s", kind="bundle", components=[], **table)]}, f"products[2].{place}", said)
+            for table, place, said in (
+                ({}, "components", "list of 1 to"),
+                ({"choices": [{"name": "x", "of": ["a"], "optional": True}]}, "components", "list of 1 to"),
+                ({"choices": [{"name": "x", "of": []}]}, "choices[1].of", "at least one product"),
+                ({"choices": [{"name": "x", "of": ["gone"]}]}, "choices[1].of[1]", "is not in the catalogue"),
+                ({"choices": [{"name": "x", "of": ["s"]}]}, "choices[1].of[1]", "bundles do not nest"),
+                ({"choices": [{"name": "x", "of": ["none"]}]}, "choices[1].of[1]", "means no product"),
+                ({"choices": [{"name": "x", "of": ["a"], "default": "none"}]}, "choices[1].default", "none of its products"),
+                ({"choices": [{"name": "X", "of": ["a"]}]}, "choices[1].name", "must be lower-case"),
+                (
+                    {"choices": [{"name": "x", "of": ["a"]}, {"name": "y", "of": ["a"]}]},
+                    "choices[2].of[1]",
+                    "is in the bundle already",
+                ),
+            )
+        ),
+        ({"products": [product("a", choices=[])]}, "products[1].choices", "a simple product has no choices"),
         ({"price_books": []}, "price_books", "list of 1 to"),
         ({"price_books": [book({"gone": 1})]}, "price_books[1].prices[1].sku", "is not in the catalogue"),
         ({"price_books": [book([{"sku": "a", "price": 1}, {"sku": "a", "price": 2}])]}, "price_books[1].prices[2].sku", "twice"),

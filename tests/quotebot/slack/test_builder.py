@@ -341,6 +341,51 @@ def test_a_problem_of_one_line_is_said_at_its_field() -> None:
     assert list(found) == ["row.1.quantity"]
 
 
+SUITE: Final = Rules(
+    parse_ruleset(
+        document(
+            products=[
+                *(product(sku) for sku in ("a", "b")),
+                product("premium", name="Premium Care"),
+                product("old", active=False),
+                product(
+                    "suite",
+                    kind="bundle",
+                    components=[{"sku": "a", "quantity": 2}],
+                    choices=[
+                        {"name": "care_plan", "of": ["b", "premium"], "default": "b", "quantity": 3},
+                        {"name": "extra", "of": ["old"], "optional": True},
+                    ],
+                ),
+            ]
+        )
+    ),
+    POLICY,
+    {},
+)
+
+
+def test_the_choices_of_a_bundle_are_menus_by_the_names_of_the_products() -> None:
+    view = builder.create_form("C0SALES", SUITE.ruleset, builder.Draft("Acme", (LineRequest("suite", 1),)))
+    menu, extra = (blocks_of(view)[f"row.0.={name}"] for name in ("care_plan", "extra"))
+    assert menu["label"]["text"] == "Suite: care plan"
+    assert [each["text"]["text"] for each in (*menu["element"]["options"], *extra["element"]["options"])] == [
+        *("B", "Premium Care", "Old", "None")
+    ]
+    shown = previewed(typed(view, **{"row.0.=care_plan": "=premium"}), SUITE, MORNING, None)
+    assert view_problems(shown) == []
+    assert blocks_of(shown)["row.0"]["text"]["text"].endswith("\n2 a, 3 premium")
+    found = read_form(Form(typed(view, **{"row.0.=extra": "=old"}), SUITE, MORNING))
+    assert found == {"row.0.=extra": "Suite holds old, which is no longer sold: choose another extra"}
+
+
+def test_products_show_the_choices_of_a_bundle() -> None:
+    message = products_text(SUITE.ruleset, "suite", date(2026, 11, 21)).splitlines()[1]
+    assert message.endswith("2 a, care_plan: 3 b | 3 premium (default b), extra: 1 old | none (default none)")
+    menu = builder_fields.product_groups(SUITE.ruleset, "suite", date(2026, 11, 21))[0]["options"]
+    assert [option["text"]["text"] for option in menu] == ["Suite \u00b7 2 a, care_plan: 3 b | 3 premium, extra: 1 old | none"]
+
+
 def test_a_problem_stays_at_its_field_whatever_words_the_language_uses() -> None:
     skus = ("braucht", "eine", "storage")  # the first two are words of the German message
     sold = [product("braucht"), product("eine"), STORAGE]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import CreateQuote, ReviseQuote
-from quotebot.domain.pricing.engine import canonical, from_canonical, reprice
+from quotebot.domain.pricing.engine import canonical, from_canonical, reprice, trace
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.execution.executor import Executor
 from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads
@@ -94,6 +94,13 @@ def test_snapshot_of_an_older_build_has_no_bundle_name_and_is_priced_the_same() 
     assert canonical(read) == older
     assert reprice(read, BUNDLED) == reprice(pricing, BUNDLED) == ()
     assert read.lines[0].full_name == "Seat (of starter)"
+
+
+def test_explain_says_which_component_of_a_bundle_was_chosen() -> None:
+    suite = product("suite", kind="bundle", components=[{"sku": "seat"}], choices=[{"name": "care", "of": ["care"]}])
+    rules = ruleset(products=[product("seat"), product("care"), suite])
+    said = trace(priced(ask(LineRequest("suite", 2, attributes=(("care", "care"),))), rules))
+    assert said.count("  \u2022 Chosen as care.") == 1
 
 
 async def test_explain_of_one_line_shows_its_steps_and_one_month_is_singular(bench: Bench) -> None:
