@@ -113,6 +113,9 @@ def installed(run: Run, folder: Path) -> None:
     told(run, "catalog", "activate", str(version))
     preview = told(run, "quote", "preview", f"{LINES}; {TERMS}")
     assert preview["required_roles"] == ["sales_manager"]
+    bundled = [(line["sku"], line["bundle"], line["choice"]) for line in preview["lines"] if "bundle" in line]
+    assert bundled == [("seat", "starter", None), ("care-plus", "starter", "care")]
+    assert "Care Plus (care-plus), care of Starter Kit" in run("quote", "price", LINES).stdout
 
 
 async def by_form(deal: Deal) -> None:

@@ -394,12 +394,15 @@ def _line(line: PricedLine) -> dict[str, Any]:
         "list_amount": str(line.list_amount),
         "discount_amount": str(line.discount_amount),
         "net_amount": str(line.net_amount),
+        **({} if line.bundle is None else {"bundle": line.bundle, "choice": line.choice or None}),
         **({} if line.agreed_price is None else {"agreed_price": str(line.agreed_price), "price_reason": line.price_reason}),
     }
 
 
 def _own(line: PricedLine, pricing: Pricing) -> Iterator[str]:
-    """Yield what sets a line apart: its attributes, its own price or discount, and whether it is optional."""
+    """Yield what sets a line apart: its bundle, its attributes, its own price or discount, and whether it is optional."""
+    if line.bundle is not None:
+        yield f"{line.choice} of {line.bundle_title}" if line.choice else f"of {line.bundle_title}"
     yield from (f"{name} {choice}" for name, choice in line.attributes)
     if line.agreed_price is not None:
         yield f"agreed price {money.format_unit_price(line.agreed_price, pricing.currency)}"

@@ -183,12 +183,13 @@ def _lines(
             remarks.append(Remark("twice", clipped(line.excerpt), product.sku))
         if not any(_says(line.excerpt, name) for name, sku in catalogue.aliases.items() if sku == product.sku):
             remarks.append(Remark("near_name", clipped(line.excerpt), product.sku))
-        options = {**_options(text, line, product, remarks), **plain.options.get(product.sku, {})}
+        read = plain.options.get(product.sku, {})
+        options = {**_options(text, line, remarks), **_attributes(line, product, catalogue, read, remarks), **read}
         lines.setdefault(product.sku, replace(LineRequest(product.sku, int(line.quantity)), **options))
     return tuple(lines.values())
 
 
-def _options(text: str, line: ModelLine, product: Product, remarks: list[Remark]) -> dict[str, Any]:
+def _options(text: str, line: ModelLine, remarks: list[Remark]) -> dict[str, Any]:
     """Return the options of a line that the message supports. A model states no price."""
     found: dict[str, Any] = {}
     own = (line.discount_percent or "").strip()
@@ -199,18 +200,27 @@ def _options(text: str, line: ModelLine, product: Product, remarks: list[Remark]
             found["discount_percent"] = Decimal(own)
         else:
             remarks.append(Remark("invented", f"{own} %"))
-    known_choices = {(each.name, choice) for each in product.attributes for choice in each.choices}
-    for pair in line.attributes:
-        if pair not in known_choices or not _says(line.excerpt, fold(pair[1])):
-            remarks.append(Remark("invented", clipped(" ".join(pair))))
-        else:
-            found["attributes"] = tuple(sorted({*found.get("attributes", ()), pair}))
     if line.optional:
         if re.search(r"\boption(?:al|ally|s)?\b", fold(text)):
             found["optional"] = True
         else:
             remarks.append(Remark("invented", clipped(f"optional {line.product}")))
     return found
+
+
+def _attributes(
+    line: ModelLine, product: Product, catalogue: Catalogue, read: Mapping[str, Any], remarks: list[Remark]
+) -> dict[str, Any]:
+    """Return the attributes of a line that the message supports. `read` are the options that the rules have read."""
+    known_names = {each.name: each for each in product.attributes}
+    found: set[tuple[str, str]] = set()
+    for name, said in line.attributes:
+        choice = catalogue.choice(product, known_names[name], said) if name in known_names else None
+        if choice is not None and ((name, choice) in read.get("attributes", ()) or _says(line.excerpt, fold(said))):
+            found.add((name, choice))
+        else:
+            remarks.append(Remark("invented", clipped(f"{name} {said}")))
+    return {"attributes": tuple(sorted(found))} if found else {}
 
 
 def _inputs(text: str, given: ModelReading, plain: Inputs, numbers: set[Decimal], remarks: list[Remark]) -> Inputs:

@@ -171,6 +171,24 @@ def test_a_model_adds_inputs_that_the_message_contains_and_each_is_remarked() ->
     }
 
 
+def test_a_model_names_the_choice_of_a_bundle_by_any_name_that_the_message_has() -> None:
+    for said, text in (
+        ("premium", "with premium care"),
+        ("Premium Care", "and the premium care for it"),
+        ("none", "without care"),
+        ("basic", "for less"),
+    ):
+        excerpt = f"20 suite {text}"
+        line = ModelLine("suite", "20", excerpt, None, (("care", said),))
+        found = checked(f"{excerpt}, for Acme, 12 months", ModelReading("Acme", (line,), "12", None, None), CATALOGUE)
+        chosen = dict(found.lines[0].attributes)
+        if said == "basic":
+            assert (chosen, "invented" in [remark.code for remark in found.remarks]) == ({}, True)
+        else:
+            assert chosen == {"care": "none" if said == "none" else "premium"}
+            assert "invented" not in [remark.code for remark in found.remarks]
+
+
 def test_a_price_in_a_message_is_remarked_beside_a_model_too() -> None:
     reading = ModelReading("Acme", (ModelLine("pro", "20", "20 pro"),), "12", None, None)
     found = checked("20 pro at $5.40 for Acme, 12 months, soon", reading, CATALOGUE)
