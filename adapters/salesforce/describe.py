@@ -14,7 +14,7 @@ from adapters.salesforce.graph import STATUS_AT_FIRST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from adapters.salesforce.mapping import ChoiceMapping, CrmMapping, OpportunityMapping
+    from adapters.salesforce.mapping import ChoiceMapping, CrmMapping, MirrorMapping, OpportunityMapping
 
 _TEXT: Final = frozenset({"string", "textarea", "picklist", "email", "url", "encryptedstring", "combobox"})
 _NUMBER: Final = frozenset({"double", "currency", "int", "percent", "long"})
@@ -159,9 +159,15 @@ def _theirs(looker: _Looker, name: str, mapping: CrmMapping) -> None:
             looker.changed(following.field, "value")
             looker.holds(following.field, dict.fromkeys(following.words.values()))
     for part in mapping.mirrors.values():
-        for path in (part.name, part.account, *part.facts.values()):
-            if name == part.sobject and path is not None and "." not in path:  # a parent's field is checked with the parent
-                looker.there(path)
+        if name == part.sobject:
+            _mirror(looker, part)
+
+
+def _mirror(looker: _Looker, part: MirrorMapping) -> None:
+    for path in (part.name, part.account, *part.facts.values()):
+        if path is not None and "." not in path:  # a parent's field is checked with the parent
+            looker.there(path)
+    looker.offers(part.facts.get("segment", ""), part.segments)
 
 
 def _quote(looker: _Looker, mapping: CrmMapping) -> None:
@@ -273,6 +279,14 @@ class _Looker:
         if missing:
             why = "a record with it is refused (INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST)"
             self._say(name, f"it has no value {', '.join(map(repr, missing))}", why, "add the value, or map another word")
+
+    def offers(self, name: str, words: Mapping[str, str]) -> None:
+        """Check that a restricted picklist has the values that we read."""
+        field = self._sobject.fields.get(name.lower())
+        missing = [] if field is None or field.values is None else [word for word in words if word not in field.values]
+        if missing:
+            fix = "correct the value in the mapping, or add it to the field"
+            self._say(name, f"it has no value {', '.join(map(repr, missing))}", "no account gets the segment of it", fix)
 
     def nothing_else_needed(self, given: set[str]) -> None:
         """Check that the mapping gives every field the org requires."""

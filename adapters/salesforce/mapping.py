@@ -29,7 +29,7 @@ LINE_ATTRIBUTES: Final = ("sku", "name", "quantity", "months", "unit_price", "di
 LOSS_REASONS: Final = ("price", "competitor", "timing", "no_decision", "other")
 MIRROR_FACTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "accounts": (),
+        "accounts": ("segment",),
         "contacts": ("email",),
         "opportunities": ("closed", "stage", "closes", "currency", "amount"),
         "prices": ("sku", "book", "price", "currency", "active"),
@@ -110,12 +110,16 @@ class FollowingMapping:
 
 @dataclass(frozen=True, slots=True)
 class MirrorMapping:
-    """Object that is copied by the sync: paths of fields relative to the record. `facts` maps our name to the path."""
+    """Object that is copied by the sync: paths of fields relative to the record. `facts` maps our name to the path.
+
+    `segments` maps values of an account's segment field to segments of the price books; empty: a value is the segment.
+    """
 
     sobject: str
     name: str
     account: str | None
     facts: Mapping[str, str]
+    segments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,9 +353,14 @@ class _Reader:
         account = given.get("account")
         if account is not None and not _is_path(account):
             self._wrong.append(f"mirror.{kind}.account must be an API name, such as AccountId")
-        return MirrorMapping(
-            str(given.get("object")), str(given.get("name")), account, MappingProxyType(dict(facts) if usable else {})
-        )
+        segments = given.get("segments", {})
+        if not isinstance(segments, dict) or not all(map(_is_word, (*segments, *segments.values()))):
+            self._wrong.append(f"mirror.{kind}.segments must hold a segment of the price books for each value of the field")
+            segments = {}
+        elif segments and "segment" not in facts:
+            self._wrong.append(f'mirror.{kind}.segments: facts names no field for it, such as segment = "Type"')
+        told = MappingProxyType(dict(facts) if usable else {})
+        return MirrorMapping(str(given.get("object")), str(given.get("name")), account, told, MappingProxyType(dict(segments)))
 
     def _status(self) -> StatusMapping:
         part = self._part("status")

@@ -13,7 +13,7 @@ from adapters.artefacts import Artefacts
 from adapters.http import closed_session
 from adapters.pdf.renderer import PdfRenderer
 from quotebot.app.document_folder import load_seller
-from quotebot.app.installation import load_rules, matrix
+from quotebot.app.installation import crm_mapping, load_rules, matrix
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
 from quotebot.execution.membership import Channels, Directory
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from adapters.salesforce.api import Salesforce
     from adapters.salesforce.calls import ApiUsage
-    from adapters.salesforce.mapping import CrmMapping
     from adapters.salesforce.transport import Credentials
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
@@ -169,14 +168,6 @@ def warn_allowance_short(usage: ApiUsage) -> None:
     """Log that the org's allowance of API calls runs short; called in a worker thread."""
     what = "see who else calls the org, or ask for more; new quotes are written as long as there is any"
     log.warning("crm.allowance_short", used=usage.used, allowed=usage.allowed, do=what)
-
-
-def crm_mapping(settings: Settings) -> CrmMapping:
-    """Return the mapping of our data to the org's fields: the installation's own, or the default of this build."""
-    from adapters.salesforce.mapping import default_mapping, read_mapping  # noqa: PLC0415 -- as above
-
-    own = settings.salesforce_mapping
-    return default_mapping() if own is None else read_mapping(own.read_text("utf-8"))
 
 
 def salesforce_credentials(settings: Settings) -> Credentials | None:

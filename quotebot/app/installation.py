@@ -41,8 +41,9 @@ from ledger.sqlite.migrations import Migration
 from quotebot import __version__, effects
 from quotebot.domain import language
 from quotebot.domain.approvals.policy_document import parse_policy
+from quotebot.domain.catalogue.catalogue import fold
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
-from quotebot.domain.rules import Rules
+from quotebot.domain.rules import AccountSegments, Rules
 from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.settings import ConfigurationError
@@ -55,6 +56,7 @@ from quotebot.worker_loop import POLL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from adapters.salesforce.mapping import CrmMapping
     from ledger.audit.events import Keyring
     from ledger.clock import Clock
     from ledger.database import Database, Tx
@@ -125,7 +127,27 @@ def load_rules(settings: Settings) -> Rules:
         summaries_per_day=0 if settings.llm_base_url is None else settings.llm_summaries_per_day,
         keep_closed_ms=settings.closed_keep_days * DAY_MS,
         keep_refused_ms=settings.refused_keep_days * DAY_MS,
+        account_segments=_account_segments(settings) if "accounts" in settings.crm_mirror else None,
     )
+
+
+def crm_mapping(settings: Settings) -> CrmMapping:
+    """Return the mapping of our data to the org's fields: the installation's own, or the default of this build."""
+    from adapters.salesforce.mapping import default_mapping, read_mapping  # noqa: PLC0415 -- loaded only where it is used
+
+    own = settings.salesforce_mapping
+    return default_mapping() if own is None else read_mapping(own.read_text("utf-8"))
+
+
+def _account_segments(settings: Settings) -> AccountSegments | None:
+    """Return where the CRM's accounts say their segments; None if the mapping names no such field."""
+    from quotebot.dispatch.crm_mirror import fingerprint  # noqa: PLC0415 -- as above
+
+    accounts = crm_mapping(settings).mirrors.get("accounts")
+    if accounts is None or "segment" not in accounts.facts:
+        return None
+    by_value = {fold(value): segment for value, segment in accounts.segments.items()}
+    return AccountSegments(fingerprint(accounts), settings.crm_sync_minutes, by_value)
 
 
 @functools.cache

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from adapters.failures import AdapterError, Failure
-from quotebot.app.clients import crm_mapping
+from quotebot.app.installation import crm_mapping
 from quotebot.cli import exits, quote_work, tables, terminal
 from quotebot.cli.config import assignments
 from quotebot.cli.doctor.others import crm_findings
 from quotebot.cli.tables import print_table
 from quotebot.commands.payloads import CRM_AGGREGATE, ReconcileCrm, SyncCrm
-from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.settings import load_settings
 from quotebot.store import crm as store
 from quotebot.store import crm_mirror, quotes
@@ -190,6 +189,8 @@ def _rows(mapping: CrmMapping) -> list[tuple[str, str, str, str]]:
         (wanted.sobject, wanted.amount, "total", "with the record of each version"),
         (mapping.quote, wanted.link, "its opportunity", once),
     ]  # fmt: skip
+    accounts = mapping.mirrors.get("accounts")
+    segment = None if accounts is None else accounts.facts.get("segment")
     choice = mapping.choice
     chosen = [] if choice is None else [
         (mapping.quote, choice.link, "the opportunity that was chosen", once),
@@ -219,6 +220,7 @@ def _rows(mapping: CrmMapping) -> list[tuple[str, str, str, str]]:
         (mapping.document, mapping.document_key, "our key", "once, after the PDF was made"),
         (mapping.document, mapping.document_parent, "its quote", "once, after the PDF was made"),
         (mapping.lookup, mapping.lookup_name, "an account's name", "never: it is read"),
+        *([] if accounts is None or segment is None else [(accounts.sobject, segment, "its segments", "never: it is read")]),
     ]
 
 
@@ -246,7 +248,9 @@ async def status(*, json_output: Annotated[bool, Parameter(name="--json", negati
         found = {each.kind: each for each in await ledger.database.read(crm_mirror.standings)}
         now = ledger.clock.now_ms()
     kinds = sorted({*settings.crm_mirror, *found})
-    stale = [kind for kind in settings.crm_mirror if is_stale(_whole_at(found.get(kind)), settings.crm_sync_minutes, now)]
+    stale = [
+        kind for kind in settings.crm_mirror if crm_mirror.is_stale(_whole_at(found.get(kind)), settings.crm_sync_minutes, now)
+    ]
     if json_output:
         rows = [_printed(kind, found.get(kind), wanted=kind in settings.crm_mirror, stale=kind in stale) for kind in kinds]
         print(json.dumps({"schema_version": 1, "mirrors": rows}, indent=2))

@@ -30,6 +30,7 @@ from quotebot.slack.queries import policy_checks
 from quotebot.slack.queries import preview as in_words
 from quotebot.store import quotes as store
 from quotebot.store import rulesets
+from quotebot.store.crm_mirror import with_segments
 from quotebot.store.quotes import Filter
 from quotebot.views.card import avoidance_rows, price_rows
 from quotebot.views.messages import pricing_problem
@@ -305,11 +306,14 @@ async def _simulated(typed: str) -> Simulation | int:
 
 async def _simulated_quote(typed: str) -> Simulation | int:
     name, colon, body = typed.partition(":")
+    rules, now = await terminal.active_rules(), SystemClock().now_ms()
     async with terminal.existing_ledger() as ledger:
         found = await find(ledger, name)
-    if found is None:
-        return no_such_quote(name)
-    request, rules = request_of(found.pricing), await terminal.active_rules()
+        if found is None:
+            return no_such_quote(name)
+        account, account_id = found.account, found.crm_account
+        rules = await ledger.database.read(lambda tx: with_segments(tx, rules, account, account_id, now))
+    request = request_of(found.pricing)
     if not colon:
         return _priced_request(request, rules, found.account)
     changes = grammar.read_changes(body, rules.catalogue)
@@ -324,7 +328,7 @@ async def _simulated_quote(typed: str) -> Simulation | int:
 
 
 def _priced_request(request: PriceRequest, rules: Rules, account: str | None = None) -> Simulation | int:
-    found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms(), account)
+    found = simulate(request, rules.ruleset, rules.policy, SystemClock().now_ms(), account, rules.segments)
     return found if isinstance(found, Simulation) else misread_parts(tuple(map(pricing_problem, found)))
 
 

@@ -150,6 +150,11 @@ class CreateQuote(StoredPayload):
     channel: str
     opportunity: ChosenOpportunity | None = None
 
+    @property
+    def crm_account(self) -> str | None:
+        """Id of the chosen opportunity's account in Salesforce."""
+        return None if self.opportunity is None else self.opportunity.account_id
+
     def canonical(self) -> dict[str, object]:
         """Return the JSON-ready form that is stored and hashed."""
         chosen = self.opportunity

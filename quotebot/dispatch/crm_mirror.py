@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ledger import keys
 from quotebot.store import crm_mirror as store
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from adapters.salesforce.mapping import MirrorMapping
     from adapters.salesforce.records import OpenOpportunity
     from ledger.database import Database, Tx
-
-
-MINUTE_MS: Final = 60_000
-READINGS_MISSED: Final = 3  # a single late sync is tolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +43,6 @@ class MirrorLookup:
             return Found(read(tx), min(since)) if len(since) == len(whole) else None
 
         return await self.database.read(look)
-
-
-def is_stale(whole_at: int | None, minutes: int | None, now: int) -> bool:
-    """Return true if a kind was never complete, has no interval, or missed several syncs; times are Unix milliseconds."""
-    return whole_at is None or minutes is None or now - whole_at > READINGS_MISSED * minutes * MINUTE_MS
 
 
 def fingerprint(wanted: MirrorMapping) -> str:

@@ -9,6 +9,7 @@ from quotebot.domain.approvals import people
 from quotebot.domain.approvals.people import Delegation, Kind, Person, StandIn
 from quotebot.domain.approvals.reuse import TOLERANCE_PERCENT
 from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.catalogue.catalogue import fold
 from quotebot.domain.language import _
 from quotebot.domain.pricing.price_requests import PricingProblem, clipped
 from quotebot.domain.schedule.schedules import DAY_MS
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from quotebot.domain.quotes.quote import Approval
 
 KEEP_CLOSED_MS: Final = 90 * DAY_MS  # retention of a quote's commands after the quote has ended
+VALUE_CHARACTERS_MAX: Final = 100
 KEEP_REFUSED_MS: Final = 30 * DAY_MS  # retention of a refused command, and of one that concerns no quote
 
 
@@ -37,6 +39,32 @@ class DocumentSet:
     sha256: str
     content: str
     templates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSegments:
+    """Field of the CRM's accounts that says to which segments a customer belongs.
+
+    `read_as` and `minutes` are the mirror's fingerprint and interval: a mirror read otherwise, or too long ago, says nothing.
+    `by_value` is the segment of each value, by its folded text; empty: the value is the segment.
+    """
+
+    read_as: str
+    minutes: int | None
+    by_value: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, value: str | bool | None) -> dict[str, str]:  # noqa: FBT001 -- as the CRM answers
+        """Return the segments of an account by their folded names, each with the part of the field's value that names it.
+
+        A field of several values separates them by semicolons; a checkbox has the values "true" and "false".
+        """
+        text = str(value).lower() if isinstance(value, bool) else value or ""
+        found: dict[str, str] = {}
+        for part in (" ".join(each.split()) for each in text.split(";")):
+            segment = self.by_value.get(fold(part)) if self.by_value else part
+            if segment:
+                found.setdefault(fold(segment), clipped(part, VALUE_CHARACTERS_MAX))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +85,8 @@ class Rules:
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
     time_zone: str = "UTC"  # IANA name, for people whose own zone Slack does not give
     zones: Mapping[str, str] = field(default_factory=dict)  # of approvers, by user id; read where a calendar needs them
+    account_segments: AccountSegments | None = None  # None: the CRM's accounts have no such field, or are not mirrored
+    segments: Mapping[str, str] = field(default_factory=dict)  # of the customer at hand, by `AccountSegments.of`
     documents: DocumentSet | None = None  # an approved version keeps it for its document
     keep_closed_ms: int = KEEP_CLOSED_MS
     keep_refused_ms: int = KEEP_REFUSED_MS

@@ -27,11 +27,21 @@ from quotebot.domain.language import N_, _
 from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.execution import membership
 from quotebot.execution.kinds import execute
-from quotebot.execution.run import NOTHING, ChannelUnaskedError, Precomputed, Run, answered_at_terminal, counted_kind, precompute
+from quotebot.execution.run import (
+    NOTHING,
+    ChannelUnaskedError,
+    Precomputed,
+    Run,
+    answered_at_terminal,
+    counted_kind,
+    customer_of,
+    precompute,
+)
 from quotebot.handlers.decision import Asked, Decision, refused, turned_away
 from quotebot.store import approvals
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
+from quotebot.store.crm_mirror import with_segments
 from quotebot.store.history import BrokenChainError, require_as_audited
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import approval_messages, messages
@@ -109,7 +119,11 @@ class Decider:
         if operation.action_kind in (ReviseQuote.kind, CloneQuote.kind):
             quote_id = operation.payload.get("quote_id", operation.aggregate_id)
             quote = await self._ledger.database.read(lambda tx: _readable(tx, quote_id))
-        return precompute(operation, replace(self._rules, ruleset=self._active.known), quote)
+        rules = replace(self._rules, ruleset=self._active.known)
+        about = None if rules.account_segments is None else customer_of(operation, quote)
+        if about is not None:
+            rules = await self._ledger.database.read(lambda tx: with_segments(tx, rules, *about, self._now_ms()))
+        return precompute(operation, rules, quote)
 
     def decide(self, tx: Tx, operation: Operation, precomputed: Precomputed = NOTHING, circle: Circle = NOBODY_ASKED) -> Outcome:
         """Load, decide and save inside the open transaction. Raises NeedsNewerBuild for a command that this build cannot read.

@@ -69,7 +69,8 @@ def _why_not(run: Run) -> str | None:
 
 
 def _fill(run: Run, author: Asked, reading: str, message: ReadMessage, found: handlers.ExtractionResult) -> Decision:
-    decision, wanted = handlers.answer(author, message, found, run.rules)
+    rules = run.rules_for(found.extraction.account or "")
+    decision, wanted = handlers.answer(author, message, found, rules)
     creation = None if wanted is None else wanted.canonical()
     filled = store.fill_slot(run.tx, reading, author.operation_key, found.read_by, creation, run.now)
     assert filled  # noqa: S101 -- it was empty in this transaction

@@ -305,7 +305,8 @@ def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:
 
 def revise(run: Run, payload: ReviseQuote, head: QuoteHead) -> Decision:
     """Price other content as the next version."""
-    return lifecycle.revise(run.asked, payload, head.quote, head.root, run.rules)
+    rules = run.rules_for(head.quote.account, head.quote.crm_account)
+    return lifecycle.revise(run.asked, payload, head.quote, head.root, rules)
 
 
 def note_stale(run: Run, payload: NoteStaleDraft, head: QuoteHead) -> Decision:
@@ -395,11 +396,19 @@ def create(run: Run, payload: Payload, loaded: Creating) -> Decision:
         return store.next_quote_id(run.tx, year)
 
     if isinstance(creation, CreateQuote):
-        return handlers.create(asked, creation, allocate, run.rules, run.precomputed.price)
-    decision = lifecycle.clone(asked, creation, loaded.original, allocate, run.rules)
+        rules = run.rules_for(creation.account, creation.crm_account)
+        return handlers.create(asked, creation, allocate, rules, run.precomputed.price)
+    account = creation.account or ("" if loaded.original is None else loaded.original.account)
+    decision = lifecycle.clone(asked, creation, loaded.original, allocate, run.rules_for(account))
     if loaded.hidden:
         return replace(decision, events=(*decision.events, access_refused(asked, creation.quote_id, creation, "out_of_sight")))
     return decision
+
+
+def propose(run: Run, payload: ProposeQuote, loaded: None) -> Decision:
+    """Price the content of a message and ask its author to confirm it."""
+    del loaded
+    return handlers.propose(run.asked, payload, run.rules_for(payload.quote.account, payload.quote.crm_account))
 
 
 def save_creation(run: Run, payload: Payload, loaded: Creating, decision: Decision) -> Outcome:
@@ -527,7 +536,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(ActOnEffect, load_head, lambda run, it, at: act_on_effect(run, it, at.quote, at.root), save_version),
         Kind(ActOnCommand, load_nothing, lambda run, it, _: act_on_command(run, it), save_nothing),
         Kind(DelegateApprovals, load_absences, delegate, save_delegation),
-        Kind(ProposeQuote, load_nothing, lambda run, it, _: handlers.propose(run.asked, it, run.rules), save_nothing),
+        Kind(ProposeQuote, load_nothing, propose, save_nothing),
         Kind(ReadMessage, load_nothing, lambda run, it, _: ask_model(run, it), save_nothing),
         Kind(AnswerMessage, load_nothing, lambda run, it, _: answer_message(run, it), save_nothing),
         Kind(ShowHome, load_nothing, show_home, save_home),

@@ -20,6 +20,7 @@ from quotebot.domain.pricing.engine import Pricing, dated, for_account, price, r
 from quotebot.execution import membership
 from quotebot.handlers.decision import Decision
 from quotebot.handlers.lifecycle import revised_price
+from quotebot.store import crm_mirror
 from quotebot.store.quotes import written
 
 if TYPE_CHECKING:
@@ -79,6 +80,22 @@ class Precomputed:
 NOTHING: Final = Precomputed()
 
 
+def customer_of(operation: Operation, quote: Quote | None) -> tuple[str, str | None] | None:
+    """Return the customer of a command that prices, and the CRM's id of its account if an opportunity was chosen; else None."""
+    try:
+        payload = parse_stored(operation.action_kind, operation.payload)
+    except Exception:  # noqa: BLE001 -- raised again, and recorded, when the command is executed
+        return None
+    creation = payload.quote if isinstance(payload, CreateByForm) else payload
+    if isinstance(creation, CreateQuote):
+        return creation.account, creation.crm_account
+    if quote is not None and isinstance(payload, ReviseQuote):
+        return quote.account, quote.crm_account
+    if quote is not None and isinstance(payload, CloneQuote):
+        return payload.account or quote.account, None
+    return None
+
+
 def precompute(operation: Operation, rules: Rules, quote: Quote | None = None) -> Precomputed:
     """Precompute the results of a command; `quote` is the one that it revises or clones, in its state at this moment.
 
@@ -88,7 +105,7 @@ def precompute(operation: Operation, rules: Rules, quote: Quote | None = None) -
         payload = parse_stored(operation.action_kind, operation.payload)
         creation = payload.quote if isinstance(payload, CreateByForm) else payload
         if isinstance(creation, CreateQuote):
-            request = for_account(dated(creation.request, operation.received_at), creation.account)
+            request = for_account(dated(creation.request, operation.received_at), creation.account, rules.segments)
             priced = price(request, rules.ruleset)
             snapshot = written(priced) if isinstance(priced, Pricing) else b""
             found = Precomputed(payload, creation, content_hash(creation), request, rules.ruleset, priced, snapshot)
@@ -109,7 +126,7 @@ def _price_of_another(payload: Payload, quote: Quote | None, rules: Rules, at: i
     if quote is not None and isinstance(payload, ReviseQuote):
         return revised_price(payload, quote, rules, at)
     if quote is not None and isinstance(payload, CloneQuote):
-        return price(for_account(renewed(quote.pricing, at), payload.account or quote.account), rules.ruleset)
+        return price(for_account(renewed(quote.pricing, at), payload.account or quote.account, rules.segments), rules.ruleset)
     return ()
 
 
@@ -161,6 +178,12 @@ class Run:
         if quote.channel not in self.viewer.circle.asked:
             raise ChannelUnaskedError(quote.channel)
         return sight
+
+    def rules_for(self, account: str, account_id: str | None = None) -> Rules:
+        """Return the rules with the segments of a customer, by the CRM's id of its account or else by name."""
+        if self.rules.account_segments is None:
+            return self.rules
+        return crm_mirror.with_segments(self.tx, self.rules, account, account_id, self.now)
 
     def kept(self, decision: Decision) -> Outcome:
         """Return the outcome of a command that is purged `rules.keep_refused_ms` after its execution."""

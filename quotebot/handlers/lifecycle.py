@@ -81,7 +81,7 @@ def clone(asked: Asked, command: CloneQuote, original: Quote | None, quote_id: C
     request = renewed(original.pricing, asked.received_at)
     same_customer = command.account in (None, original.account)
     request = replace(request, commercial=renewed_terms(request.commercial, asked.received_at, same_customer=same_customer))
-    request = for_account(request, command.account or original.account)
+    request = for_account(request, command.account or original.account, rules.segments)
     priced = rules.unknown_names(request) or price(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
@@ -176,7 +176,7 @@ def revised_price(command: ReviseQuote, quote: Quote, rules: Rules, at: int) -> 
         if isinstance(edited, tuple):
             return edited
         request = edited
-    return rules.unknown_names(request) or price(for_account(as_of(request, at), quote.account), rules.ruleset)
+    return rules.unknown_names(request) or price(for_account(as_of(request, at), quote.account, rules.segments), rules.ruleset)
 
 
 def _cannot_become(asked: Asked, quote: Quote, target: QuoteState, verb: str) -> Decision | None:

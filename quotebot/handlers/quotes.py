@@ -91,7 +91,7 @@ def refused_offer(asked: Asked, code: Literal["offer_gone", "not_your_offer", "a
 def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
     """Price the content of a message and ask its author to confirm it. This operation's key is the token that creates the quote."""
     wanted = command.quote
-    priced = price(for_account(dated(wanted.request, asked.received_at), wanted.account), rules.ruleset)
+    priced = price(for_account(dated(wanted.request, asked.received_at), wanted.account, rules.segments), rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", wanted.channel, "not_priceable", messages.problem_list(problems))
@@ -107,7 +107,7 @@ def create(asked: Asked, command: CreateQuote, allocate: Callable[[], str], rule
 
     `priced_by` prices as the domain's `price` does; its result may have been precomputed.
     """
-    request = for_account(dated(command.request, asked.received_at), command.account)
+    request = for_account(dated(command.request, asked.received_at), command.account, rules.segments)
     priced = rules.unknown_names(command.request) or priced_by(request, rules.ruleset)
     if not isinstance(priced, Pricing):
         problems = tuple(messages.pricing_problem(problem) for problem in priced)

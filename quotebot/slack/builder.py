@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.language import _
-from quotebot.slack.builder_input import previewed
+from quotebot.slack.builder_input import customer_of, previewed
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
 from quotebot.views import builder, builder_fields, forms
@@ -90,8 +90,10 @@ class QuoteBuilder:
             if "q" not in carried.stored or quote is not None:
                 rules, action = await self.surface.rules_now(), body["actions"][0]
                 drawn = _changed(view, carried, action, rules)
+                filled = {**drawn, "state": view.get("state")}
+                rules = await self.surface.rules_for(rules, *customer_of(filled, rules, quote))
                 now, notice = self.surface.ledger.clock.now_ms(), _notice(carried, drawn, action)
-                anew = previewed({**drawn, "state": view.get("state")}, rules, now, quote, notice)
+                anew = previewed(filled, rules, now, quote, notice)
                 await self._redraw(viewer.user, view, str(action.get("action_ts") or ""), anew)
         await ack()
 

@@ -142,7 +142,16 @@ def _checked(form: Form, carried: Carried, errors: Errors) -> PriceRequest | Non
 
 
 def _simulated(form: Form, request: PriceRequest) -> Simulation | tuple[PricingProblem, ...]:
-    return simulate(request, form.ruleset, form.rules.policy, form.received_at, _account(form))
+    return simulate(request, form.ruleset, form.rules.policy, form.received_at, _account(form), form.rules.segments)
+
+
+def customer_of(view: Mapping[str, Any], rules: Rules, quote: Quote | None) -> tuple[str, str | None]:
+    """Return the customer of an open form, and the CRM's id of its account if an opportunity was chosen."""
+    if quote is not None:
+        return quote.account, quote.crm_account
+    form, carried = Form(view, rules, 0), builder.carried_by(view.get("private_metadata") or "")
+    chosen = None if carried is None else _opportunity(form, carried.stored.get("a"), _account(form), None, {})
+    return _account(form), None if chosen is None else chosen.account_id
 
 
 def _account(form: Form) -> str:

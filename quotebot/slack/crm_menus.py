@@ -22,10 +22,12 @@ from quotebot.domain.access import Sight, may_look_up, may_see
 from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import utc_text
+from quotebot.slack.builder_input import customer_of, previewed
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import Found
 from quotebot.views.blocks import Json, option, parse_button_value, plain
+from quotebot.views.builder import carried_by
 from quotebot.views.forms import (
     ACCOUNT_CHARACTERS_MAX,
     CONTACT,
@@ -170,13 +172,20 @@ class CrmMenus:
         await ack(**_answer(options, None if found is None else found.as_of))
 
     async def on_account(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the choice of an account: redraw the form with the menu of its opportunities."""
-        if self.surface.opportunities is not None and may_look_up(await viewer_of(context)):
+        """Handle the choice of an account: redraw the form with the menu of its opportunities, and what it costs this customer."""
+        before, rules = body["view"], self.surface.rules
+        if may_look_up(await viewer_of(context)):
             chosen = (body["actions"][0].get("selected_option") or {}).get("value")
             fits = chosen is None or (isinstance(chosen, str) and len(chosen) <= ACCOUNT_CHARACTERS_MAX)
-            view = with_opportunities(body["view"], chosen) if fits else None
+            view: Json | None = before if fits and rules.account_segments is not None else None
+            if fits and self.surface.opportunities is not None:
+                view = with_opportunities(before, chosen)
+            if view is not None and rules.account_segments is not None and carried_by(view["private_metadata"]) is not None:
+                rules, filled = await self.surface.rules_now(), {**view, "state": before.get("state")}
+                rules = await self.surface.rules_for(rules, *customer_of(filled, rules, None))
+                view = previewed(filled, rules, self.surface.ledger.clock.now_ms(), None)
             if view is not None:
-                await self.surface.redraw(body["user"]["id"], body["view"], view)
+                await self.surface.redraw(body["user"]["id"], before, view)
         await ack()
 
     async def on_contacts(self, ack: Any, body: Body, context: Any) -> None:

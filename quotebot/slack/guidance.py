@@ -75,8 +75,10 @@ async def _question_answered(surface: Surface, asked: verbs.Read, rules: Rules, 
         return await surface.reads(rules).shown(asked, viewer)
     quote = await surface.visible(asked.quote_id, viewer)
     said = await surface.reads(rules).answer(asked, viewer)
-    now = surface.ledger.clock.now_ms()
-    return said, None if quote is None else message_text.apply_blocks(said, quote, asked.changes or Changes(), rules, now)
+    if quote is None:
+        return said, None
+    rules, now = await surface.rules_for(rules, quote.account, quote.crm_account), surface.ledger.clock.now_ms()
+    return said, message_text.apply_blocks(said, quote, asked.changes or Changes(), rules, now)
 
 
 async def _version_seen(surface: Surface, asked: verbs.Meaning, viewer: Viewer) -> int | None:

@@ -106,7 +106,10 @@ class Mentions:
         rules = await self.surface.rules_now()
         quote = await self._quote_of_thread(body, context)
         if quote is not None:
-            text = message_text.with_number(text, quote)
+            text, rules = (
+                message_text.with_number(text, quote),
+                await self.surface.rules_for(rules, quote.account, quote.crm_account),
+            )
             change = message_text.proposed(text, quote, rules, self.surface.ledger.clock.now_ms())
             if change is not None:
                 await self._tell(event, *change)

@@ -263,7 +263,11 @@ def _simulated(quote: Quote, payload: ReviseQuote, rules: Rules, now: int) -> Si
     if not may_be_changed(quote.state):
         return lifecycle_messages.wrong_state(quote, "revise")
     request = payload.request or changed(request_of(quote.pricing), payload.changes or Changes())
-    found = request if isinstance(request, tuple) else simulate(request, rules.ruleset, rules.policy, now, quote.account)
+    found = (
+        request
+        if isinstance(request, tuple)
+        else simulate(request, rules.ruleset, rules.policy, now, quote.account, rules.segments)
+    )
     if not isinstance(found, Simulation):
         return lifecycle_messages.not_revisable(quote, found)
     return found if difference(quote.pricing, found.pricing) else lifecycle_messages.nothing_to_change(quote)

@@ -40,6 +40,7 @@ from quotebot.slack.verbs import (
 )
 from quotebot.store import quotes as store
 from quotebot.store import reports, rulesets
+from quotebot.store.crm_mirror import with_segments
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
 from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages, timeline
 from quotebot.views.blocks import section
@@ -171,7 +172,10 @@ class Reads:
             request = edited
         assert request is not None  # noqa: S101 -- the grammar gives a quote or a request
         account = None if before is None else before.account
-        found = simulate(request, self.rules.ruleset, self.rules.policy, self.ledger.clock.now_ms(), account)
+        now, rules = self.ledger.clock.now_ms(), self.rules
+        if before is not None:
+            rules = with_segments(tx, rules, before.account, before.crm_account, now)
+        found = simulate(request, rules.ruleset, rules.policy, now, account, rules.segments)
         if not isinstance(found, Simulation):
             return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))
         head = _("*What if* \u00b7 {total} \u00b7 {approval}", total=_net(found), approval=preview(found.decision))

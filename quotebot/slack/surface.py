@@ -34,6 +34,7 @@ from quotebot.slack.gate import attempt, viewer_of
 from quotebot.slack.queries import Reads, present_answer
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
+from quotebot.store.crm_mirror import with_segments
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import section
 from quotebot.views.builder import Draft, create_form, discount_form, revise_form
@@ -308,6 +309,13 @@ class Surface:
             await asyncio.wait({self.look()}, timeout=RULES_SECONDS)  # after the timeout it continues, for the next command
         return replace(self.rules, ruleset=self.active.known)
 
+    async def rules_for(self, rules: Rules, account: str, account_id: str | None = None) -> Rules:
+        """Return the rules with the segments of a customer, by the CRM's id of its account or else by name."""
+        if rules.account_segments is None:
+            return rules
+        now = self.ledger.clock.now_ms()
+        return await self.ledger.database.read(lambda tx: with_segments(tx, rules, account, account_id, now))
+
     async def understood(self, text: str, channel: str) -> tuple[verbs.Meaning, Rules]:
         """Return the meaning of typed text, and the rules by which it was parsed.
 
@@ -357,10 +365,11 @@ class Surface:
             policy=rules.policy,
             lookup=looks_up,
             opportunities=looks_up and self.opportunities is not None,
+            by_customer=rules.account_segments is not None,
         )
-        return await self.open_form(
-            body, previewed(view, rules, self.ledger.clock.now_ms(), None) if draft.lines or draft.text else view
-        )
+        if draft.lines or draft.text:
+            view = previewed(view, await self.rules_for(rules, draft.account), self.ledger.clock.now_ms(), None)
+        return await self.open_form(body, view)
 
     async def click(self, ack: Any, context: Any, command: Command) -> None:
         """Record the command of a click, then acknowledge it. A click over the person's budget is answered privately."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from adapters.salesforce.records import MirrorPage, OpenOpportunity, Position
@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ledger.database import Row, Tx
+    from quotebot.domain.rules import Rules
 
 OFFERED_MAX: Final = 20
+MINUTE_MS: Final = 60_000
+READINGS_MISSED: Final = 3  # a single late sync is tolerated
 _LAST: Final = "\U0010ffff"  # sorts after every continuation of a name
 
 
@@ -120,6 +123,30 @@ def contacts(tx: Tx, account: str, typed: str) -> tuple[str, ...]:
     """
     rows = tx.all("mirrored_contacts", account_key=account.casefold(), typed=typed, limit=OFFERED_MAX)
     return tuple(f"{row['name']} <{row['email']}>" if row["email"] else str(row["name"]) for row in rows)
+
+
+def with_segments(tx: Tx, rules: Rules, account: str, account_id: str | None, now: int) -> Rules:
+    """Return the rules with the segments of a customer's mirrored account: that of the id, if given, else that of the name.
+
+    There are none while the copy is stale or was read by another mapping, and if no account, or several, have the name.
+    """
+    wanted = rules.account_segments
+    if wanted is None:
+        return rules
+    at = cursor(tx, "accounts")
+    if at.read_as != wanted.read_as or is_stale(at.whole_at, wanted.minutes, now):
+        return replace(rules, segments={})
+    if account_id is None:
+        rows = tx.all("mirrored_accounts", name=account, name_key=account.casefold())
+    else:
+        rows = tx.all("mirrored_account", record_id=account_id)
+    found = json.loads(rows[0]["facts"]).get("segment") if len(rows) == 1 else None
+    return replace(rules, segments=wanted.of(found))
+
+
+def is_stale(whole_at: int | None, minutes: int | None, now: int) -> bool:
+    """Return true if a kind was never complete, has no interval, or missed several syncs; times are Unix milliseconds."""
+    return whole_at is None or minutes is None or now - whole_at > READINGS_MISSED * minutes * MINUTE_MS
 
 
 def _opportunity(row: Row) -> OpenOpportunity:

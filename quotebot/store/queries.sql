@@ -845,8 +845,12 @@ ORDER BY name_key LIMIT :limit;
 
 -- name: mirrored_accounts
 -- Only of a complete copy: a part of one may lack another account of the name.
-SELECT record_id FROM crm_mirror WHERE kind = 'accounts' AND name_key = :name_key AND name = :name
+SELECT record_id, facts FROM crm_mirror WHERE kind = 'accounts' AND name_key = :name_key AND name = :name
   AND EXISTS (SELECT 1 FROM crm_mirror_cursors WHERE kind = 'accounts' AND whole_at IS NOT NULL) LIMIT 2;
+
+-- name: mirrored_account
+-- An id of 15 characters is the beginning of that of 18.
+SELECT record_id, facts FROM crm_mirror WHERE kind = 'accounts' AND record_id >= :record_id AND record_id < :record_id || '~' LIMIT 2;
 
 -- name: mirrored_contacts
 SELECT DISTINCT c.name, json_extract(c.facts, '$.email') AS email, c.name_key FROM crm_mirror AS a

@@ -110,11 +110,12 @@ def create_form(
     policy: ApprovalPolicy | None = None,
     lookup: bool = False,
     opportunities: bool = False,
+    by_customer: bool = False,
 ) -> Json:
     """Return the form that creates a quote in `channel`; if `channel` is None, the form asks for it.
 
     With `lookup`, the user may choose the customer from the accounts in Salesforce instead of typing it; with `opportunities`,
-    also one of the account's opportunities.
+    also one of the account's opportunities. `by_customer`: the total and the approvals depend on the customer.
     """
     rows, text = _split(draft, ruleset, policy)
     details = Details.of(ruleset, policy)
@@ -123,17 +124,18 @@ def create_form(
     shown = details.shown(_request_of(draft.more))
     further = details.blocks(shown)
     known = ruleset.catalogue.products
+    customer = text_input(
+        ACCOUNT,
+        _("Not in Salesforce? Type the name") if lookup else _("Customer"),
+        length_max=ACCOUNT_CHARACTERS_MAX,
+        initial=draft.account,
+        example=_("Acme"),
+        optional=lookup,
+    )
     blocks = [
         *([section(draft.quoted[:QUOTED_CHARACTERS_MAX])] if draft.quoted else []),
-        *([account_input(with_more=opportunities)] if lookup else []),
-        text_input(
-            ACCOUNT,
-            _("Not in Salesforce? Type the name") if lookup else _("Customer"),
-            length_max=ACCOUNT_CHARACTERS_MAX,
-            initial=draft.account,
-            example=_("Acme"),
-            optional=lookup,
-        ),
+        *([account_input(with_more=opportunities or by_customer)] if lookup else []),
+        fields.live(customer) if by_customer else customer,
         *(
             block
             for key, line in enumerate(rows)

@@ -17,6 +17,7 @@ from quotebot.domain.pricing.term_clauses import price_text
 from quotebot.views import messages, product_messages
 from quotebot.views.blocks import Json, option, plain, section, text_input
 from quotebot.views.forms import (
+    ACCOUNT,
     CURRENCY,
     DISCOUNT,
     OPTION_CHARACTERS_MAX,
@@ -41,7 +42,7 @@ COMMERCIAL: Final = "deal"  # prefix of the fields of commercial terms; the name
 PAYMENT, VALID = f"{COMMERCIAL}.payment_days", f"{COMMERCIAL}.valid"
 MORE: Final = "form"  # prefix of the buttons that show further fields; the name of the group follows
 LIVE: Final = re.compile(
-    rf"^(?:row\.|product\.|form\.|(?:{TERM}|months|{DISCOUNT}|{CURRENCY}|segment|billing|tax|special|deal\.payment_days)$)"
+    rf"^(?:row\.|product\.|form\.|(?:{ACCOUNT}|{TERM}|months|{DISCOUNT}|{CURRENCY}|segment|billing|tax|special|deal\.payment_days)$)"
 )
 PRODUCTS: Final = re.compile(rf"^{PRODUCT}\.")
 

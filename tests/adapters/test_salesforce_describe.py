@@ -70,6 +70,15 @@ def test_a_field_the_org_asks_for_and_nobody_gives_is_named() -> None:
     assert looked(described) == [("Quote.OpportunityId", "the org asks for it and the mapping does not give it")]
 
 
+def test_a_value_of_the_segments_that_the_picklist_does_not_have_is_named() -> None:
+    described, mapped = org(), TEXT.replace("# facts = { segment", "facts = { segment")
+    mapped = mapped.replace("# [mirror.accounts.segments]", "[mirror.accounts.segments]").replace('# "Channel', '"Channel')
+    assert looked(described, mapped) == []
+    kinds = field(described, "Account.Type")
+    kinds["picklistValues"] = [each for each in kinds["picklistValues"] if "Reseller" not in each["value"]]
+    assert looked(described, mapped) == [("Account.Type", "it has no value 'Channel Partner / Reseller'")]
+
+
 def test_a_status_that_the_picklist_does_not_have_is_named() -> None:
     described = org()
     status = field(described, "Quote.Status")

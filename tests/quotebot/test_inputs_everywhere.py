@@ -87,6 +87,7 @@ OFFERED: Final = Rules(RULESET, POLICY, {})
 NOW: Final = 1_790_000_000_000
 NOT_TYPED: Final = {
     "account": "the customer, whom the quote names",
+    "segment_value": "the value of the customer's account in the CRM",
     "priced_on": "the day of the request",
     "discount_limit_percent": "the authorised maximum, which the price computes",
 }

@@ -25,11 +25,12 @@ from quotebot.app.clients import connect_model, connect_salesforce, web_client
 from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from pydantic import SecretStr
     from slack_sdk.web.async_client import AsyncWebClient
 
+    from adapters.salesforce.mapping import CrmMapping
     from quotebot.settings import Settings
 
 SKEW_SECONDS_MAX: Final = 30.0
@@ -181,7 +182,17 @@ async def crm_findings(settings: Settings) -> tuple[MappingFinding, ...] | None:
         used = replace(whole, choice=whole.choice if settings.crm_opportunity_lookup else None, mirrors=mirrors)
         names = objects_of(used)
         described = await asyncio.gather(*(salesforce.describe(name) for name in names))
-        return findings(used, dict(zip(names, described, strict=True)))
+        return (*findings(used, dict(zip(names, described, strict=True))), *_unread_segments(whole, settings))
+
+
+def _unread_segments(mapping: CrmMapping, settings: Settings) -> Iterator[MappingFinding]:
+    """Yield a finding if the mapping names the field of an account's segment, and accounts are not mirrored."""
+    accounts = mapping.mirrors.get("accounts")
+    if accounts is None or "segment" not in accounts.facts or "accounts" in settings.crm_mirror:
+        return
+    why = "no account opens a segment: its prices need the approval that the policy says"
+    fix = 'add "accounts" to the setting crm_mirror, or remove the field from the mapping'
+    yield MappingFinding(f"{accounts.sobject}.{accounts.facts['segment']}", "it says the segment, and nobody reads it", why, fix)
 
 
 async def model(site: Site) -> Seen:

@@ -26,7 +26,6 @@ from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint
 from quotebot.app.installation import LedgerLostError, load_rules, require_ledger, schema_and_statements
 from quotebot.cli.doctor.checks import NAMED_MAX, Seen, Site, bad, fine, nothing
-from quotebot.dispatch.crm_mirror import is_stale
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
 from quotebot.settings import ConfigurationError
@@ -207,7 +206,7 @@ async def mirror(site: Site) -> Seen:
         late = [
             f"{kind} are as of {utc_text(at)}" if at is not None else f"{kind} were never read whole"
             for kind, at in since.items()
-            if is_stale(at, minutes, now)
+            if crm_mirror.is_stale(at, minutes, now)
         ]
         return bad("; ".join(late)) if late else fine(f"{', '.join(wanted)} were read of late")
 

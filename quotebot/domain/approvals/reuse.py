@@ -126,7 +126,7 @@ def _worse(before: Pricing, after: Pricing, tolerance_percent: Decimal) -> Itera
         "committed value": _keeps_too_little(before.net_total, after.net_total, tolerance_percent),
         "term": after.term_months < before.term_months,
         "special terms": bool(set(after.terms) - set(before.terms)),
-        "segment": _sale(after)[0] != _sale(before)[0],
+        "segment": _sale(after)[0] != _sale(before)[0] or (before.segment_is_open and not after.segment_is_open),
         "billing": _sale(after)[1] != _sale(before)[1],
     }
     yield from (name for name, is_worse in dimensions.items() if is_worse)

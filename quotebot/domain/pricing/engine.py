@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
+from quotebot.domain.catalogue.catalogue import fold
 from quotebot.domain.language import N_, _, grouped, localized, ngettext
 from quotebot.domain.pricing.charging import PERCENT, RECURRING, Charged, SelectedItem, Terms, charge, choose, terms_of
 from quotebot.domain.pricing.commercial_terms import term_phrases
@@ -31,12 +33,13 @@ from quotebot.domain.pricing.priced import PER_LINE, ZERO, PricedLine, Pricing, 
 from quotebot.domain.pricing.taxes import Tax, find_tax
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from quotebot.domain.catalogue.rulesets import Ruleset
 
 
 MONTHS_A_YEAR = 12
+NO_SEGMENTS: Final[Mapping[str, str]] = MappingProxyType({})
 _INTERNAL = re.compile(r"(\w*(?:cost|margin)\w*) = [0-9.]+", re.IGNORECASE)  # inputs of a formula that no customer may learn
 MIXED = ("slab", "block")  # kinds whose unit price is an average
 MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole term
@@ -179,6 +182,11 @@ def _totals(pricing: Pricing) -> Iterator[str]:
             count=len(due),
             amount=money.format_amount(due[0].amount, currency),
         )
+    if pricing.request is not None and pricing.segment_is_open:
+        listed = N_("The segment {segment} is open to the customer: the catalog lists it.")
+        in_crm = N_('The segment {segment} is open to the customer: its account in Salesforce is "{value}".')
+        segment, value = pricing.request.segment, pricing.request.segment_value
+        yield _(listed if value is None else in_crm, segment=segment, value=value)
     if pricing.request is not None and (agreed := term_phrases(pricing.request.commercial)):
         yield _("Agreed: {terms}.", terms="; ".join(agreed))
     if pricing.request is not None and pricing.request.with_tax:
@@ -306,9 +314,14 @@ def request_of(pricing: Pricing) -> PriceRequest:
     return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
 
 
-def for_account(request: PriceRequest, account: str) -> PriceRequest:
-    """Return the request of this customer. Only a segment depends on the customer, so without one no customer is recorded."""
-    return replace(request, account=None if request.segment is None else account)
+def for_account(request: PriceRequest, account: str, segments: Mapping[str, str] = NO_SEGMENTS) -> PriceRequest:
+    """Return the request of this customer. Only a segment depends on the customer, so without one no customer is recorded.
+
+    `segments` are those of the customer's account in the CRM by their folded names, each with the value that names it.
+    """
+    if request.segment is None:
+        return replace(request, account=None, segment_value=None)
+    return replace(request, account=account, segment_value=segments.get(fold(request.segment)))
 
 
 def renewed(pricing: Pricing, unix_ms: int) -> PriceRequest:
@@ -439,7 +452,7 @@ def _pricing(lines: tuple[PricedLine, ...], options: tuple[PricedLine, ...], ter
         request=request,
         ruleset_hash=ruleset.hash,
         options=options,
-        segment_is_open=ruleset.is_open(request.segment, request.account),
+        segment_is_open=request.segment_value is not None or ruleset.is_open(request.segment, request.account),
     )
 
 

@@ -74,6 +74,7 @@ class PriceRequest:
     terms: tuple[str, ...] = ()  # names of the contract's special terms, in order
     account: str | None = None  # the customer, whom a segment has to be open to; None without a segment
     commercial: CommercialTerms = USUAL
+    segment_value: str | None = None  # value of the customer's account in the CRM that opens the segment; None: none does
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ def canonical_request(request: PriceRequest) -> dict[str, object]:
         "currency": request.currency,
         "segment": request.segment,
         "segment_account": request.account,
+        "segment_value": request.segment_value,
         "region": request.region,
         "priced_on": None if request.priced_on is None else request.priced_on.isoformat(),
         "billing_frequency": None if request.billing_frequency == BILLING_FREQUENCIES[0] else request.billing_frequency,
@@ -184,6 +186,7 @@ def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
         currency=stored.get("currency"),
         segment=stored.get("segment"),
         account=stored.get("segment_account"),
+        segment_value=stored.get("segment_value"),
         region=stored.get("region"),
         priced_on=None if day is None else date.fromisoformat(day),
         billing_frequency=str(stored.get("billing_frequency", BILLING_FREQUENCIES[0])),

@@ -178,7 +178,7 @@ class Pricing:
     schema: int = SNAPSHOT_SCHEMA  # of the snapshot; a stored snapshot keeps its schema
     # Not stored where they have these defaults, as in the snapshots of older builds.
     options: tuple[PricedLine, ...] = ()  # optional lines, in no total
-    segment_is_open: bool = False  # the ruleset lists the customer for the segment
+    segment_is_open: bool = False  # the ruleset lists the customer for the segment, or the CRM has it
 
     @property
     def every_line(self) -> tuple[PricedLine, ...]:

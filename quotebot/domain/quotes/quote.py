@@ -227,6 +227,11 @@ class Quote:
         return (self.requester,) if self.revised_by in (None, self.requester) else (self.requester, str(self.revised_by))
 
     @property
+    def crm_account(self) -> str | None:
+        """Id of the chosen opportunity's account in the CRM."""
+        return None if self.opportunity is None else self.opportunity.account_id
+
+    @property
     def approved_by_people(self) -> bool:
         """True if people approved this version; automatic and reused approvals do not count."""
         found = self.approval

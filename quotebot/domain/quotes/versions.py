@@ -13,10 +13,20 @@ from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, eva
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.commercial_terms import term_differences
-from quotebot.domain.pricing.engine import PricedLine, PriceRequest, Pricing, PricingProblem, for_account, price, request_of
+from quotebot.domain.pricing.engine import (
+    NO_SEGMENTS,
+    PricedLine,
+    PriceRequest,
+    Pricing,
+    PricingProblem,
+    for_account,
+    price,
+    request_of,
+)
 from quotebot.domain.pricing.price_requests import as_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from decimal import Decimal
 
     from quotebot.domain.catalogue.rulesets import Ruleset
@@ -53,13 +63,18 @@ class Simulation:
 
 
 def simulate(
-    request: PriceRequest, ruleset: Ruleset, policy: ApprovalPolicy, at_ms: int, account: str | None = None
+    request: PriceRequest,
+    ruleset: Ruleset,
+    policy: ApprovalPolicy,
+    at_ms: int,
+    account: str | None = None,
+    segments: Mapping[str, str] = NO_SEGMENTS,
 ) -> Simulation | tuple[PricingProblem, ...]:
     """Price a request as of `at_ms` (Unix ms) and evaluate the policy, or return the problems that prevent a price.
 
-    `account` is the customer, if known.
+    `account` is the customer, if known, and `segments` are those of its account in the CRM (see `for_account`).
     """
-    request = request if account is None else for_account(request, account)
+    request = request if account is None else for_account(request, account, segments)
     unknown, priced = unknown_terms(request.terms, policy), price(as_of(request, at_ms), ruleset)
     if not isinstance(priced, Pricing):
         return (*unknown, *priced)
@@ -101,7 +116,10 @@ def _asked(pricing: Pricing) -> tuple[str, ...]:
         _("{units} at {amount}", units=_counted(line), amount=money.format_amount(line.net_amount, pricing.currency))
         for line in pricing.options
     )
-    return (request.region or none, request.segment or none, _(request.billing_frequency), tax, options or none)
+    segment = request.segment or none
+    if pricing.segment_is_open:
+        segment = _("{segment} (open to the customer)", segment=segment)
+    return (request.region or none, segment, _(request.billing_frequency), tax, options or none)
 
 
 def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:

@@ -175,6 +175,10 @@ _STAGES = (
     "Closed Won",
     "Closed Lost",
 )
+_ACCOUNT_TYPES = (
+    *("Prospect", "Customer - Direct", "Customer - Channel", "Channel Partner / Reseller"),
+    *("Installation Partner", "Technology Partner", "Other"),
+)
 _QUOTE_STATUS = ("Draft", "Needs Review", "In Review", "Approved", "Rejected", "Presented", "Accepted", "Denied")
 
 _OBJECTS = (
@@ -183,6 +187,7 @@ _OBJECTS = (
         "001",
         Field("Name", "string", 255, nillable=False),
         Field("AccountNumber", "string", 40),
+        Field("Type", "picklist", 255, picklist=_ACCOUNT_TYPES),
         Field("BillingCountry", "string", 80),
         Field("Phone", "string", 40),
         Field("Website", "string", 255),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.quotebot.cli.conftest import Run
 
+SHIPPED: Final = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
 SECRET: Final = "SALESFORCE_CLIENT_SECRET"
 OWN = """
 [quote.fields]
@@ -54,15 +56,27 @@ async def test_an_org_that_agrees_ends_with_0(service: SalesforceService, comman
     assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "agrees": True, "findings": []}
 
 
+async def test_a_segment_field_that_is_not_there_or_not_read_is_named(
+    service: SalesforceService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, text = tmp_path / "own.toml", SHIPPED.replace("# facts = { segment", "facts = { segment")
+    for field, more, place, what in (
+        ("Type", {}, "Account.Type", "it says the segment, and nobody reads it"),
+        ("Class__c", {"crm_mirror": '["accounts"]'}, "Account.Class__c", "there is no such field, or our login may not see it"),
+    ):
+        own.write_text(text.replace('"Type"', f'"{field}"'), "utf-8")
+        assert await asked(*given(service, salesforce_mapping=str(own), **more), "--json") == 78
+        assert [(each["place"], each["what"]) for each in json.loads(capsys.readouterr().out)["findings"]] == [(place, what)]
+    own.write_text(text, "utf-8")
+    assert await asked(*given(service, salesforce_mapping=str(own), crm_mirror='["accounts"]')) == 0
+
+
 async def test_what_is_missing_is_named_with_why_and_how_to_mend_it(
     service: SalesforceService, command: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del command
-    from importlib.resources import files  # noqa: PLC0415 -- one test's own
-
-    text = files("adapters.salesforce").joinpath("salesforce.toml").read_text("utf-8")
     own = tmp_path / "own.toml"
-    own.write_text(text.replace("Quotebot_Hash__c", "Quotebot_Digest__c"), "utf-8")
+    own.write_text(SHIPPED.replace("Quotebot_Hash__c", "Quotebot_Digest__c"), "utf-8")
     assert await asked(*given(service, salesforce_mapping=str(own)), "--json") == 78
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert found["place"] == "Quote.Quotebot_Digest__c"

@@ -71,7 +71,7 @@ class Redrawn:
 def surface(org: Org, slack: Redrawn | None = None) -> Surface:
     clock = ManualClock()
     lookups = {"lookup": AccountLookup(org.accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
-    return Surface(NOBODY, NOBODY, cast("Any", slack), NOBODY, NOBODY, NOBODY, cast("Any", OpenGate()), **cast("Any", lookups))
+    return Surface(NOBODY, NOBODY, cast("Any", slack), RULES, NOBODY, NOBODY, cast("Any", OpenGate()), **cast("Any", lookups))
 
 
 async def answer(surface: Surface, payload: Mapping[str, Any]) -> Any:
