@@ -7,6 +7,8 @@ A text in a literal that is made at import is marked with `N_` and translated wi
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 LANGUAGES: Final = ("en", "de")
 NO_BREAK_SPACE: Final = "\N{NO-BREAK SPACE}"
+_NUMBER: Final = re.compile(r"[0-9]{1,10}(?:([.,])[0-9]{1,6})?")
+_TWO_WAYS: Final = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")  # "1.500" and "1,500" are 1500 to some people, 1.5 to others
+_WHOLE: Final = re.compile(r"[0-9]{1,15}|[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}")
 
 
 class _Language:
@@ -31,6 +36,7 @@ class _Language:
         locale = Locale(code)
         symbols = locale.number_symbols["latn"]
         self.signs = str.maketrans({",": symbols["group"], ".": symbols["decimal"]})
+        self.decimal = symbols["decimal"]
         self.months = locale.months["format"]["abbreviated"]
         self.sign_follows = code != "en"  # "15 %" and "99,00 €" against "15%" and "€99.00"
 
@@ -74,6 +80,20 @@ def grouped(number: int) -> str:
 def localized(number: str) -> str:
     """Return a number written in English ("17,340.00") as the current language writes it."""
     return number.translate(_current.signs)
+
+
+def typed_number(text: str) -> Decimal | None:
+    """Read "5.40", and in a language with a decimal comma also "5,40"; None for every number that can be read in two ways."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or _TWO_WAYS.fullmatch(text) or match[1] not in (None, ".", _current.decimal):
+        return None
+    return Decimal(text.replace(",", "."))
+
+
+def typed_whole(text: str) -> int | None:
+    """Read "1500" or "1,500"; None if it is no whole number. Where the comma is the decimal sign, "1,500" is in doubt."""
+    in_doubt = _current.decimal == "," and _TWO_WAYS.fullmatch(text)
+    return int(text.replace(",", "")) if _WHOLE.fullmatch(text) and not in_doubt else None
 
 
 def percent(number: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateByForm, CreateQuote, ReviseQuote
 from quotebot.domain.approvals.advice import avoidances
-from quotebot.domain.language import N_, _
+from quotebot.domain.language import N_, _, localized
 from quotebot.domain.pricing.commercial_terms import NAMES, TEXTS_MAX, CommercialTerms, edited
 from quotebot.domain.pricing.engine import Pricing, request_of
 from quotebot.domain.pricing.price_requests import (
@@ -405,7 +405,7 @@ def _agreed_price(form: Form, key: int, errors: Errors) -> tuple[Decimal | None,
         return None, ""
     price = grammar.read_price(form.typed(at))
     if price is None:
-        errors[at] = _("Enter a price like 5.40 or 1500.")
+        errors[at] = _("Enter a price like {example} or 1500.", example=localized("5.40"))
     reason = reason_text(form.typed(blocks.reason_block(key)))
     if not reason:
         errors[blocks.reason_block(key)] = _("Say why, for the approver.")

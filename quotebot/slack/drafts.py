@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.extraction.extractor import extract
+from quotebot.domain.language import localized
 from quotebot.domain.pricing.commercial_terms import NAMES, USUAL, edited
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest, PriceRequest
 from quotebot.domain.pricing.term_clauses import clauses, terms_text
@@ -98,7 +99,7 @@ def _of_request(account: str, request: PriceRequest) -> Draft:
         commercial=request.commercial,
     )
     rest = replace(request, region=None, with_tax=False, terms=(), segment=None, billing_frequency=usual, commercial=USUAL)
-    term, discount = f"{request.term_months}m", f"{request.discount_percent:f}"
+    term, discount = f"{request.term_months}m", localized(f"{request.discount_percent:f}")
     return Draft(account, request.lines, term, discount, request.currency, more=more, text=terms_text(rest))
 
 

@@ -8,8 +8,8 @@
 verbs.py is the entry point and parses the verbs.
 
 Keywords ignore case; the parts after the colon come in any order. The first colon ends the account. A comma inside the leading
-number of an item separates thousands, one inside its parentheses attributes, one inside a quoted reason belongs to the reason;
-every other comma separates items.
+number of an item separates thousands, one inside its parentheses attributes, one inside a quoted reason belongs to the reason, one
+between the digits of its price or discount to that number; every other comma separates items.
 Work is linear in the text's length, which is limited.
 """
 
@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateQuote
-from quotebot.domain.language import N_, _, grouped
+from quotebot.domain.language import N_, _, grouped, localized, typed_number, typed_whole
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
@@ -52,14 +52,15 @@ _DEED = re.compile(r"(?:add|set|remove|without) +|\+", re.IGNORECASE)
 _NEW_QUANTITY = re.compile(rf"(?:optional +)?{_QUANTITY.pattern}", re.IGNORECASE)
 _CHANGED_QUANTITY = re.compile(rf"(?:(?:add|set) +)?{_NEW_QUANTITY.pattern}", re.IGNORECASE)
 _OPTIONAL = re.compile(r"optional\b *[:=]? *(.*)|(.*?) *\(optional\)", re.IGNORECASE)
-_WHOLE = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
-_TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|month|months|y|yr|yrs|year|years)?")
-_DISCOUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%?")
+_TERM = re.compile(r"([0-9]{1,6}) ?(m|mo|mos|months?|monate?n?|y|yr|yrs|years?|jahre?n?)?")
+_DISCOUNT = re.compile(r"([0-9]{1,6}(?:[.,][0-9]{1,6})?) ?%?")
 _CLAUSE = re.compile(rf"({'|'.join(sorted((*KEYWORDS, *ALIASES), reverse=True))})\b[ :=]*(.*)", re.IGNORECASE)
-_OWN_DISCOUNT = re.compile(r" ?- ?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%$")
+_OWN_DISCOUNT = re.compile(r" ?- ?([0-9][0-9.,]{0,12}) ?%$")
 _OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ @]+)(?: +because +(.+))?$", re.IGNORECASE)
-_PRICE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,6})?")
-_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}\.[0-9]{3}")  # "1.500" is 1500 to some people
+_PRICE_BEGUN = re.compile(r"(?:@|\b(?:at|discount\b[:=]?)) *[0-9][0-9.]*$", re.IGNORECASE)
+_DISCOUNT_BEGUN = re.compile(r"- ?[0-9][0-9.]*$")
+_AFTER_COMMA = re.compile(r"(?:,[0-9][0-9.]*)+( ?%)?")
+_PRICE_AND_MORE = re.compile(r"(?:@|\bat\b) *[0-9.]+,[0-9].*", re.IGNORECASE)
 _QUOTED_REASON = re.compile(r"because +[\"\u201c][^\"\u201c\u201d]*[\"\u201d]", re.IGNORECASE)
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_ -]{0,39}")
 _CURRENCY = re.compile(r"[A-Za-z]{3}")
@@ -241,15 +242,15 @@ def read_term(text: str) -> int | str:
 
 
 def read_discount(text: str) -> Decimal | str:
-    """Read "15", "15%" or "12.5 %"; return per cent, or the problem as mrkdwn."""
+    """Read "15", "15%" or "12.5 %", in German also "12,5 %"; return per cent, or the problem as mrkdwn."""
     draft = _Draft()
     _read_discount(text, draft)
     return draft.problems[0] if draft.discount_percent is None else draft.discount_percent
 
 
 def read_price(text: str) -> Decimal | None:
-    """Read "5.40" or "1500"; None if it is no price, or could be read in two ways."""
-    return Decimal(text) if _PRICE.fullmatch(text) and not _THOUSANDS.fullmatch(text) else None
+    """Read "5.40" or "1500", in German also "5,40"; None if it is no price, or could be read in two ways."""
+    return typed_number(text)
 
 
 def keyword_of(clause: str) -> tuple[str | None, str]:
@@ -259,8 +260,8 @@ def keyword_of(clause: str) -> tuple[str | None, str]:
 
 
 def whole(text: str) -> int | None:
-    """Read "1500" or "1,500"; None if it is not a whole number."""
-    return int(text.replace(",", "")) if _WHOLE.fullmatch(text) else None
+    """Read "1500" or "1,500"; None if it is not a whole number, or could be read as another."""
+    return typed_whole(text)
 
 
 def _read_change(item: str, draft: _Draft, catalogue: Catalogue) -> LineChange | None:
@@ -404,7 +405,8 @@ def _items(clause: str, lead: re.Pattern[str] = _NEW_QUANTITY) -> Iterator[str]:
             start += 1
             continue
         quantity = lead.match(clause, start)
-        comma = _after_reason(clause, start, clause.find(",", _after_options(clause, quantity.end() if quantity else start)))
+        comma = clause.find(",", _after_options(clause, quantity.end() if quantity else start))
+        comma = _after_reason(clause, start, _after_number(clause, start, comma))
         end = len(clause) if comma < 0 else comma
         yield clause[start:end].strip()
         start = end
@@ -415,6 +417,16 @@ def _after_options(clause: str, start: int) -> int:
     comma, opened = clause.find(",", start), clause.find("(", start)
     closed = clause.find(")", opened, opened + OPTIONS_CHARACTERS_MAX) if 0 <= opened < comma else -1
     return closed if closed >= 0 and "=" in clause[opened:closed] else start
+
+
+def _after_number(clause: str, start: int, comma: int) -> int:
+    """Return the comma that ends an item, where `comma` may be inside the number of the item's price or discount."""
+    rest = _AFTER_COMMA.match(clause, comma) if comma >= 0 else None
+    if rest is None or not (
+        _PRICE_BEGUN.search(clause, start, comma) or (rest[1] and _DISCOUNT_BEGUN.search(clause, start, comma))
+    ):
+        return comma
+    return clause.find(",", rest.end())
 
 
 def _after_reason(clause: str, start: int, comma: int) -> int:
@@ -455,11 +467,14 @@ def _read_item(item: str, draft: _Draft) -> None:
     if not name:
         draft.problems.append(_("{item} names no product. Example: `10 pro`.", item=shown(item)))
         return
-    if not _WHOLE.fullmatch(quantity[0]):
+    count = whole(quantity[0])
+    if count is None:
         draft.problems.append(_("{item} needs a whole quantity, like 1500 or 1,500.", item=shown(item)))
         return
-    count = int(quantity[0].replace(",", ""))
-    discount = Decimal(0) if own is None else Decimal(own[1])
+    discount = Decimal(0) if own is None else typed_number(own[1])
+    if discount is None:
+        draft.problems.append(_no_discount(f"{own[1]}%" if own else ""))
+        return
     optional = optional or marked
     draft.lines.append(LineRequest(name, count, discount, None, attributes, agreed, reason, optional=optional))
 
@@ -472,12 +487,15 @@ def _without_optional(text: str) -> tuple[str, bool]:
 
 def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
     """Split "pro @5.40 because volume deal" into the name, the agreed price, and its reason."""
-    own = _OWN_PRICE.search(name)
+    own, more = _OWN_PRICE.search(name), _PRICE_AND_MORE.search(name)
+    if own is None and more is not None:
+        draft.problems.append(_no_price(more[0]))
+        return name[: more.start()].strip(), None, ""
     if own is None or ("@" not in own[0].partition(own[1])[0] and not own[1][0].isdigit()):
         return name, None, ""
     agreed = read_price(own[1])
     if agreed is None:
-        draft.problems.append(_("{text} isn't a price. Write it like 5.40 or 1500, without a currency.", text=shown(own[1])))
+        draft.problems.append(_no_price(own[1]))
         return name[: own.start()].strip(), None, ""
     return name[: own.start()].strip(), agreed, reason_text((own[2] or "").strip('"\u201c\u201d '))
 
@@ -487,16 +505,25 @@ def _read_term(value: str, draft: _Draft) -> None:
     if match is None:
         draft.problems.append(_("{text} isn't a term. Examples: `term 12m` or `term 1y`.", text=shown(value)))
         return
-    years = match[2] is not None and match[2].startswith("y")
+    years = match[2] is not None and match[2][0] in "yj"
     draft.term_months = int(match[1]) * (12 if years else 1)
 
 
 def _read_discount(value: str, draft: _Draft) -> None:
     match = _DISCOUNT.fullmatch(value)
-    if match is None:
-        draft.problems.append(_("{text} isn't a discount. Examples: `discount 15%` or `discount 12.5%`.", text=shown(value)))
-        return
-    draft.discount_percent = Decimal(match[1])
+    draft.discount_percent = None if match is None else typed_number(match[1])
+    if draft.discount_percent is None:
+        draft.problems.append(_no_discount(value))
+
+
+def _no_discount(text: str) -> str:
+    example = localized("12.5")
+    return _("{text} isn't a discount. Examples: `discount 15%` or `discount {example}%`.", text=shown(text), example=example)
+
+
+def _no_price(text: str) -> str:
+    example = localized("5.40")
+    return _("{text} isn't a price. Write it like {example} or 1500, without a currency.", text=shown(text), example=example)
 
 
 def _read_currency(value: str, draft: _Draft) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import ReviseQuote
@@ -24,7 +24,7 @@ from quotebot.domain.extraction.extractor import Extraction, extract
 from quotebot.domain.extraction.inputs import NO_INPUTS
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.extraction.vocabulary import english
-from quotebot.domain.language import _, grouped
+from quotebot.domain.language import _, grouped, typed_number
 from quotebot.domain.pricing.engine import request_of
 from quotebot.domain.pricing.price_requests import Changes, LineChange, changed
 from quotebot.domain.quotes.lifecycle import may_be_changed
@@ -64,7 +64,7 @@ _BESIDE: Final = re.compile(rf"{_ADDING.pattern}|by|edit|revise", re.IGNORECASE)
 _LONE_PERCENT: Final = re.compile(
     r"(?:please |can (?:we|you) |could (?:we|you) |let'?s |just |now )*"
     r"(?:make|set|change|do|try|give|go|use)?(?: (?:it|this|that|them|us))?(?: (?:to|with|for|at))?(?: an?)? ?"
-    r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?(?:%|percent|pct|per cent)(?: (?:please|then|instead|now))*[ .!?]*",
+    r"([0-9]{1,3}(?:[.,][0-9]{1,2})?) ?(?:%|percent|pct|per cent)(?: (?:please|then|instead|now))*[ .!?]*",
     re.IGNORECASE,
 )
 
@@ -117,8 +117,8 @@ def proposed(text: str, quote: Quote, rules: Rules, now: int) -> Answer | None:
 def _of_free_text(plain: str, found: Extraction, quote: Quote, rules: Rules, now: int) -> Answer:
     """Return the change extracted from free text, or the question that must be answered first."""
     percent = _LONE_PERCENT.fullmatch(plain)
-    if percent is not None:
-        discount = Decimal(percent[1])
+    discount = None if percent is None else typed_number(percent[1])
+    if discount is not None:
         change = ReviseQuote(changes=Changes(discount_percent=discount))
         labels = _("Set discount to {percent}", percent=money.format_percent(discount)), _("Something else")
         return _shown(quote, change, "", rules, now, labels)

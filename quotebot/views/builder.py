@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
-from quotebot.domain.language import N_, _, grouped
+from quotebot.domain.language import N_, _, grouped, localized
 from quotebot.domain.pricing.engine import MIXED, request_of
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineRequest, PriceRequest
 from quotebot.domain.pricing.term_clauses import line_text, terms_text
@@ -187,7 +187,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
     blocks += [
         fields.product_input(len(drawn)),
         *fields.term_inputs(request.term_months, f"{request.term_months}"),
-        fields.discount_input(money.trimmed(request.discount_percent), _free(policy)),
+        fields.discount_input(localized(money.trimmed(request.discount_percent)), _free(policy)),
         fields.currency_input(tuple(currencies)[: fields.OPTIONS_MAX], quote.pricing.currency),
         _unchanged(quote),
         *details.blocks(request),
@@ -199,7 +199,7 @@ def revise_form(quote: Quote, ruleset: Ruleset, policy: ApprovalPolicy | None = 
 
 def discount_form(quote: Quote, policy: ApprovalPolicy | None = None) -> Json:
     """Return the form that changes only the discount, with the total and the approvals as they would be."""
-    percent = money.trimmed(request_of(quote.pricing).discount_percent)
+    percent = localized(money.trimmed(request_of(quote.pricing).discount_percent))
     blocks = [
         section(about(quote)),
         fields.discount_input(percent, _free(policy)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.catalogue.catalogue import NO_CHOICE
-from quotebot.domain.language import _, ngettext
+from quotebot.domain.language import _, localized, ngettext
 from quotebot.domain.pricing.price_requests import REASON_CHARACTERS_MAX, clipped
 from quotebot.domain.pricing.term_clauses import price_text
 from quotebot.views import messages, product_messages
@@ -145,7 +145,7 @@ def own_discount_input(key: int, name: str, line: LineRequest | None = None) -> 
             discount_block(key),
             _("{product}: discount (%)", product=name),
             length_max=SHORT_CHARACTERS_MAX,
-            initial=money.trimmed(line.discount_percent) if line is not None and line.discount_percent else None,
+            initial=localized(money.trimmed(line.discount_percent)) if line is not None and line.discount_percent else None,
             example="0",
             optional=True,
         )
@@ -154,7 +154,7 @@ def own_discount_input(key: int, name: str, line: LineRequest | None = None) -> 
 
 def price_inputs(key: int, name: str, line: LineRequest | None = None) -> list[Json]:
     """Return the fields of a line's agreed price and its reason, which take the place of its own discount."""
-    agreed = None if line is None or line.agreed_price is None else price_text(line.agreed_price)
+    agreed = None if line is None or line.agreed_price is None else localized(price_text(line.agreed_price))
     reason = None if line is None else line.price_reason
     price = text_input(
         price_block(key),
@@ -162,7 +162,7 @@ def price_inputs(key: int, name: str, line: LineRequest | None = None) -> list[J
         length_max=SHORT_CHARACTERS_MAX,
         initial=agreed,
         hint=_("Before the discount on the whole quote. It may need approval."),
-        example="5.40",
+        example=localized("5.40"),
     )
     why = text_input(
         reason_block(key),

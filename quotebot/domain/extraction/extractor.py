@@ -119,7 +119,7 @@ def _mention_start(items: Sequence[Item], index: int) -> int:
 
 
 def _named(token: Token) -> Item:
-    value = known.number(token.text) if token.value is None else token.value
+    value = known.value(token)
     if token.kind != "word" or value is not None:
         return Item("number" if value is not None else token.kind, token.text, token.start, token.end, value)
     text = known.english(token.text)

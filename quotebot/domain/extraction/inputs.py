@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue.catalogue import NO_CHOICE
 from quotebot.domain.extraction.remarks import Remark
+from quotebot.domain.language import typed_number
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
 from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, reason_text
 from quotebot.domain.pricing.term_clauses import ALIASES, FIELDS, clauses, read_clause
@@ -84,14 +84,13 @@ _PROSE: Final = ("bill-to", "email", "address", "note", "customer-note")  # need
 _UNIT: Final = r"(?: (?:seats?|users?|licen[cs]es?|units?))?"
 _ATTRIBUTES: Final = re.compile(rf"{_UNIT} ?\(([^()]{{1,200}}=[^()]{{1,200}})\)", re.IGNORECASE)
 _OPTIONAL: Final = re.compile(rf"{_UNIT},? ?(?:\(optional\)|\(option\)|as an option\b|as optional\b)", re.IGNORECASE)
-_DISCOUNT: Final = re.compile(rf"{_UNIT} ?-([0-9]{{1,3}}(?:\.[0-9]{{1,2}})?) ?%", re.IGNORECASE)
+_DISCOUNT: Final = re.compile(rf"{_UNIT} ?-([0-9]{{1,3}}(?:[.,][0-9]{{1,2}})?) ?%", re.IGNORECASE)
 _PRICE: Final = re.compile(
-    rf"{_UNIT} ?(?:@|at) ?[$\u20ac\u00a3]?([0-9]{{1,9}}(?:\.[0-9]{{1,6}})?)(?: (?:each|per (?:seat|user|unit|license|licence)))?"
+    rf"{_UNIT} ?(?:@|at) ?[$\u20ac\u00a3]?([0-9]{{1,9}}(?:[.,][0-9]{{1,6}})?)(?: (?:each|per (?:seat|user|unit|license|licence)))?"
     r"(?: per month| a month)? because (?:\"(?P<quoted>[^\"]{1,200})\"|(?P<reason>(?:(?! (?:and|plus|&) [0-9])[^,;.\n]){1,200}))",
     re.IGNORECASE,
 )
 MENTIONS_MAX: Final = 20  # products whose attributes are searched for
-_THOUSANDS: Final = re.compile(r"[1-9][0-9]{0,2}\.[0-9]{3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +285,20 @@ def _attributes(match: re.Match[str], product: Product, catalogue: Catalogue) ->
 
 
 def _price(match: re.Match[str], _product: Product, _catalogue: Catalogue) -> dict[str, Any] | None:
-    if _THOUSANDS.fullmatch(match[1]):
+    price = typed_number(match[1])
+    if price is None:
         return None
-    return {"agreed_price": Decimal(match[1]), "price_reason": reason_text((match["quoted"] or match["reason"]).strip('" '))}
+    return {"agreed_price": price, "price_reason": reason_text((match["quoted"] or match["reason"]).strip('" '))}
+
+
+def _own_discount(match: re.Match[str], _product: Product, _catalogue: Catalogue) -> dict[str, Any] | None:
+    percent = typed_number(match[1])
+    return None if percent is None else {"discount_percent": percent}
 
 
 _OPTIONS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Product, Catalogue], dict[str, Any] | None]], ...]] = (
     (_ATTRIBUTES, _attributes),
     (_OPTIONAL, lambda _match, _product, _catalogue: {"optional": True}),
-    (_DISCOUNT, lambda match, _product, _catalogue: {"discount_percent": Decimal(match[1])}),
+    (_DISCOUNT, _own_discount),
     (_PRICE, _price),
 )

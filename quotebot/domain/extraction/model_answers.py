@@ -319,8 +319,10 @@ def _percentages(text: str) -> set[Decimal]:
         after = found[index + 1] if index + 1 < len(found) else None
         percent = after is not None and (after.kind == "percent" or known.english(after.text) in known.PERCENT)
         around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
-        if token.value is not None and (percent or any(known.english(each.text) in known.DISCOUNT for each in around)):
-            called.add(token.value)
+        if (value := known.value(token)) is not None and (
+            percent or any(known.english(each.text) in known.DISCOUNT for each in around)
+        ):
+            called.add(value)
     return called
 
 
@@ -340,7 +342,7 @@ def _discount(given: str | None, plain: Decimal | None, percentages: set[Decimal
 def _applied_once(text: str, discount: Decimal | None, lines: tuple[LineRequest, ...], remarks: list[Remark]) -> Decimal | None:
     """Return the discount of the whole quote: None if the message has this percentage only for lines, a doubt for some of them."""
     same = [line for line in lines if discount and line.discount_percent == discount]
-    said = sum(token.value == discount and after.kind == "percent" for token, after in itertools.pairwise(tokens(text)))
+    said = sum(known.value(token) == discount and after.kind == "percent" for token, after in itertools.pairwise(tokens(text)))
     if not same or len(same) < said:
         return discount
     if len(same) < len(lines):

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
+from quotebot.domain.language import typed_whole
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Kind = Literal["word", "number", "percent", "money_sign", "break", "odd"]
 
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[.,][0-9]+)*)|(?P<word>[^\W\d_]\w*(?:['\u2019][^\W\d_]+)?)|(?P<sign>\S|\n)")
-_WHOLE: Final = re.compile(r"[0-9]{1,15}|[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _DECIMAL: Final = re.compile(r"(?![1-9][0-9]{0,2}\.[0-9]{3}$)[0-9]{1,6}\.[0-9]{1,6}")  # "1.500" is 1500 to some people
 _QUIET: Final = frozenset("*_\"'\u2018\u2019\u201c\u201d`\u00ab\u00bb")  # marks of emphasis and quotation
 _ODD: Final = frozenset("~<>\u00b1\u2248")
@@ -59,9 +60,10 @@ def tokens(text: str) -> list[Token]:
 
 
 def number(text: str) -> Decimal | None:
-    """Parse "1500", "1,500" or "12.5"; None for ambiguous numbers such as "1.500", "1.500,00" or "12,5"."""
-    if _WHOLE.fullmatch(text):
-        return Decimal(text.replace(",", ""))
+    """Parse "1500", "1,500" or "12.5"; None for ambiguous numbers such as "1.500", "1.500,00" or "12,5", in German also "1,500"."""
+    whole = typed_whole(text)
+    if whole is not None:
+        return Decimal(whole)
     return Decimal(text) if _DECIMAL.fullmatch(text) else None
 
 

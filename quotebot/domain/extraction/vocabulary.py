@@ -14,6 +14,8 @@ from quotebot.domain import language
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from quotebot.domain.extraction.tokens import Token
+
 TERM_MONTHS_DEFAULT: Final = 12
 TERM_MONTHS_LIMIT: Final = 1_000
 
@@ -276,6 +278,11 @@ DECIMALS: Final[Mapping[str, re.Pattern[str]]] = {"de": re.compile(r"[0-9]{1,3},
 def english(word: str) -> str:
     """Return the English word for a case-folded word of the installation's language; every other word unchanged."""
     return WORDS.get(language.current(), {}).get(word, word)
+
+
+def value(token: Token) -> Decimal | None:
+    """Return the value of a token, which may be a number of the installation's language."""
+    return number(token.text) if token.value is None else token.value
 
 
 def number(text: str) -> Decimal | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quotebot.domain import money
 from quotebot.domain.catalogue.reader import is_text
-from quotebot.domain.language import N_, _, grouped
+from quotebot.domain.language import N_, _, grouped, localized
 from quotebot.domain.pricing import commercial_terms
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms, canonical_terms, parse_terms
 
@@ -252,7 +252,7 @@ def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
     for sku, percent in asked:
         if percent is not None and not _is_discount(percent):
             message = _(on_line if sku else whole, sku=clipped(sku), percent=clipped(str(percent)))
-            yield PricingProblem("discount", message, _("e.g. discount 12.5%"), sku)
+            yield PricingProblem("discount", message, _("e.g. discount {percent}%", percent=localized("12.5")), sku)
 
 
 def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
@@ -270,11 +270,11 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
         if line.agreed_price is None:
             continue
         sku = clipped(line.sku)
-        example = N_("e.g. {quantity} {sku} @5.40 because volume deal")
+        example = N_("e.g. {quantity} {sku} @{price} because volume deal")
         if not _is_agreed_price(line.agreed_price):
             price = clipped(str(line.agreed_price))
             message = _("the price of {sku} is 0 or more with at most 6 decimals, not {price}", sku=sku, price=price)
-            yield PricingProblem("agreed_price", message, _(example, quantity=10, sku=sku), line.sku)
+            yield PricingProblem("agreed_price", message, _(example, quantity=10, sku=sku, price=localized("5.40")), line.sku)
         elif line.discount_percent:
             message = _("{sku} has both a price and a discount of its own", sku=sku)
             yield PricingProblem("agreed_price", message, _("keep one of them"), line.sku)
@@ -284,7 +284,9 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
                 N_("the reason for the price of {sku} is longer than {limit} characters"),
             )
             message = _(too_long if line.price_reason else none, sku=sku, limit=REASON_CHARACTERS_MAX)
-            yield PricingProblem("agreed_price", message, _(example, quantity=line.quantity, sku=sku), line.sku)
+            yield PricingProblem(
+                "agreed_price", message, _(example, quantity=line.quantity, sku=sku, price=localized("5.40")), line.sku
+            )
         elif not is_text(line.price_reason, REASON_CHARACTERS_MAX):
             message = _("the reason for the price of {sku} is no text on one line", sku=sku)
             yield PricingProblem("agreed_price", message, _("write it without control characters"), line.sku)

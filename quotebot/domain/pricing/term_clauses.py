@@ -53,8 +53,8 @@ _LINK: Final = re.compile(r"<(?:mailto:|(?=https?://))([^<>|\s]+)(?:\|([^<>]*))?
 _ISO: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _NAMED_DAY: Final = re.compile(r"([0-9]{1,2})\.? ([A-Za-z]{3,9})\.? ([0-9]{4})")
 _FIGURES: Final = re.compile(r"[0-9]{1,4}[./ -][0-9]{1,2}[./ -][0-9]{1,4}")
-_PAYMENT: Final = re.compile(r"(?:net ?)?([0-9]{1,4})(?: ?d| days?)?")
-_VALID: Final = re.compile(r"(?:for )?([0-9]{1,4}) ?(?:d|days?|tage?)?")
+_PAYMENT: Final = re.compile(r"(?:net ?)?([0-9]{1,4})(?: ?d| days?| tage?n?)?")
+_VALID: Final = re.compile(r"(?:for )?([0-9]{1,4}) ?(?:d|days?|tage?n?)?")
 
 Found = dict[str, Any]  # field -> its new value; None removes it
 

@@ -157,7 +157,7 @@ IN_GERMAN: dict[str, tuple[Any, ...]] = {
         Decimal("12.5"),
         None,
     ),
-    "Acme möchte 1,500 Nutzer Pro für ein Jahr in Euro": ("Acme", ((1500, "pro"),), 12, None, "EUR"),
+    "Acme möchte 1500 Nutzer Pro für ein Jahr in Euro": ("Acme", ((1500, "pro"),), 12, None, "EUR"),
     "fünfundzwanzig Pro für Acme, dreißig Monate, fünf Prozent Nachlass": ("Acme", ((25, "pro"),), 30, Decimal(5), None),
     "12 Monate Pro, 20 Plätze, Kunde: Globex": ("Globex", ((20, "pro"),), 12, None, None),
     "150 pro for Acme, 24 months, 10% off": ("Acme", ((150, "pro"),), 24, Decimal(10), None),
@@ -177,6 +177,7 @@ def test_german_text_is_read_where_the_installation_speaks_german(text: str) -> 
     [
         ("1.500 Pro für Acme", ("number", "1.500 Pro")),
         ("1.000 Pro für Acme", ("number", "1.000 Pro")),
+        ("Acme möchte 1,500 Nutzer Pro", ("number", "1,500 Nutzer Pro")),
         ("150 Pro und SSO für Acme", ("no_quantity", "SSO")),
         ("noch 20 Pro für Acme", ("word", "noch")),
         ("20 Pro für Acme, 30 Tage", ("word", "Tage")),

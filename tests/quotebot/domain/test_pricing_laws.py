@@ -338,7 +338,7 @@ def test_problems_have_the_same_codes_in_german() -> None:
         (
             "discount",
             "ein Rabatt auf pro ist 0 bis 100\u00a0% mit höchstens 2 Nachkommastellen, nicht 12.345\u00a0%",
-            "z. B. discount 12.5%",
+            "z. B. discount 12,5%",
         ),
         ("currency", "„ZZZ“ ist keine Währung", "den Code nach ISO 4217 schreiben, z. B. USD"),
     ]

@@ -294,7 +294,7 @@ IN_GERMAN = {
     "submti Q-2026-0042": "„submti“ ist nicht bekannt. War `/quote submit` gemeint?",
     "cancel Q-2026-0042 duplicate": "Vor den Grund gehört ein Doppelpunkt: `/quote cancel Q-2026-0042: duplicate`",
     "list page 99999": "Die Seiten gehen von 1 bis 10.000. Beispiel: `/quote list page 2`.",
-    "new for Acme: 10.5 pro": "„10.5 pro“ braucht eine ganze Zahl als Menge, z. B. 1500 oder 1,500.",
+    "new for Acme: 10.5 pro": "„10.5 pro“ braucht eine ganze Zahl als Menge, z. B. 1500, ohne Tausendertrennzeichen.",
     "new for Acme: 10 pro; term soon": "„soon“ ist keine Laufzeit. Beispiele: `term 12m` oder `term 1y`.",
     "new for Acme: 10 pro; billing monhtly": "Die Abrechnung „monhtly“ ist nicht bekannt. War `billing monthly` gemeint?",
 }
@@ -311,7 +311,7 @@ def test_an_answer_in_german_repeats_what_is_typed_in_english(text: str) -> None
 @pytest.mark.usefixtures("_german")
 def test_what_is_typed_means_the_same_in_german() -> None:
     assert read("list won") == ListRequest(states=frozenset({QuoteState.ACCEPTED}))
-    unclear = read("revise Q-2026-0042: pro 1,200")
+    unclear = read("revise Q-2026-0042: pro 1200")
     assert isinstance(unclear, GrammarProblem)
     assert unclear.message == "Ist die neue Menge gemeint oder eine zusätzliche?"
     assert unclear.choices[1] == Repair("revise Q-2026-0042: add 1200 pro", "1.200 Pro hinzufügen")
