@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain.catalogue.catalogue import NO_CHOICE
+from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.language import typed_number
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
@@ -222,17 +223,20 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int, int]], c
             for text in (choice, *_names(choice, catalogue.products[sku], catalogue))
         }
         either = "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True))
-        words = rf"(?:with )?(?:{re.escape(name)} ?[:=]? ?({either})|({either}) ?{re.escape(name)})"
-        if any(catalogue.products[sku].choices for _, sku in places):  # a product after a number is a line of its own
-            words = rf"(?<![0-9] )(?:{words}|with ({either})|(without) {re.escape(name)})"
+        joined, absent = known.either("with"), known.either("without")
+        words = rf"(?:{joined} )?(?:{re.escape(name)} ?[:=]? ?({either})|({either}) ?{re.escape(name)})"
+        bundled = any(catalogue.products[sku].choices for _, sku in places)
+        if bundled:  # a product after a number is a line of its own
+            words = rf"(?<![0-9] )(?:{words}|{joined} ({either})|(?P<absent>{absent}) {re.escape(name)})"
         for match in re.finditer(rf"(?<!\w){words}(?!\w)", found.text, re.IGNORECASE):
-            said = next(filter(None, match.groups())).casefold()
-            if said == "without" and NO_CHOICE not in choices:
-                continue
+            said = NO_CHOICE if match.groupdict().get("absent") else next(filter(None, match.groups())).casefold()
+            last = next((sku for sku, _, end in reversed(mentions) if end <= match.start()), "")
+            if said not in choices or (bundled and match[1] is None and all(sku != last for _, sku in places)):
+                continue  # "with premium support" is about the product before it
             before = [sku for end, sku in places if end <= match.start()]
             sku = before[-1] if before else places[0][1]
             own = found.options.setdefault(sku, {})
-            chosen = (name, choices[NO_CHOICE if said == "without" else said])
+            chosen = (name, choices[said])
             found.claim(match.start(), match.end(), " ")
             if any(each[0] == name and each != chosen for each in own.get("attributes", ())):
                 found.report_ambiguous(match.start(), match.end())

@@ -280,6 +280,12 @@ def english(word: str) -> str:
     return WORDS.get(language.current(), {}).get(word, word)
 
 
+def either(word: str) -> str:
+    """Return the pattern of an English word and of the words of the installation's language that are read as it."""
+    own = (each for each, meant in WORDS.get(language.current(), {}).items() if meant == word)
+    return f"(?:{'|'.join((word, *own))})"
+
+
 def value(token: Token) -> Decimal | None:
     """Return the value of a token, which may be a number of the installation's language."""
     return number(token.text) if token.value is None else token.value

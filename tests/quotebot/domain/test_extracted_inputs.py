@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from quotebot.app.installation import speak
 from quotebot.domain.extraction.extractor import extract
 from quotebot.domain.extraction.model_answers import ModelLine, ModelReading, checked
 from quotebot.domain.extraction.remarks import Remark
@@ -17,6 +18,9 @@ from quotebot.domain.pricing.engine import LineRequest
 from quotebot.slack.grammar import creation
 from quotebot.views.extraction_messages import written
 from tests.quotebot.domain.ruleset_parts import product, ruleset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CATALOGUE: Final = ruleset(
     products=[
@@ -40,6 +44,14 @@ CATALOGUE: Final = ruleset(
         ),
     ]
 ).catalogue
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    speak("en")
+
+
 TEXT: Final = "please quote 150 pro for Acme, 12 months"
 
 
@@ -122,6 +134,19 @@ def test_free_text_says_an_option_of_a_line(said: str, line: LineRequest) -> Non
 def test_a_counted_product_is_a_line_of_its_own_beside_a_bundle_that_may_hold_it() -> None:
     for said in ("20 suite and 5 premium care for Acme, 12 months", "20 suite with 5 premium for Acme, 12 months"):
         assert extract(said, CATALOGUE).lines == (LineRequest("suite", 20), LineRequest("premium", 5)), said
+
+
+def test_what_another_product_comes_with_is_no_choice_of_a_bundle() -> None:
+    found = extract("10 suite and 5 sso with premium care for Acme, 12 months", CATALOGUE)
+    assert found.lines == (LineRequest("suite", 10), LineRequest("sso", 5))
+    assert [remark.code for remark in found.open_questions] == ["no_quantity"]
+
+
+def test_a_choice_is_said_in_the_language_of_the_installation() -> None:
+    speak("de")
+    for said, choice in (("mit Premium Care", "premium"), ("ohne care", "none")):
+        found = extract(f"20 suite {said} für Acme, 12 Monate", CATALOGUE)
+        assert (found.open_questions, found.lines) == ((), (LineRequest("suite", 20, attributes=(("care", choice),)),))
 
 
 def test_a_discount_on_a_named_product_is_that_lines_own() -> None:
