@@ -15,6 +15,7 @@ from quotebot import effects
 from quotebot.commands.payloads import AnswerMessage, ReadMessage
 from quotebot.commands.registry import parse_stored
 from quotebot.domain.language import _
+from quotebot.execution.run import rules_for
 from quotebot.handlers import extraction as handlers
 from quotebot.handlers.decision import Decision
 from quotebot.store import extractions as store
@@ -69,7 +70,7 @@ def _why_not(run: Run) -> str | None:
 
 
 def _fill(run: Run, author: Asked, reading: str, message: ReadMessage, found: handlers.ExtractionResult) -> Decision:
-    rules = run.rules_for(found.extraction.account or "")
+    rules = rules_for(run, found.extraction.account or "")
     decision, wanted = handlers.answer(author, message, found, rules)
     creation = None if wanted is None else wanted.canonical()
     filled = store.fill_slot(run.tx, reading, author.operation_key, found.read_by, creation, run.now)

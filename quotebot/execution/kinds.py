@@ -72,7 +72,7 @@ from quotebot.execution.operator_actions import (
     retry_dead_letter,
     show_ops_card,
 )
-from quotebot.execution.run import Run, answered_at_terminal, outcome_of
+from quotebot.execution.run import Run, answered_at_terminal, outcome_of, rules_for
 from quotebot.handlers import approvals, crm, lifecycle
 from quotebot.handlers import quotes as handlers
 from quotebot.handlers.decision import Decision, Twin, access_refused, refused
@@ -305,7 +305,7 @@ def _delegations(run: Run, quote: Quote) -> tuple[Delegation, ...]:
 
 def revise(run: Run, payload: ReviseQuote, head: QuoteHead) -> Decision:
     """Price other content as the next version."""
-    rules = run.rules_for(head.quote.account, head.quote.crm_account)
+    rules = rules_for(run, head.quote.account, head.quote.crm_account)
     return lifecycle.revise(run.asked, payload, head.quote, head.root, rules)
 
 
@@ -396,10 +396,10 @@ def create(run: Run, payload: Payload, loaded: Creating) -> Decision:
         return store.next_quote_id(run.tx, year)
 
     if isinstance(creation, CreateQuote):
-        rules = run.rules_for(creation.account, creation.crm_account)
+        rules = rules_for(run, creation.account, creation.crm_account)
         return handlers.create(asked, creation, allocate, rules, run.precomputed.price)
     account = creation.account or ("" if loaded.original is None else loaded.original.account)
-    decision = lifecycle.clone(asked, creation, loaded.original, allocate, run.rules_for(account))
+    decision = lifecycle.clone(asked, creation, loaded.original, allocate, rules_for(run, account))
     if loaded.hidden:
         return replace(decision, events=(*decision.events, access_refused(asked, creation.quote_id, creation, "out_of_sight")))
     return decision
@@ -408,7 +408,7 @@ def create(run: Run, payload: Payload, loaded: Creating) -> Decision:
 def propose(run: Run, payload: ProposeQuote, loaded: None) -> Decision:
     """Price the content of a message and ask its author to confirm it."""
     del loaded
-    return handlers.propose(run.asked, payload, run.rules_for(payload.quote.account, payload.quote.crm_account))
+    return handlers.propose(run.asked, payload, rules_for(run, payload.quote.account, payload.quote.crm_account))
 
 
 def save_creation(run: Run, payload: Payload, loaded: Creating, decision: Decision) -> Outcome:

@@ -179,15 +179,16 @@ class Run:
             raise ChannelUnaskedError(quote.channel)
         return sight
 
-    def rules_for(self, account: str, account_id: str | None = None) -> Rules:
-        """Return the rules with the segments of a customer, by the CRM's id of its account or else by name."""
-        if self.rules.account_segments is None:
-            return self.rules
-        return crm_mirror.with_segments(self.tx, self.rules, account, account_id, self.now)
-
     def kept(self, decision: Decision) -> Outcome:
         """Return the outcome of a command that is purged `rules.keep_refused_ms` after its execution."""
         return replace(outcome_of(decision), retain_until=self.now + self.rules.keep_refused_ms)
+
+
+def rules_for(run: Run, account: str, account_id: str | None = None) -> Rules:
+    """Return the rules with the segments of a customer, by the CRM's id of its account or else by name."""
+    if run.rules.account_segments is None:
+        return run.rules
+    return crm_mirror.with_segments(run.tx, run.rules, account, account_id, run.now)
 
 
 def kind_of(tx: Tx, team_id: str, user: str, *, now: int, vouched: bool) -> str:

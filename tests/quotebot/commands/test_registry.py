@@ -449,7 +449,7 @@ def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
         *(date(2027, 1, 31), 60, "4711", "Jo", "jo@acme.example", "1 Main St", "DE123", 45, date(2027, 2, 1)),
         *("de", "standard", 'a "note"', "thanks"),
     )
-    request = PriceRequest(*asked, with_tax=True, terms=("net_60",), commercial=agreed, account="Acme")
+    request = PriceRequest(*asked, with_tax=True, terms=("net_60",), commercial=agreed, account="Acme", segment_value="SMB")
     assert all(getattr(agreed, field.name) is not None for field in fields(CommercialTerms))
     command = CreateQuote("Acme", request, "C0SALES")
     defaults = PriceRequest((LineRequest("pro", 2),), 36, Decimal(10))
