@@ -194,10 +194,11 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
             return exits.complain(
                 f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.", exits.UNEXPECTED
             )
-        print(ready if json_output else f"Sandbox ready: {world.url}", flush=True)
+        # The address comes last, after an empty line.
         exits.complain(
-            f"Stop with Ctrl-C. Inspect, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list"
+            f"Inspect, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list\nStop with Ctrl-C.\n"
         )
+        print(ready if json_output else f"Sandbox ready: {world.url}", flush=True)
         if not headless and sys.stdout.isatty():
             webbrowser.open(world.url)
         await keeper.keep(stop)

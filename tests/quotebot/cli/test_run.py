@@ -168,17 +168,18 @@ async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(t
         cwd=tmp_path,
         env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     assert process.stdout is not None
-    ready = await asyncio.wait_for(process.stdout.readline(), SECONDS)
-    assert ready.startswith(b"Sandbox ready: http://127.0.0.1:")
-    process.send_signal(signal.SIGTERM)
-    rest, log = await asyncio.wait_for(process.communicate(), SECONDS)
-    assert (process.returncode, rest) == (0, b"")
+    log = await asyncio.wait_for(process.stdout.readuntil(b"Sandbox ready: "), SECONDS)
+    assert log.endswith(b"Stop with Ctrl-C.\n\nSandbox ready: ")
     assert b"bot.started" in log
-    assert b"bot.stopping" in log
-    assert b"Traceback" not in log
+    assert (await asyncio.wait_for(process.stdout.readline(), SECONDS)).startswith(b"http://127.0.0.1:")
+    process.send_signal(signal.SIGTERM)
+    rest, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert process.returncode == 0
+    assert b"bot.stopping" in rest
+    assert b"Traceback" not in log + rest
 
 
 async def test_the_sandbox_takes_no_setting_of_an_installation(tmp_path: Path, checkout: Path) -> None:
