@@ -217,6 +217,7 @@ async def test_a_form_is_filled_in_by_keyboard_and_each_refusal_stands_at_its_fi
 
 async def test_the_panel_is_reached_and_left_by_keyboard(world: World, bot: Heard, page: Page) -> None:
     await enter(page, world)
+    await expect(page.get_by_test_id("backstage-open")).to_have_text("What's happening inside")
     await page.get_by_test_id("backstage-open").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_test_id("backstage-tab-ledger")).to_be_focused()

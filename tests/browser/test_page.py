@@ -205,7 +205,7 @@ async def test_the_answer_to_a_command_is_seen_by_nobody_else(world: World, bot:
     await expect(answer.get_by_test_id("only-you")).to_have_text("Only visible to you")
 
     await become(page, "U0MANAGER")
-    await expect(page.get_by_test_id("person-select")).to_contain_text("Manager")
+    await expect(page.get_by_test_id("person-select")).to_contain_text("Sales Manager")
     await expect(answer).to_have_count(0)
     await become(page, "U0REP")
     await expect(answer).to_be_visible()
@@ -382,6 +382,11 @@ async def test_opening_the_home_tab_shows_what_the_bot_publishes(world: World, b
     await expect(page.get_by_test_id("tab-home")).to_have_attribute("aria-selected", "true")
     await expect(page.get_by_test_id("app-home")).to_contain_text("Nothing waits for you")
 
+    await bot.client.chat_postMessage(channel="U0REP", text="Something waits for you")
+    await expect(page.get_by_test_id("tab-messages")).to_have_text(re.compile(r"Messages\s*1"))
+    await page.get_by_test_id("tab-messages").click()
+    await expect(page.get_by_test_id("tab-messages")).to_have_text(re.compile(r"Messages\s*$"))
+
 
 async def test_in_an_archived_channel_there_is_nothing_to_write_with(world: World, bot: SmallBot, page: Page) -> None:
     await enter(page, world)
@@ -395,6 +400,7 @@ async def test_in_an_archived_channel_there_is_nothing_to_write_with(world: Worl
 async def test_the_composer_completes_verbs_and_offers_an_example(world: World, bot: SmallBot, page: Page) -> None:
     await enter(page, world)
     composer = page.get_by_test_id("composer")
+    await expect(page.get_by_test_id("promise")).to_have_text("A Slack, a Salesforce and an AI on your machine. Nothing leaves it.")
     await page.get_by_test_id("guide-close").click()
     await page.get_by_test_id("example-chip").click()
     await expect(composer).to_have_value("/quote new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%")

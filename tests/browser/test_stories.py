@@ -111,11 +111,17 @@ async def photograph(page: Page, checkout: Path, name: str) -> None:
 
 
 async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: Page, checkout: Path) -> None:
+    await page.add_init_script("sessionStorage['quotebot.guided-from'] ??= Date.now() / 1000")  # quotes of other tests do not count
     await enter(page, sandbox)
-    guide = page.get_by_test_id("guide")
-    for step in ("0", "1", "2"):
-        await expect(guide).to_have_attribute("data-at", step)
-        await page.get_by_test_id("guide-do").click()
+    guide, pointed = page.get_by_test_id("guide"), page.locator("[data-pointed]")
+    await expect(guide).to_have_attribute("data-at", "0")
+    await page.get_by_test_id("guide-do").click()
+    await expect(guide).to_have_text(re.compile("Press Submit for approval on the card"))
+    await pointed.click()
+    await page.get_by_test_id("guide-switch").click()
+    await expect(page.get_by_test_id("person-select")).to_contain_text("Sales Manager")
+    await pointed.click()
+    await page.get_by_test_id("confirm-yes").click()
 
     await expect(guide).to_contain_text("Now break something")
     shown = card(page, "Acme")
@@ -127,12 +133,19 @@ async def test_a_first_visitor_makes_a_deal_in_three_clicks(sandbox: str, page: 
 
     await page.set_viewport_size({"width": 1440, "height": 860})
     await page.keyboard.press("Escape")
-    await page.get_by_test_id("guide-ledger").click()
+    await page.get_by_test_id("backstage-open").click()
     await expect(page.get_by_test_id("totals")).to_have_text("Nothing is under way.", timeout=WORK_MS)
     decided = page.locator("[data-testid=operation][data-kind='approval.decide']").first
+    await expect(decided).to_contain_text("Decide approval")
     await expect(decided).to_contain_text("applied")
     await expect(decided.locator("[data-class='crm.create']")).to_have_attribute("data-state", "delivered", timeout=WORK_MS)
     await photograph(page, checkout, "story-clean")
+    await page.get_by_test_id("backstage-tab-salesforce").click()
+    record = page.get_by_test_id("crm-quote").filter(has_text="Acme")
+    await expect(record).to_contain_text("Approved")
+    await expect(record.get_by_test_id("crm-line")).to_have_count(3)
+    await page.reload()
+    await expect(guide).to_have_attribute("data-at", "3")
     await page.get_by_test_id("guide-close").click()
     await page.reload()
     await expect(page.get_by_test_id("composer")).to_be_visible()
@@ -224,7 +237,12 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     await expect(card(page, "Initech")).to_contain_text("Not in Salesforce yet", timeout=WORK_MS)
     await expect(page.get_by_test_id("app")).to_be_visible()
     assert await page.evaluate(NAMELESS) == []
+    await expect(page.get_by_test_id("own-work")).not_to_have_attribute("open", re.compile(""))
     await photograph(page, checkout, "story-outage")
+    await page.get_by_test_id("see-operator").click()
+    await expect(page.get_by_test_id("channel-name")).to_have_text("quotebot-ops")
+    await expect(message(page, "Salesforce write failed")).to_be_visible()
+    await page.locator("[data-channel=C0DEALS]").click()
 
     await page.get_by_test_id("backstage-tab-faults").click()
     assert int(await page.get_by_test_id("armed-fault").get_attribute("data-hits") or 0) >= 3

@@ -292,7 +292,7 @@ def _wire_person(person: Person) -> Json:
             "updated": 0,
             **_enterprise_user(person),
         }
-    profile["title"] = person.real_name
+    profile["title"] = person.title or person.real_name
     if not person.is_bot:
         profile["email"] = person.email
     return {

@@ -23,7 +23,7 @@ SUBSCRIPTIONS = frozenset({"app_home_opened", "app_mention", "message.im", "mess
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person whom the workspace can see. `name` is the role.
+    """A person whom the workspace can see. `name` is the handle; the page shows the `title`.
 
     A person with another `team_id` is here through Slack Connect. `enterprise_id` and `teams` describe a member of an Enterprise
     Grid organization: the workspaces they belong to in addition to `team_id`. `is_stranger` is Slack's term for a person of another
@@ -42,6 +42,7 @@ class Person:
     enterprise_id: str | None = None
     teams: tuple[str, ...] = ()
     is_stranger: bool = False
+    title: str = ""
 
     @property
     def is_external(self) -> bool:
@@ -94,10 +95,10 @@ class Group:
 
 
 PEOPLE = (
-    Person("U0REP", "rep", "Rep", "rep"),
-    Person("U0MANAGER", "manager", "Manager", "sales_manager"),
-    Person("U0DEALDESK", "deal-desk", "Deal desk", "deal_desk"),
-    Person("U0VP", "vp", "VP of sales", "vp_sales"),
+    Person("U0REP", "rep", "Rep", "rep", title="Sales Rep"),
+    Person("U0MANAGER", "manager", "Manager", "sales_manager", title="Sales Manager"),
+    Person("U0DEALDESK", "deal-desk", "Deal desk", "deal_desk", title="Deal Desk"),
+    Person("U0VP", "vp", "VP of sales", "vp_sales", title="VP Sales"),
     Person("U0CFO", "cfo", "CFO", "cfo"),
     Person("U0LEGAL", "legal", "Legal", "legal"),
     Person("U0OPERATOR", "operator", "Operator", "operator"),

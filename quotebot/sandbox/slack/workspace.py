@@ -340,6 +340,7 @@ def describe(workspace: Workspace, connections: int) -> Json:
                 "id": person.id,
                 "name": person.name,
                 "real_name": person.real_name,
+                "title": person.title or person.real_name,
                 "role": person.role,
                 "team_id": person.team_id,
                 "is_bot": person.is_bot,

@@ -7,13 +7,14 @@ import { Backstage } from "./backstage.js";
 import { Blocks } from "./blocks.js";
 import { Composer } from "./composer.js";
 import { Directory, called, channelsOf, directory, isReply, visibleTo } from "./directory.js";
-import { Guide } from "./guide.js";
+import { Guide, nextClick } from "./guide.js";
 import { Icon } from "./icons.js";
 import { Message, Messages, SLACKBOT } from "./messages.js";
 import { Sidebar } from "./sidebar.js";
 import { useKept, useRemembered, useUnread } from "./memory.js";
 import { ViewModal } from "./view.js";
 
+const OPS_CHANNEL = "quotebot-ops";
 const byTs = (a, b) => Number(a.ts) - Number(b.ts);
 
 /** The state, kept current, and whether the event stream is up. */
@@ -66,10 +67,9 @@ function Intro({ channel }) {
   return html`<div class="intro">
     <span class="intro-mark"><${Icon} name=${channel.isIm ? "reply" : "hash"} size=${30} /></span>
     <h2>${channel.isIm ? channel.name : `#${channel.name}`}</h2>
-    <p>
-      This is the start of a workspace that runs on this machine alone. Switch person in the sidebar to see it through someone else's eyes;
-      type${" "}<code>/quote help</code> to meet the bot.
-    </p>
+    ${channel.name === OPS_CHANNEL
+      ? html`<p>What needs an operator is posted here, with the buttons to deal with it.</p>`
+      : html`<p>Type${" "}<code>/quote new</code> to build a quote, or${" "}<code>/quote help</code> to see what the bot can do. At the top left you switch person.</p>`}
   </div>`;
 }
 
@@ -81,10 +81,13 @@ function Home({ view }) {
   </div>`;
 }
 
-function Tabs({ names, tab, onTab }) {
+/** The tabs of a conversation with an app. `news` counts what is new under Messages. */
+function Tabs({ names, tab, news, onTab }) {
   return html`<div class="tabs" role="tablist">
     ${names.map(
-      (name) => html`<button type="button" role="tab" data-testid=${`tab-${name.toLowerCase()}`} aria-selected=${tab === name} onClick=${() => onTab(name)}>${name}</button>`,
+      (name) => html`<button type="button" role="tab" data-testid=${`tab-${name.toLowerCase()}`} aria-selected=${tab === name} onClick=${() => onTab(name)}>
+        ${name}${name === "Messages" && news > 0 && html` <span class="count" aria-label=${`${news} new`}>${news}</span>`}
+      </button>`,
     )}
   </div>`;
 }
@@ -117,6 +120,7 @@ function Page({ state, linked }) {
   const [drawer, setDrawer] = useState(false);
   const [backstage, setBackstage] = useRemembered("backstage", null); // which of its tabs, null while it is closed
   const [guided, setGuided] = useKept("guided", false);
+  const [guidedFrom, setGuidedFrom] = useRemembered("guided-from", "0"); // quotes until then are none of the guide's
   const [drafts, setDrafts] = useState({});
   const [closedViews, setClosedViews] = useState([]);
   const [notices, notify] = useNotices();
@@ -128,6 +132,9 @@ function Page({ state, linked }) {
   const lookup = useMemo(() => directory(state, me, act, seek), [state, me]);
   const isApp = Boolean(channel?.other?.is_bot);
   const guides = !guided && Boolean(channel) && !channel.isIm && channel === channels[0];
+  const next = guided || !channels.length ? null : nextClick(state, channels[0].id, guidedFrom, people);
+  const pointed = next?.person?.id === me ? next.pointed : null;
+  const lookedUp = useMemo(() => ({ ...lookup, pointed }), [lookup, pointed?.ts, pointed?.action_id]);
   const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);
   const threads = new Map();
   for (const reply of mine.filter(isReply)) threads.set(reply.thread_ts, [...(threads.get(reply.thread_ts) ?? []), reply]);
@@ -139,7 +146,7 @@ function Page({ state, linked }) {
   const root = thread && top.find((each) => each.ts === thread);
   const view = state.views.filter((each) => each.user === me && !closedViews.includes(each.view.id)).at(-1);
 
-  const unread = useUnread(state, people, me, channel?.id);
+  const unread = useUnread(state, people, me, showsHome ? null : channel?.id); // who looks at the Home tab has not read the messages
 
   // The world itself says, as Slackbot, what the bot failed to answer. What never reached it is said here.
   async function deliver(name, body) {
@@ -186,6 +193,14 @@ function Page({ state, linked }) {
     // Someone who looks at the bot's messages wants the next person's conversation with the bot, not the last one's.
     if (isApp) setWanted(channelsOf(state, id).find((each) => each.other?.is_bot)?.id ?? null);
   }
+  const operator = people.find((user) => user.role === "operator");
+  const alerts = state.channels.find((each) => each.name === OPS_CHANNEL);
+  function showOperator() {
+    setMe(operator.id);
+    open(alerts.id);
+    if (window.matchMedia("(width <= 1020px)").matches) setBackstage(null);
+  }
+  const onOperator = operator && alerts ? showOperator : null;
   const focus = (selector) => requestAnimationFrame(() => document.querySelector(selector)?.focus());
   function showBackstage(name) {
     setBackstage(name);
@@ -220,7 +235,8 @@ function Page({ state, linked }) {
   }
 
   if (!channel) return html`<p class="waiting">This person is in no channel.</p>`;
-  return html`<${Directory.Provider} value=${lookup}>
+  return html`<${Directory.Provider} value=${lookedUp}>
+    <p class="promise" data-testid="promise">A Slack, a Salesforce and an AI on your machine. Nothing leaves it.</p>
     <div class=${`app ${root ? "with-thread" : ""} ${backstage ? "with-backstage" : ""}`} data-testid="app" data-version=${state.version}>
       <${Sidebar}
         team=${state.team}
@@ -229,6 +245,7 @@ function Page({ state, linked }) {
         channels=${channels}
         current=${channel.id}
         unread=${unread}
+        pointed=${guides && next.at > 0 && Boolean(next.person) && next.person.id !== me}
         onPerson=${choosePerson}
         onOpen=${open}
         shown=${drawer}
@@ -246,21 +263,24 @@ function Page({ state, linked }) {
           <span class="bar-me"><${Avatar} id=${me} name=${called(lookup.users.get(me))} size="small" /></span>
           <${StatusPill} bot=${state.bot} process=${state.process} linked=${linked} />
           <button type="button" class="backstage-button" data-testid="backstage-open" aria-expanded=${Boolean(backstage)} onClick=${() => (backstage ? closeBackstage() : showBackstage("ledger"))}>
-            <${Icon} name="pulse" size=${18} /><span>Backstage</span>
+            <${Icon} name="pulse" size=${18} /><span>What's happening inside</span>
           </button>
         </header>
-        ${isApp && html`<${Tabs} names=${tabs} tab=${shownTab} onTab=${setTab} />`}
+        ${isApp && html`<${Tabs} names=${tabs} tab=${shownTab} news=${unread.badge(me, channel.id)} onTab=${setTab} />`}
         ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
         ${showsHome
           ? html`<${Home} view=${state.homes[me]} />`
           : html`<${Messages} key=${`${me} ${channel.id}`} messages=${top} threads=${threads} isNews=${unread.isNews} onThread=${setThread} intro=${html`<${Intro} channel=${channel} />`} testid="messages" />
               ${guides &&
               html`<${Guide}
-                messages=${state.messages}
+                state=${state}
+                next=${next}
+                me=${me}
                 channel=${channel.id}
-                people=${people}
                 onPerson=${choosePerson}
-                onBackstage=${showBackstage}
+                onBreak=${() => showBackstage("faults")}
+                onOperator=${state.messages.some((each) => each.channel === alerts?.id && each.bot_id) ? onOperator : null}
+                onAgain=${() => setGuidedFrom((Date.now() / 1000).toFixed(6))}
                 onDismiss=${() => setGuided(true)}
               />`}
               ${composerFor(null)}
@@ -281,8 +301,9 @@ function Page({ state, linked }) {
         onTab=${setBackstage}
         onClose=${closeBackstage}
         process=${state.process}
-        person=${called(lookup.users.get(me)).toLowerCase()}
+        person=${lookup.users.get(me)?.name}
         users=${lookup.users}
+        onOperator=${onOperator}
       />`}
       ${view &&
       html`<${ViewModal} key=${view.view.id} entry=${view} me=${me} onClose=${() => closeView(view.view.id)} />`}

@@ -1,4 +1,4 @@
-// The panel beside the workspace: the bot's process, its ledger while it works, and what can be broken.
+// The panel beside the workspace: the bot's process, its ledger while it works, what can be broken, and what Salesforce holds.
 
 import { html, useEffect, useState } from "./vendor/standalone.module.js";
 import { watch } from "./api.js";
@@ -6,10 +6,12 @@ import { BotControl } from "./process.js";
 import { Faults } from "./faults.js";
 import { Icon } from "./icons.js";
 import { Ledger } from "./ledger.js";
+import { Salesforce } from "./salesforce.js";
 
 const TABS = [
   { name: "ledger", title: "Jobs" },
   { name: "faults", title: "Break things" },
+  { name: "salesforce", title: "Salesforce" },
 ];
 
 /** What the world tells of its backstage while somebody looks: {ledger, weather, heard} or nulls before the first word. */
@@ -30,19 +32,19 @@ function onArrows(event, tab, onTab) {
   document.getElementById(`backstage-tab-${next}`).focus();
 }
 
-/** The panel. `tab` is ledger or faults; `process` is how the bot's process is doing, null when it is somebody else's. */
-export function Backstage({ tab, onTab, onClose, process, person, users }) {
+/** The panel. `tab` is ledger, faults or salesforce; `process` is how the bot's process is doing, null when it is somebody else's. */
+export function Backstage({ tab, onTab, onClose, process, person, users, onOperator }) {
   const { ledger, weather, linked } = useBackstage();
   const dead = ledger?.dead_letters?.length ?? 0;
   const armed = weather?.faults.filter((fault) => fault.active).length ?? 0;
   const counts = { ledger: dead, faults: armed };
-  return html`<aside class="backstage" data-testid="backstage" aria-label="Backstage">
+  return html`<aside class="backstage" data-testid="backstage" aria-label="What's happening inside">
     <header class="bar">
       <div class="bar-title"><h1>What's happening inside</h1></div>
-      <button type="button" class="icon-button" aria-label="Close backstage" data-testid="backstage-close" onClick=${onClose}><${Icon} name="close" /></button>
+      <button type="button" class="icon-button" aria-label="Close this panel" data-testid="backstage-close" onClick=${onClose}><${Icon} name="close" /></button>
     </header>
     <${BotControl} process=${process} />
-    <div class="tabs" role="tablist" aria-label="Backstage" onKeyDown=${(event) => onArrows(event, tab, onTab)}>
+    <div class="tabs" role="tablist" aria-label="What's happening inside" onKeyDown=${(event) => onArrows(event, tab, onTab)}>
       ${TABS.map(
         ({ name, title }) => html`<button
           type="button"
@@ -58,7 +60,9 @@ export function Backstage({ tab, onTab, onClose, process, person, users }) {
     </div>
     <div class="backstage-body" id="backstage-body" role="tabpanel" aria-labelledby=${`backstage-tab-${tab}`} tabindex="0">
       ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
-      ${tab === "ledger" ? html`<${Ledger} seen=${ledger} person=${person} users=${users} />` : html`<${Faults} weather=${weather} />`}
+      ${tab === "ledger" && html`<${Ledger} seen=${ledger} person=${person} users=${users} onOperator=${onOperator} />`}
+      ${tab === "faults" && html`<${Faults} weather=${weather} />`}
+      ${tab === "salesforce" && html`<${Salesforce} />`}
     </div>
   </aside>`;
 }

@@ -2,11 +2,11 @@
 
 import { createContext } from "./vendor/standalone.module.js";
 
-/** {users: Map(id -> user), channels: Map(id -> channel), shortcuts: of the app, me: user id, act(body): POST a click, seek(body): what a menu offers} */
-export const Directory = createContext({ users: new Map(), channels: new Map(), shortcuts: [], me: null, act: async () => ({ ack: null }), seek: async () => ({ ack: null }) });
+/** {users: Map(id -> user), channels: Map(id -> channel), shortcuts: of the app, me: user id, act(body): POST a click, seek(body): what a menu offers, pointed: the button that the guide means} */
+export const Directory = createContext({ users: new Map(), channels: new Map(), shortcuts: [], me: null, pointed: null, act: async () => ({ ack: null }), seek: async () => ({ ack: null }) });
 
 /** What a person is called on the page. */
-export const called = (user) => user?.real_name || user?.name || "Unknown";
+export const called = (user) => user?.title || user?.real_name || user?.name || "Unknown";
 
 /** The shapes the page needs of one state, seen by one person. */
 export function directory(state, me, act, seek) {

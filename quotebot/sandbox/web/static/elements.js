@@ -51,9 +51,15 @@ function Unanswered() {
   return html`<span class="unanswered" role="alert" data-testid="unanswered"><${Icon} name="alert" size=${16} /> ${words}</span>`;
 }
 
+/** Whether the guide means this button. */
+const isPointed = (pointed, element, surface) =>
+  Boolean(pointed) && pointed.channel === surface.channel && pointed.ts === surface.message_ts && pointed.action_id === element.action_id && pointed.value === element.value;
+
 function Button({ element, surface }) {
+  const { pointed } = useContext(Directory);
   const { busy, failed, start, dialog } = useClick(element, surface);
-  const look = `button ${element.style ?? ""} ${surface.view_id ? "" : "small"}`;
+  const meant = isPointed(pointed, element, surface);
+  const look = `button ${element.style ?? ""} ${surface.view_id ? "" : "small"} ${meant ? "pointed" : ""}`;
   const onClick = () => {
     if (element.url) window.open(element.url, "_blank", "noopener,noreferrer");
     start(element.value);
@@ -66,6 +72,7 @@ function Button({ element, surface }) {
       data-busy=${busy || undefined}
       data-action-id=${element.action_id}
       data-value=${element.value}
+      data-pointed=${meant || undefined}
       aria-label=${element.accessibility_label}
       onClick=${onClick}
     ><${Text} text=${element.text} /></button>

@@ -96,10 +96,10 @@ export function Faults({ weather }) {
     setTarget(where);
     setMethod("");
   }
-  if (!weather) return html`<p class="note pad" role="status">Looking at the weather…</p>`;
+  if (!weather) return html`<p class="note pad" role="status">Looking at what is broken…</p>`;
   const names = new Map(kinds.map((kind) => [`${kind.target} ${kind.effect}`, kind.name]));
   return html`<div class="faults" data-testid="faults">
-    <section aria-label="Armed faults"><h2>Armed now</h2><${Armed} faults=${weather.faults} names=${names} /></section>
+    <section aria-label="Turned on"><h2>Turned on</h2><${Armed} faults=${weather.faults} names=${names} /></section>
     <section aria-label="Break something">
       <h2>Break something</h2>
       <div class="targets" role="group" aria-label="Where">

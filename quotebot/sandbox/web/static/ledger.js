@@ -70,6 +70,12 @@ const aboutOf = (operation) => {
   if (operation.aggregate_id !== "new") return operation.aggregate_id;
   return operation.effects.find((effect) => effect.target.startsWith("Q-"))?.target ?? "a new quote";
 };
+/** "Create quote" for quote.create. */
+function titleOf(kind) {
+  const [noun, ...verb] = kind.split(".");
+  const words = [...verb, noun].join(" ").replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
+}
 const settled = (effect) => ["delivered", "superseded", "discarded"].includes(effect.state);
 
 function Operation({ operation, first, skew, users }) {
@@ -79,7 +85,7 @@ function Operation({ operation, first, skew, users }) {
   const done = operation.effects.filter(settled).length;
   return html`<li class="operation" data-testid="operation" data-kind=${operation.action_kind} data-state=${operation.state}>
     <button type="button" class="operation-head" aria-expanded=${open} onClick=${() => setChosen(!open)}>
-      <span class="operation-line"><b>${operation.action_kind}</b><${State} name=${ended} /></span>
+      <span class="operation-line"><b title=${operation.action_kind}>${titleOf(operation.action_kind)}</b><${State} name=${ended} /></span>
       <span class="operation-line note">
         <span><code title=${`operation key ${operation.operation_key}`}>${operation.operation_key.slice(0, 8)}</code> · ${aboutOf(operation)}</span>
         <span>${called(users.get(operation.actor)) === "Unknown" ? operation.actor : called(users.get(operation.actor))} · ${clock(operation.created_at)}</span>
@@ -115,6 +121,7 @@ function DeadLetter({ letter, person, told }) {
       <span class="note">${tries(letter.attempts)}${letter.prior_replay_count > 0 && `, replayed ${letter.prior_replay_count} times`}, ${letter.category}</span>
       <${Order} name="replay" body=${{ reference: letter.id, user: person }} label="Replay" testid="replay" told=${told} />
     </div>
+    <p class="note">In a terminal: <code>./run replay ${letter.id} --wait</code></p>
   </li>`;
 }
 
@@ -143,12 +150,16 @@ function totalsOf(seen) {
 }
 
 /** The ledger's newest picture, `seen`, as `quotebot ops watch` tells it. */
-export function Ledger({ seen, person, users }) {
+export function Ledger({ seen, person, users, onOperator }) {
   const [said, setSaid] = useState(null);
-  if (!seen) return html`<p class="note pad" role="status">Opening the ledger…</p>`;
+  if (!seen) return html`<p class="note pad" role="status">Loading the jobs…</p>`;
   if (seen.error) return html`<p class="note pad" role="status" data-testid="ledger-error">${seen.error}</p>`;
   const skew = seen.now - (seen.heard ?? Date.now());
   const operations = [...seen.operations].sort((a, b) => b.created_at - a.created_at || Number(b.id.slice(2)) - Number(a.id.slice(2)));
+  const troubled = seen.gates.length > 0 || seen.dead_letters.length > 0;
+  const asked = operations.filter((each) => each.actor_type !== "system");
+  const own = operations.filter((each) => each.actor_type === "system");
+  const drawn = (each, n) => html`<${Operation} key=${each.id} operation=${each} first=${n < OPEN_AT_FIRST} skew=${skew} users=${users} />`;
   return html`<div class="ledger" data-testid="ledger">
     <p class="totals" data-testid="totals" role="status">${totalsOf(seen)}</p>
     ${said && html`<p class="said" role="status" data-testid="said">${said}</p>`}
@@ -158,12 +169,16 @@ export function Ledger({ seen, person, users }) {
       <h2>Dead letters</h2>
       <ul class="letters">${seen.dead_letters.map((letter) => html`<${DeadLetter} key=${letter.id} letter=${letter} person=${person} told=${setSaid} />`)}</ul>
     </section>`}
-    <section aria-label="Commands">
-      <h2>Commands</h2>
-      ${operations.length === 0 && html`<p class="note">Nothing was asked yet. Type /quote help, or create a quote.</p>`}
-      <ul class="operations">
-        ${operations.map((operation, n) => html`<${Operation} key=${operation.id} operation=${operation} first=${n < OPEN_AT_FIRST} skew=${skew} users=${users} />`)}
-      </ul>
+    ${troubled && onOperator && html`<button type="button" class="link-button" data-testid="see-operator" onClick=${onOperator}>See what the operator sees</button>`}
+    <section aria-label="What people asked for">
+      <h2>What people asked for</h2>
+      ${asked.length === 0 && html`<p class="note">Nothing yet. Create a quote.</p>`}
+      <ul class="operations">${asked.map(drawn)}</ul>
     </section>
+    ${own.length > 0 &&
+    html`<details class="own" data-testid="own-work">
+      <summary>What the bot does by itself (${own.length})</summary>
+      <ul class="operations">${own.map((each) => drawn(each, OPEN_AT_FIRST))}</ul>
+    </details>`}
   </div>`;
 }

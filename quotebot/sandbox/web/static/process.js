@@ -13,7 +13,7 @@ const WORDS = {
 
 function noteOf(process) {
   if (process.state !== "dead") return `process ${process.pid}${process.starts > 1 ? `, start ${process.starts}` : ""}`;
-  return process.exit_status === -9 ? "killed; what is owed waits in the ledger" : `ended with status ${process.exit_status}`;
+  return process.exit_status === -9 ? "killed; its unfinished work waits for the start" : `ended with status ${process.exit_status}`;
 }
 
 /** What the bot's process is doing, with Kill and Restart. Nothing is asked first: to survive this is what the bot is for. */

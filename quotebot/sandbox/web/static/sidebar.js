@@ -5,12 +5,11 @@ import { Avatar } from "./avatar.js";
 import { called } from "./directory.js";
 import { Icon } from "./icons.js";
 
-/** What a person may do, where the name does not already say it. */
+/** What the name does not already say about a person. */
 function tagOf(user) {
   if (user.is_guest) return "guest account";
   if (user.is_external) return "from another organization";
-  const role = (user.role ?? "").replaceAll("_", " ");
-  return [user.name, called(user).toLowerCase()].includes(role) ? "" : role;
+  return "";
 }
 
 function Badge({ count }) {
@@ -18,7 +17,7 @@ function Badge({ count }) {
 }
 
 /** Who you are. A list to choose from; each person carries the number of messages that person has not seen. */
-function PersonSelect({ people, me, unreadOf, onChoose }) {
+function PersonSelect({ people, me, unreadOf, pointed, onChoose }) {
   const [open, setOpen] = useState(false);
   const self = useRef(null);
   const current = people.find((user) => user.id === me);
@@ -57,7 +56,7 @@ function PersonSelect({ people, me, unreadOf, onChoose }) {
   return html`<div class="person" ref=${self} onKeyDown=${onKeyDown}>
     <button
       type="button"
-      class="person-button"
+      class=${`person-button ${pointed ? "pointed" : ""}`}
       data-testid="person-select"
       data-person=${me}
       aria-haspopup="listbox"
@@ -75,7 +74,7 @@ function PersonSelect({ people, me, unreadOf, onChoose }) {
       ${people.map(
         (user) => html`<button type="button" key=${user.id} role="option" data-person=${user.id} aria-selected=${user.id === me} onClick=${() => choose(user.id)}>
           <${Avatar} id=${user.id} name=${called(user)} size="small" />
-          <span class="person-words"><b>${called(user)}</b>${tagOf(user) && html`<span class="person-tag">${tagOf(user)}</span>`}</span>
+          <span class="person-words"><b>${called(user)}</b><span class="person-tag">${[`@${user.name}`, tagOf(user)].filter(Boolean).join(" · ")}</span></span>
           <${Badge} count=${user.id === me ? 0 : unreadOf(user.id)} />
           ${user.id === me && html`<${Icon} name="check" size=${18} />`}
         </button>`,
@@ -119,8 +118,8 @@ function Group({ title, channels, me, current, unread, onOpen }) {
   </section>`;
 }
 
-/** The rail. `unread` tells what was not seen yet, by whom. */
-export function Sidebar({ team, people, me, channels, current, unread, onPerson, onOpen, shown }) {
+/** The rail. `unread` tells what was not seen yet, by whom; `pointed` whether the guide asks to switch person. */
+export function Sidebar({ team, people, me, channels, current, unread, pointed, onPerson, onOpen, shown }) {
   const apps = channels.filter((channel) => channel.other?.is_bot);
   const direct = channels.filter((channel) => channel.isIm && !channel.other?.is_bot);
   const rooms = channels.filter((channel) => !channel.isIm);
@@ -130,7 +129,7 @@ export function Sidebar({ team, people, me, channels, current, unread, onPerson,
       <span class="workspace-mark" aria-hidden="true">${[...(team.name || "S")][0]}</span>
       <span class="workspace-words"><b>${team.name}</b><span>Local sandbox</span></span>
     </header>
-    <${PersonSelect} people=${people} me=${me} unreadOf=${unread.person} onChoose=${onPerson} />
+    <${PersonSelect} people=${people} me=${me} unreadOf=${unread.person} pointed=${pointed} onChoose=${onPerson} />
     <div class="rail">
       <${Group} title="Channels" channels=${rooms} ...${shared} />
       <${Group} title="Direct messages" channels=${direct} ...${shared} />
