@@ -11,7 +11,7 @@ import tempfile
 import webbrowser
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -105,6 +105,7 @@ async def sandbox(
     data: Path | None = None,
     bot: Annotated[bool, Parameter(negative="--no-bot")] = True,
     headless: bool = False,
+    language: Literal["en", "de"] = "en",
     json_output: Json = False,
 ) -> int:
     """Try the bot in a local Slack, Salesforce and LLM, without an account.
@@ -119,6 +120,8 @@ async def sandbox(
         With --no-bot only the world starts, and the environment that makes `quotebot run` connect to it is printed.
     headless
         Do not open a browser.
+    language
+        The language of the bot; the page itself is in English.
     json_output
         Print the address of the page and the environment as one line of JSON, as soon as the sandbox is ready.
     """
@@ -144,12 +147,12 @@ async def sandbox(
                 exits.UNAVAILABLE,
             )
         try:
-            return await _run_world(world, folder, with_bot=bot, headless=headless, json_output=json_output)
+            return await _run_world(world, folder, language, with_bot=bot, headless=headless, json_output=json_output)
         finally:
             await world.stop()
 
 
-async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bool, json_output: bool) -> int:
+async def _run_world(world: World, folder: Path, language: str, *, with_bot: bool, headless: bool, json_output: bool) -> int:
     settings = folder / FILE_NAME  # an empty file: while it is named, neither .env nor quotebot.toml of the current folder is read
     settings.touch(mode=0o600)
     environment = {
@@ -159,6 +162,7 @@ async def _run_world(world: World, folder: Path, *, with_bot: bool, headless: bo
         "QUOTEBOT_DATA_DIR": str((folder / "bot").absolute()),
         **world.seller_environment(),
         "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
+        "QUOTEBOT_LANGUAGE": language,
         "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }
     stop = stop_on_signals()
