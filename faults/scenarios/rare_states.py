@@ -64,8 +64,8 @@ def _story(name: str, steps: Callable[[], Sequence[Step]]) -> Story:
 def _known(command: str) -> list[Step]:
     """A person reports to an operator what became of a message."""
     return [
-        *(*_asked(), ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", REPLIES)),
-        *(Clicks(APPROVE, MANAGER), Waits(10), ArmsFault()),
+        *(*_made(), ArmsFault("slack", "reset_after", POST, 1), ArmsFault("slack", "5xx", REPLIES)),
+        *(Clicks(SUBMIT, REP), Waits(10), ArmsFault()),
         *_by(command),
     ]
 

@@ -293,7 +293,7 @@ STORIES: Final = (
     Story(
         "submit what got no worse",
         lambda: [Types(f"submit {QUOTE}"), Settles()],
-        lambda: [*approved(), Types(f"revise {QUOTE}: discount 12%, remove sso"), Settles()],
+        lambda: [*approved(), Types(f"revise {QUOTE}: discount 12%; remove sso"), Settles()],
     ),
     Story(
         "out of office, the delegate approves",

@@ -322,7 +322,7 @@ async def test_a_new_version_that_got_no_worse_rests_on_the_earlier_decision(ben
     await revised(bench, executor, LESS)
     row = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
     assert (row["outcome"], row["response"]["code"]) == ("applied", "approved")
-    assert owed(bench, row["id"]) == ["slack.card", "slack.post", "pdf.render", "crm.create"]
+    assert owed(bench, row["id"]) == ["slack.card", "pdf.render", "crm.create"]
     found = bench.row("SELECT * FROM approvals WHERE quote_version = 2")
     assert (found["state"], found["earlier"], found["decided_by"]) == ("approved", APPROVAL, None)
     assert bench.row("SELECT decided_by FROM approval_slots WHERE approval_id = 'A-2026-0001-v2-1'")["decided_by"] == "U0MANAGER"

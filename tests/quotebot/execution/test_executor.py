@@ -130,7 +130,6 @@ async def test_submit_and_approve_enqueue_their_effects_and_store_the_decision(b
     approved = await done(bench, executor, decision("3", "approve", "U0MANAGER"))
     assert owed(bench, approved["id"]) == [
         ("slack.card", "pending"),
-        ("slack.post", "pending"),
         ("pdf.render", "pending"),
         ("crm.create", "pending"),
         ("slack.direct_card", "pending"),
