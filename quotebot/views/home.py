@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.queries import Section
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import margin_words
-from quotebot.domain.language import N_, _, grouped, ngettext
+from quotebot.domain.language import N_, _, grouped, initial_capital, ngettext
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import local_day, local_time, state_words, title, utc_text
 from quotebot.store.homes import HomeChoice
@@ -214,13 +214,14 @@ def _needed(row: Needed) -> list[Json]:
     times += [] if row.due_at is None else [_("due {time}", time=local_time(row.due_at))]
     lines = (
         f"*{_account(quote)} · {messages.net(quote)}* · {title(quote)}",
-        messages.escape(why),
+        messages.escape(initial_capital(why)),
         messages.escape(f"{_effect(quote, row.margins)}{easier}"),
         " · ".join((messages.mention(approval.requested_by), *times)),
     )
     return [
         section("\n".join(line for line in lines if line)),
         {"type": "actions", "block_id": f"home.decide.{quote.quote_id}", "elements": [*deciding(quote), _show(quote)]},
+        {"type": "divider"},
     ]
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from quotebot.domain.rules import Rules
 
 EXPIRING_DAYS: Final = 7
-PAGE_ROWS: Final = 15  # of a chosen section; an approval takes two blocks
+PAGE_ROWS: Final = 15  # of a chosen section; an approval takes three blocks
 ASKED_MAX: Final = 1_000  # requests of the workspace that are looked through
 NEEDED_MAX: Final = 200  # approvals of one person that are counted
 OWN_MAX: Final = 300  # open quotes of one person, the newest

@@ -10,16 +10,27 @@ import os
 import re
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
+from ledger.clock import SystemClock
+from quotebot.app.installation import open_ledger
+from quotebot.commands.payloads import CreateQuote, SubmitQuote
+from quotebot.domain.approvals.policy import HOUR_MS
+from quotebot.domain.pricing.price_requests import LineRequest, PriceRequest
+from quotebot.sandbox.slack.directory import TEAM_ID
+from quotebot.settings import Settings
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.test_first_deal import PICTURES
 from tests.browser.test_page import become, message, say
 from tests.quotebot.cli.conftest import SECONDS, clean_environment
+from tests.quotebot.parts import request_for
+from tests.rig import eventually, read_ledger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,22 +54,34 @@ NAMELESS = """
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def sandbox(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> AsyncIterator[str]:
-    """Yield the address of one sandbox with its own bot, for all tests."""
-    folder = tmp_path_factory.mktemp("sandbox")
+    """Yield the address of one sandbox with its own bot, for all tests that need no other."""
+    async with sandbox_in(tmp_path_factory.mktemp("sandbox"), checkout) as address:
+        yield address
+
+
+@asynccontextmanager
+async def sandbox_in(folder: Path, checkout: Path, **environment: str) -> AsyncIterator[str]:
+    """Yield the address of a sandbox with its own bot. Its ledger is in world/bot below the folder."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "quotebot", "sandbox", "--port", "0", "--headless", "--data", str(folder / "world")),
         cwd=folder,
         env=clean_environment(
-            folder, PYTHONPATH=str(checkout), QUOTEBOT_RETRY=QUICK_TO_GIVE_UP, QUOTEBOT_SETTLE_DELAY_SECONDS="0.5"
+            folder,
+            PYTHONPATH=str(checkout),
+            QUOTEBOT_RETRY=QUICK_TO_GIVE_UP,
+            QUOTEBOT_SETTLE_DELAY_SECONDS="0.5",
+            **environment,
         ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    assert process.stdout is not None
-    ready = await asyncio.wait_for(process.stdout.readline(), SECONDS)
-    yield ready.decode().removeprefix("Sandbox ready: ").strip()
-    process.terminate()
-    await asyncio.wait_for(process.wait(), SECONDS)
+    try:
+        assert process.stdout is not None
+        ready = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+        yield ready.decode().removeprefix("Sandbox ready: ").strip()
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), SECONDS)
 
 
 @asynccontextmanager
@@ -339,3 +362,68 @@ async def test_approver_decides_in_a_message_while_another_uses_the_channel(sand
             await expect(shown.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
         names = {match[1] for shown in (copy, card(vp, "Juniper")) if (match := decided.search(await shown.inner_text()))}
         assert len(names) == 1
+
+
+async def test_home_pages_through_sixty_approvals_and_one_is_decided_there(tmp_path: Path, checkout: Path, page: Page) -> None:
+    async with sandbox_in(tmp_path, checkout) as address:
+        await page.set_viewport_size({"width": 1280, "height": 1000})
+        await enter(page, address)
+        due = await asked_for_sixty(tmp_path / "world" / "bot")
+        await page.get_by_test_id("guide-close").click()
+        await become(page, "U0CFO")
+        await page.locator("[data-channel^=D]").click()
+        await page.get_by_test_id("tab-home").click()
+        tab = page.get_by_test_id("app-home")
+        await expect(tab).to_contain_text("60 need you", timeout=WORK_MS)
+        await expect(tab).to_contain_text("See all 60")
+        assert await shown_quotes(tab) == due[:10]
+
+        choose = tab.locator("select[data-action-id='home.filter']")
+        await choose.select_option(label="Needs you")
+        seen = []
+        for number in range(1, 5):
+            await expect(tab).to_contain_text(f"Needs you (60), page {number} of 4", timeout=WORK_MS)
+            assert await tab.locator(".block").count() <= BLOCKS_MAX
+            seen += await shown_quotes(tab)
+            if number < 4:
+                await tab.get_by_role("button", name="Next").click()
+        assert seen == due
+        await expect(tab.get_by_role("button", name="Next")).to_have_count(0)
+        assert await page.evaluate(NAMELESS) == []
+
+        await tab.get_by_role("button", name="Approve", exact=True).first.click()
+        await page.get_by_test_id("confirm-dialog").get_by_role("button", name="Approve", exact=True).click()
+        await expect(tab).to_contain_text("Needs you (59), page 4 of 4", timeout=WORK_MS)
+        assert await shown_quotes(tab) == due[46:]
+        await choose.select_option(label="Recently closed")
+        await expect(tab).to_contain_text("Nothing here now", timeout=WORK_MS)
+        await page.goto("about:blank")  # its sandbox stops here
+
+
+BLOCKS_MAX = 100
+
+
+async def asked_for_sixty(data_dir: Path) -> list[str]:
+    """Ask the CFO for sixty approvals, a minute apart; return their quotes, the next due first."""
+    hour_ago = SystemClock().now_ms() - HOUR_MS
+    deep = CreateQuote("", PriceRequest((LineRequest("pro", 150),), 12, Decimal(25)), "C0GENERAL")
+    by: dict[str, Any] = {"source": "cli", "team_id": TEAM_ID, "transport": {"actor_name": "rep"}}
+    async with open_ledger(Settings(_env_file=None, data_dir=data_dir)) as ledger:
+        creating = (replace(deep, account=f"Customer {number:02}") for number in range(1, 61))
+        await asyncio.gather(*(ledger.reserve(request_for(each, each.account, received_at=hour_ago, **by)) for each in creating))
+        quotes = "SELECT quote_id FROM quotes ORDER BY quote_id"
+        await eventually(lambda: len(read_ledger(data_dir / "ledger.db", quotes)) == 60, "sixty quotes")
+        due = [row["quote_id"] for row in read_ledger(data_dir / "ledger.db", quotes)]
+        asking = (
+            request_for(SubmitQuote(), quote, quote_id=quote, version=1, received_at=hour_ago + number * 60_000, **by)
+            for number, quote in enumerate(due)
+        )
+        await asyncio.gather(*(ledger.reserve(each) for each in asking))
+    asked = "SELECT * FROM approvals"
+    await eventually(lambda: len(read_ledger(data_dir / "ledger.db", asked)) == 60, "sixty requests")
+    return due
+
+
+async def shown_quotes(tab: Locator) -> list[str]:
+    """Return the quotes that a Home tab offers to decide, in order."""
+    return re.findall(r"· (Q-\d{4}-\d{4})", await tab.inner_text())
