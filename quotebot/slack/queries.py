@@ -171,10 +171,10 @@ class Reads:
                 return lifecycle_messages.not_revisable(before, edited)
             request = edited
         assert request is not None  # noqa: S101 -- the grammar gives a quote or a request
-        account = None if before is None else before.account
+        account, account_id = (asked.account, None) if before is None else (before.account, before.crm_account)
         now, rules = self.ledger.clock.now_ms(), self.rules
-        if before is not None:
-            rules = with_segments(tx, rules, before.account, before.crm_account, now)
+        if account is not None:
+            rules = with_segments(tx, rules, account, account_id, now)
         found = simulate(request, rules.ruleset, rules.policy, now, account, rules.segments)
         if not isinstance(found, Simulation):
             return messages.problem_list(tuple(messages.pricing_problem(problem) for problem in found))

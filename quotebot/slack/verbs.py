@@ -171,11 +171,15 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class SimulateRequest:
-    """Request to simulate a price request, or changes of a quote: cost and required approvals. Writes nothing."""
+    """Request to simulate a price request, or changes of a quote: cost and required approvals. Writes nothing.
+
+    `account` is the customer of a price request, if it names one.
+    """
 
     quote_id: str | None
     changes: Changes | None
     request: PriceRequest | None
+    account: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,12 +363,14 @@ ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
 
 def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catalogue) -> Meaning:
     if meaning == "simulate" and (rest.startswith(":") or rest.casefold().startswith("for ") or rest[:1].isdigit()):
-        body = rest if rest[:1].isdigit() else rest.partition(":")[2]
+        named, _colon, content = rest.partition(":")
+        body = rest if rest[:1].isdigit() else content
         request = grammar.read_request(body, catalogue)
         example = "/quote simulate: 150 pro; discount 15%"
         if isinstance(request, tuple):
             return _problems(request, example, "simulate: ", body, catalogue, grammar.read_request)
-        return SimulateRequest(None, None, request)
+        account = named[len("for ") :].strip() if named.casefold().startswith("for ") else ""
+        return SimulateRequest(None, None, request, account or None)
     if meaning == "status" and _REF.fullmatch(rest):
         return RefRequest(rest.casefold())
     first, _blank, after = rest.partition(" ")

@@ -20,10 +20,13 @@ from quotebot.domain.quotes.quote import ChosenOpportunity
 from quotebot.execution.executor import Executor
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.settings import Settings
+from quotebot.slack.queries import Reads
+from quotebot.slack.verbs import SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import with_segments
+from tests.quotebot.access_parts import viewer
 from tests.quotebot.crm_parts import Crm, crm_at
-from tests.quotebot.parts import MATRIX, RULES
+from tests.quotebot.parts import MATRIX, RULES, request_for
 from tests.rig import bot_in, eventually
 
 if TYPE_CHECKING:
@@ -94,9 +97,24 @@ async def test_a_mirrored_partner_needs_no_approval_of_the_segment_and_others_do
     assert (partner.pricing.segment_is_open, await roles(crm, partner)) == (True, ())
     assert partner.pricing.request is not None
     assert partner.pricing.request.segment_value == RESELLER
+    reads = Reads(crm.bench.ledger, crm.executor._decider._rules)
+    asked = SimulateRequest(partner.quote_id, Changes(term_months=24), None)
+    same = SimulateRequest(None, None, REQUEST, "Acme")
+    for question in (asked, same):
+        assert "Needs no approval" in await reads.answer(question, viewer("U0REP", "T0HOME")), question
+    assert "segment partner need" in await reads.answer(replace(same, account="Globex"), viewer("U0REP", "T0HOME"))
     for customer in ("Globex", "ACME", "Twin", "Unknown"):
         other = await quoted(crm, customer)
         assert (other.pricing.segment_is_open, await roles(crm, other)) == (False, ("deal_desk",)), customer
+
+
+async def test_a_price_is_precomputed_with_the_fact_that_the_transaction_reads(crm: Crm) -> None:
+    account(crm, "Acme", RESELLER)
+    await sync(crm)
+    reserved = await crm.bench.ledger.reserve(request_for(CreateQuote("Acme", REQUEST, "C0DEALS"), "r9", quote_id="new", version=0))
+    foreseen = await crm.executor._decider.precompute(reserved.operation)
+    assert foreseen.request is not None
+    assert foreseen.request.segment_value == RESELLER
 
 
 async def test_the_account_of_a_chosen_opportunity_decides_and_not_the_name(crm: Crm) -> None:

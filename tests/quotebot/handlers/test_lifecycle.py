@@ -60,7 +60,7 @@ ALL: dict[str, tuple[LifecyclePayload, QuoteState]] = {
 
 def change(request: Asked, payload: LifecyclePayload, quote: Quote, root: str, rules: Rules) -> Decision:
     """Return the decision of the registered handler about this quote."""
-    run: Any = SimpleNamespace(asked=request, rules=rules, rules_for=lambda *_customer: rules)
+    run: Any = SimpleNamespace(asked=request, rules=rules)
     decision: Decision = KINDS[type(payload)].handle(run, payload, QuoteHead(quote, root))
     return decision
 

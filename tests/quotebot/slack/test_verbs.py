@@ -126,7 +126,7 @@ MEANINGS: dict[str, Any] = {
     f"simulate {Q}": SimulateRequest(Q, None, None),
     f"preview {Q}: discount 20%": SimulateRequest(Q, Changes(discount_percent=Decimal(20)), None),
     "simulate: 10 pro": SimulateRequest(None, None, REQUEST),
-    "price for Acme: 10 pro": SimulateRequest(None, None, REQUEST),
+    "price for Acme: 10 pro": SimulateRequest(None, None, REQUEST, "Acme"),
     "list": ListRequest(),
     "ls mine": ListRequest(),
     "list all": ListRequest(mine=False),
