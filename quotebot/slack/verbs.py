@@ -363,13 +363,13 @@ ABOUT_NO_QUOTE: Final[Mapping[str, Callable[[str], Meaning]]] = {
 
 def _of_quote(meaning: str, verb: str, rest: str, channel: str, catalogue: Catalogue) -> Meaning:
     if meaning == "simulate" and (rest.startswith(":") or rest.casefold().startswith("for ") or rest[:1].isdigit()):
-        named, _colon, content = rest.partition(":")
+        customer, _colon, content = rest.partition(":")
         body = rest if rest[:1].isdigit() else content
         request = grammar.read_request(body, catalogue)
         example = "/quote simulate: 150 pro; discount 15%"
         if isinstance(request, tuple):
             return _problems(request, example, "simulate: ", body, catalogue, grammar.read_request)
-        account = named[len("for ") :].strip() if named.casefold().startswith("for ") else ""
+        account = customer[len("for ") :].strip() if customer.casefold().startswith("for ") else ""
         return SimulateRequest(None, None, request, account or None)
     if meaning == "status" and _REF.fullmatch(rest):
         return RefRequest(rest.casefold())
