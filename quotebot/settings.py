@@ -214,7 +214,7 @@ class Settings(BaseSettings):
         '["C0PARTNER"]; elsewhere quotes go to direct messages',
     )
     operators: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
-        (), description='Slack user ids who may retry and discard dead letters in Slack, ["U0OPS"]'
+        (), description='Slack user ids who may process dead letters and differences with Salesforce in Slack, ["U0OPS"]'
     )
     guest_reps: Annotated[tuple[str, ...], BeforeValidator(_from_text)] = Field(
         (),

@@ -46,6 +46,7 @@ _FILLED: Final = {
     "quote.lose": "quote.lose",
     "letter.discard": "letter.discard",
     "letter.resubmit": "letter.resubmit",
+    "crm.reconcile": "crm.reconcile",
 }
 
 

@@ -50,6 +50,7 @@ LOOK_SECONDS: Final = 0.1
 NEW: Final = "new"  # aggregate of a creation
 REQUEST_ID: Final = re.compile(r"[!-~]{1,100}")
 USER: Final = re.compile(r"[UW][A-Z0-9]{1,30}")
+_MENTION: Final = re.compile(r"<@([UW][A-Z0-9]{1,30})>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,5 +315,5 @@ def _report(operation: Operation, asked: Options, *, repeated: bool) -> int:
 
 def plain(mrkdwn: str) -> str:
     """Return a message of the bot in its terminal form, without Slack's entities."""
-    text = plain_times(mrkdwn).replace("`/quote status ", "`quotebot quote show ")
+    text = _MENTION.sub(r"@\1", plain_times(mrkdwn)).replace("`/quote status ", "`quotebot quote show ")
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

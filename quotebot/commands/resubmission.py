@@ -1,7 +1,8 @@
 """Edited copies of dead commands: which of them may be edited, the check of an edit, and the request of the copy. Pure.
 
 A stored payload is never rewritten. The copy belongs to the author of the original and states the version that they saw, so a quote
-that has moved on since refuses it. Decisions about approvals cannot be edited: a decision is its author's own.
+that has moved on since refuses it. Decisions about approvals and about differences
+with Salesforce cannot be edited: a decision is its author's own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
 from ledger.records import Request
-from quotebot.commands.payloads import DecideApproval, DelegateApprovals, NeedsNewerBuild
+from quotebot.commands.payloads import DecideApproval, DelegateApprovals, NeedsNewerBuild, ReconcileCrm
 from quotebot.commands.registry import PAYLOAD_BYTES_MAX, parse_stored
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ledger.records import Operation
     from quotebot.commands.registry import Payload
 
-DECISIONS: Final = frozenset({DecideApproval.kind, DelegateApprovals.kind})
+DECISIONS: Final = frozenset({DecideApproval.kind, DelegateApprovals.kind, ReconcileCrm.kind})
 OF_PEOPLE: Final = frozenset({"slack_slash", "slack_interactive", "slack_event", "cli"})  # sources
 UNREADABLE: Final = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, NeedsNewerBuild)
 

@@ -77,7 +77,7 @@ class Rules:
     gone: frozenset[str] = frozenset()  # role holders who are no full members any more; `approvers` does not name them
     decide_in_channel: bool = True  # the card in the channel has the buttons of approvers
     valid_days: int = 30
-    operators: tuple[str, ...] = ()  # Slack user ids of the people who may process dead letters
+    operators: tuple[str, ...] = ()  # Slack user ids of the people who may process dead letters and differences with Salesforce
     terminal_users: Mapping[str, str] = field(default_factory=dict)  # system user -> Slack user id
     guest_reps: tuple[str, ...] = ()  # Slack user ids of guests who may create quotes and see their own
     readings_per_day: int = 0  # model extractions per person and day; 0: no model

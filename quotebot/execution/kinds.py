@@ -543,7 +543,12 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(SetDigest, load_nothing, digests.set_digest, digests.save_digest),
         Kind(SendDigest, digests.load_morning, digests.send_digest, digests.save_morning),
         Kind(SyncCrm, load_nothing, lambda _, it, __: crm.sync(it), save_mirrors),
-        Kind(ReconcileCrm, load_conflict, lambda run, it, conflict: crm.reconcile(run.asked, it, conflict), save_reconciled),
+        Kind(
+            ReconcileCrm,
+            load_conflict,
+            lambda run, it, found: crm.reconcile(run.asked, it, found, run.rules.operators),
+            save_reconciled,
+        ),
         Kind(AnnounceDeadLetter, load_nothing, lambda run, it, _: announce_dead_letter(run, it), save_nothing),
         Kind(RetryDeadLetter, load_nothing, lambda run, it, _: retry_dead_letter(run, it), save_nothing),
         Kind(DiscardDeadLetter, load_nothing, lambda run, it, _: discard_dead_letter(run, it), save_nothing),

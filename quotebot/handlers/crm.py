@@ -9,9 +9,11 @@ from quotebot import effects
 from quotebot.commands.payloads import CRM_AGGREGATE, REASON_CHARACTERS_MAX, ReconcileCrm, SyncCrm
 from quotebot.domain.language import _
 from quotebot.handlers.decision import Asked, Decision
-from quotebot.views import crm_messages
+from quotebot.views import crm_messages, operator_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ledger.records import EffectIntent
     from quotebot.domain.quotes.crm_fields import Conflict, CrmDifference
 
@@ -22,23 +24,26 @@ def sync(command: SyncCrm) -> Decision:
     return Decision("applied", {"code": "syncing", "text": _(crm_messages.SYNC_FOLLOWS)}, None, owed)
 
 
-def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None) -> Decision:
-    """Settle a difference once, in the state the operator saw."""
+def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None, operators: Collection[str]) -> Decision:
+    """Settle a difference once, in the state the operator saw. In Slack the person must be one of the `operators`."""
     reason = command.reason.strip()
+    if asked.actor_type == "user" and asked.actor not in operators:
+        return _refused(asked, "not_operator", _(operator_messages.NOT_OPERATOR))
     if conflict is None:
-        return _refused("unknown_conflict", crm_messages.unknown(command.conflict))
+        return _refused(asked, "unknown_conflict", crm_messages.unknown(command.conflict))
     if conflict.state != "open":
-        return _refused("too_late", crm_messages.too_late(conflict))
+        return _refused(asked, "too_late", crm_messages.too_late(conflict))
     found = conflict.difference
     if found.theirs != command.theirs:
-        return _refused("stale", crm_messages.moved(conflict))
+        return _refused(asked, "stale", crm_messages.moved(conflict))
     if not reason or len(reason) > REASON_CHARACTERS_MAX:
-        return _refused("reason_needed", crm_messages.reason_needed(REASON_CHARACTERS_MAX))
+        return _refused(asked, "reason_needed", crm_messages.reason_needed(REASON_CHARACTERS_MAX))
     owed = (_written_again(found),) if command.take == "ours" else ()
     facts = {"field": found.field, "version": found.version, "take": command.take, "by": asked.actor}
     event = AuditEvent("crm.reconciled", found.quote_id, after=facts)
-    response = {"code": "reconciled", "quote_id": found.quote_id, "text": crm_messages.taken(found, command.take)}
-    return Decision("applied", response, None, owed, (event,))
+    text = crm_messages.taken(found, command.take)
+    response = {"code": "reconciled", "quote_id": found.quote_id, "text": text}
+    return Decision("applied", response, None, (*owed, _answer(asked, text)), (event,))
 
 
 def _written_again(found: CrmDifference) -> EffectIntent:
@@ -50,5 +55,10 @@ def _written_again(found: CrmDifference) -> EffectIntent:
     return write(found.quote_id, found.version, "approved", instead_of=instead_of)
 
 
-def _refused(code: str, text: str) -> Decision:
-    return Decision("refused", {"code": code, "text": text})
+def _answer(asked: Asked, text: str) -> EffectIntent:
+    """Return the reply to the operator: a direct message, because a form has no place of its own."""
+    return effects.reply(CRM_AGGREGATE, asked.actor, None, text, asked.received_at)
+
+
+def _refused(asked: Asked, code: str, text: str) -> Decision:
+    return Decision("refused", {"code": code, "text": text}, None, (_answer(asked, text),))

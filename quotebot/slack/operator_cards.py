@@ -1,4 +1,4 @@
-"""Bolt listeners for the cards in the operators' channel: dead letters, and the causes of many dead letters."""
+"""Bolt listeners for operators: the cards of dead letters and of their causes, and the differences with Salesforce."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 from ledger import keys
 from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__
-from quotebot.commands.payloads import DiscardDeadLetter, ReplayCause, ResubmitDeadCommand, RetryDeadLetter
+from quotebot.commands.payloads import (
+    CRM_AGGREGATE,
+    DiscardDeadLetter,
+    ReconcileCrm,
+    ReplayCause,
+    ResubmitDeadCommand,
+    RetryDeadLetter,
+)
 from quotebot.commands.resubmission import checked_edit, is_editable, stored_fields
 from quotebot.domain.language import _
 from quotebot.effects import dead_letter_target, ops_target
 from quotebot.slack import payloads
 from quotebot.slack.gate import viewer_of
-from quotebot.store import dead_letters
-from quotebot.views import dead_letter_card, messages, operator_messages, ops_cards
+from quotebot.store import crm, dead_letters
+from quotebot.views import crm_messages, dead_letter_card, messages, operator_messages, ops_cards
 from quotebot.views.forms import parse_rejection
 
 if TYPE_CHECKING:
@@ -28,13 +35,14 @@ if TYPE_CHECKING:
     from quotebot.domain.access import Viewer
     from quotebot.slack.surface import Surface
     from quotebot.views.blocks import Json
+    from quotebot.views.crm_messages import Take
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCards:
-    """Listeners for clicks on the operators' cards."""
+    """Listeners for clicks on the operators' cards and answers."""
 
     surface: Surface
 
@@ -142,6 +150,48 @@ class OperatorCards:
             now, target = ledger.clock.now_ms(), ops_target(f"{dead_letters.CAUSE}{cause}")
             await self.surface.click(ack, context, payloads.clicked(body, ReplayCause(cause, now), target, 0, now))
 
+    async def on_difference(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle a button on a difference with Salesforce: open the form that asks for the reason. Records nothing."""
+        action = body["actions"][0]
+        number = crm_messages.parse_difference(action.get("value") or "")
+        take = crm_messages.TAKES.get(action["action_id"])
+        if number is None or take is None:
+            await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
+            return
+        refusal = await self._ask_why(body, number, take, await viewer_of(context))
+        if refusal is not None:
+            await self.surface.reply_privately(body, refusal)
+        await ack()
+
+    async def _ask_why(self, body: Body, number: int, take: Take, viewer: Viewer) -> str | None:
+        """Open the form of a decision on an open difference; return why it cannot be opened."""
+        if not self._is_operator(viewer):
+            return _(operator_messages.NOT_OPERATOR)
+        found = await self.surface.ledger.database.read(lambda tx: crm.find(tx, number))
+        if found is None:
+            return crm_messages.unknown(number)
+        if found.state != "open":
+            return crm_messages.too_late(found)
+        form = crm_messages.reconcile_form(found, take)
+        if form is None:
+            return crm_messages.too_long(number)
+        return None if await self.surface.open_form(body, form) else _(messages.FORM_NOT_OPENED)
+
+    async def on_reconcile(self, ack: Any, body: Body, context: Any) -> None:
+        """Handle the submitted form of a decision on a difference; errors are shown in the form."""
+        seen = crm_messages.parse_decided(body["view"].get("private_metadata") or "")
+        reason = parse_rejection(body["view"]["state"]["values"])
+        error = None if reason is not None else _(operator_messages.REASON_NEEDED)
+        error = error if seen is not None else _(messages.UNREADABLE_FORM)
+        if not self._is_operator(await viewer_of(context)):
+            error = _(operator_messages.NOT_OPERATOR)
+        if error is not None or seen is None or reason is None:
+            await ack(response_action="errors", errors={crm_messages.REASON: error})
+            return
+        payload, now = ReconcileCrm(*seen, reason), self.surface.ledger.clock.now_ms()
+        command = payloads.submitted(body, payload, CRM_AGGREGATE, None, now)
+        await self.surface.submitted(ack, context, command, crm_messages.REASON)
+
 
 def _details(tx: Tx, cause: str) -> Json:
     letters = dead_letters.dead_letters_of_cause(tx, cause, ops_cards.LETTERS_SHOWN_MAX)
@@ -154,3 +204,5 @@ def register_operator_cards(app: AsyncApp, surface: Surface) -> None:
     app.action(re.compile(r"^letter\."))(cards.on_dead_letter)
     app.view(dead_letter_card.DISCARD_FORM)(cards.on_discard)
     app.view(dead_letter_card.EDIT_FORM)(cards.on_edit)
+    app.action(re.compile(r"^crm\."))(cards.on_difference)
+    app.view(crm_messages.RECONCILE_FORM)(cards.on_reconcile)

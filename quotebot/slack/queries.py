@@ -38,11 +38,19 @@ from quotebot.slack.verbs import (
     ReportRequest,
     SimulateRequest,
 )
+from quotebot.store import crm, reports, rulesets
 from quotebot.store import quotes as store
-from quotebot.store import reports, rulesets
 from quotebot.store.crm_mirror import with_segments
 from quotebot.store.quotes import Filter, Page, channels_of_account, list_quotes
-from quotebot.views import lifecycle_messages, messages, operator_messages, product_messages, report_messages, timeline
+from quotebot.views import (
+    crm_messages,
+    lifecycle_messages,
+    messages,
+    operator_messages,
+    product_messages,
+    report_messages,
+    timeline,
+)
 from quotebot.views.blocks import section
 from quotebot.views.card import PriceRow, avoidance_rows, price_rows
 from quotebot.views.list_card import list_blocks
@@ -103,7 +111,7 @@ class Reads:
                 operator = viewer.user in self.rules.operators and not viewer.own_only
                 return _cut(await self.ledger.database.read(lambda tx: trail(tx, quote_id, viewer, operator=operator)))
             case OpsRequest():
-                return _cut(await for_operators(self.ledger, viewer, self.rules.operators))
+                return (await for_operators(self.ledger, viewer, self.rules.operators))[0]
             case ProductsRequest(search):
                 day = datetime.fromtimestamp(self.ledger.clock.now_ms() // 1000, UTC).date()
                 return _cut(product_messages.products_text(self.rules.ruleset, search, day))
@@ -117,6 +125,8 @@ class Reads:
 
     async def shown(self, asked: Read, viewer: Viewer) -> tuple[str, list[Json] | None]:
         """Return the answer as mrkdwn and, where it has buttons, as blocks."""
+        if isinstance(asked, OpsRequest):
+            return await for_operators(self.ledger, viewer, self.rules.operators)
         return await self.listed(asked, viewer) if isinstance(asked, ListRequest) else (await self.answer(asked, viewer), None)
 
     async def which(self, asked: WhichQuote, viewer: Viewer) -> tuple[str, list[Json]]:
@@ -366,17 +376,31 @@ def trail(tx: Tx, quote_id: str, viewer: Viewer, *, operator: bool = False) -> s
     return timeline.timeline(quote, shown, left_out=len(shown) < len(told), operator=operator)
 
 
-async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> str:
-    """Return the dead letters and held classes as mrkdwn; other people get a refusal."""
+async def for_operators(ledger: Ledger, viewer: Viewer, operators: Sequence[str]) -> tuple[str, list[Json] | None]:
+    """Return the dead letters, the held classes and the differences with Salesforce as mrkdwn; other people get a refusal.
+
+    Differences have buttons, and therefore blocks.
+    """
     if viewer.own_only or viewer.user not in operators:
-        return _(operator_messages.NOT_OPERATOR)
+        return _(operator_messages.NOT_OPERATOR), None
+    most = crm_messages.DIFFERENCES_SHOWN_MAX
+    found = await ledger.database.read(lambda tx: crm.listed(tx, most + 1))
+    standing = _cut(await _standing(ledger, clear=not found))
+    if not found:
+        return standing, None
+    text, blocks = crm_messages.waiting(found[:most], more=len(found) > most)
+    return _cut(f"{text}\n{standing}"), [section(standing), *blocks]
+
+
+async def _standing(ledger: Ledger, *, clear: bool) -> str:
+    """Return the dead letters and held classes; `clear`: nothing else waits for an operator."""
     letters = await DeadLetters(ledger, build=__version__).list(limit=LETTERS_SHOWN_MAX + 1, newest=True)
     gates = await ledger.database.read(lambda tx: [Gate.of(row) for row in tx.all("all_gates")])
     held = [_gate(gate) for gate in gates if gate.state == "held"]
     more = len(letters) > LETTERS_SHOWN_MAX
     dead = [_dead_letter(letter) for letter in letters[:LETTERS_SHOWN_MAX]]
     rest = _("At a terminal: `quotebot dead list`, `quotebot gates`, `quotebot ops list`, `quotebot why <id>`")
-    if not dead and not held:
+    if not dead and not held and clear:
         return "\n".join((_("*All clear.* No failed jobs, nothing paused."), rest))
     if more:
         count = _("The newest {n} failed jobs", n=grouped(len(dead)))

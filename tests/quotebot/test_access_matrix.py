@@ -22,6 +22,7 @@ from quotebot.slack import message_text, verbs
 from quotebot.store.homes import HomeChoice
 from quotebot.views import (
     confirmations,
+    crm_messages,
     dead_letter_card,
     forms,
     help_messages,
@@ -276,6 +277,15 @@ def cover(hand: Hand) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield row, partial(hand.pressed_at_home, home.COVER_END, "end")
 
 
+def difference(hand: Hand) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what opens the form of a difference with Salesforce, and what settles it."""
+    row = "buttons and form of a difference with Salesforce (operators)"
+    for action_id in crm_messages.TAKES:
+        yield row, partial(hand.pressed, action_id, written({"x": 1}), private=True)
+    decided = written({"x": 1, "k": "ours", "s": "In Review"})
+    yield row, partial(hand.submitted, crm_messages.RECONCILE_FORM, decided, crm_messages.REASON, "no")
+
+
 def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield (row of the page, one request of that row about `quote`), everything that there is."""
     value = ButtonValue(quote, 1, quote.replace("Q-", "A-") + "-v1-1")
@@ -309,7 +319,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32, private=True)
     yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro", private=True)
-    yield from (*guidance(hand, quote), *cover(hand))
+    yield from (*guidance(hand, quote), *cover(hand), *difference(hand))
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked, private=True)
     for action_id in (pending_buttons.RETRY, pending_buttons.CHECK, pending_buttons.CANCEL):

@@ -121,7 +121,7 @@ def test_the_reconcile_queue_is_listed_and_settled_once(dead: Path, command: Run
     assert (done.returncode, "stays" in done.stdout) == (0, True)
     assert command(*settle, "--request-id", "r1").returncode == 0  # the same request again
     late = command(*settle, "--request-id", "r2")
-    assert (late.returncode, "was settled by U0OPS" in late.stderr) == (3, True)
+    assert (late.returncode, "was settled by @U0OPS" in late.stderr) == (3, True)
     assert command("crm", "reconcile", "list").stdout == ""
     assert json.loads(command("crm", "reconcile", "list", "--all", "--json").stdout)["conflicts"][0]["state"] == "theirs"
 

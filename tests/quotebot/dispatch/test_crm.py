@@ -202,10 +202,19 @@ async def test_an_operator_settles_it_once_and_the_audit_knows_who(crm: Crm, tak
     again = await crm.ask(ReconcileCrm(1, "ours", "In Review", "me too"), "U0VP", **TERMINAL)
     await crm.settle()
     assert (decided["outcome"], again["outcome"], crm.record()["Status"]) == ("applied", "refused", status)
-    assert "settled by U0OPS" in json.loads(again["response"])["text"]
+    assert "settled by <@U0OPS>" in json.loads(again["response"])["text"]
     row = crm.bench.row("SELECT state, decided_by, reason FROM crm_conflicts")
     assert row == {"state": take, "decided_by": "U0OPS", "reason": "asked the owner"}
     assert crm.bench.row("SELECT count(*) AS n FROM audit_events WHERE event_type = 'crm.reconciled'")["n"] == 1
+
+
+async def test_in_slack_a_person_who_is_no_operator_settles_nothing_and_is_told(crm: Crm) -> None:
+    await left_alone(crm)
+    refused = await crm.ask(ReconcileCrm(1, "ours", "In Review", "mine"), "U0VP", quote_id="crm", source="slack_interactive")
+    await crm.settle()
+    assert (json.loads(refused["response"])["code"], crm.record()["Status"]) == ("not_operator", "In Review")
+    assert crm.bench.row("SELECT state FROM crm_conflicts")["state"] == "open"
+    assert "Only Quotebot operators" in crm.effect("slack.reply")["payload"]
 
 
 async def test_decision_on_an_outdated_crm_value_is_refused_or_reopens_the_conflict(crm: Crm) -> None:

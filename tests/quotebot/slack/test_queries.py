@@ -253,7 +253,8 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
         pass
     await bench.ledger.pause("crm", "U0OPERATOR", "a <week> of repairs")
     assert await answered(bench, OpsRequest(), user="U0REP") == operator_messages.NOT_OPERATOR
-    told = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
+    told, blocks = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
+    assert blocks is None
     head, *letters, held, rest = told.splitlines()
     assert head == "*The newest 10 failed jobs*"
     assert len(letters) == 10
@@ -263,5 +264,5 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
 
 
 async def test_where_nothing_waits_operators_are_told_that(bench: Bench) -> None:
-    told = (await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))).splitlines()
-    assert told[:1] == ["*All clear.* No failed jobs, nothing paused."]
+    told, _blocks = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
+    assert told.splitlines()[:1] == ["*All clear.* No failed jobs, nothing paused."]
