@@ -44,7 +44,7 @@ DRIVEN: Final = {
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *(
         "^product\\.",
-        r"^(?:row\.|product\.|form\.|(?:term|months|discount|currency|segment|billing|tax|special|deal\.payment_days)$)",
+        r"^(?:row\.|product\.|form\.|(?:account|term|months|discount|currency|segment|billing|tax|special|deal\.payment_days)$)",
     ),
     *("quote.account_found", "^quote\\.opportunity\\.", "quote.contact_found"),
     *("approval.reject", "approval.request_changes", "approval.approve"),
