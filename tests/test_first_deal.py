@@ -7,8 +7,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
+from quotebot.sandbox.slack.directory import Directory
 from tests.rig import FIRST_QUOTE, Deal
 
+REP: Final = Directory().people["U0REP"]
 PAGE: Final = (Path(__file__).resolve().parent.parent / "docs" / "first-deal.md").read_text("utf-8")
 
 
@@ -19,6 +21,8 @@ async def test_a_deal_runs_from_slash_command_to_pdf_and_crm(deal: Deal) -> None
     assert "*$17,340.00*" in card
     assert "Approved by <@U0MANAGER> (Sales Manager)" in card
     assert '"approval.' not in card
+    (contact,) = await deal.rows("SELECT quote_id, version, email, phone FROM document_contacts")
+    assert contact == {"quote_id": FIRST_QUOTE, "version": 1, "email": REP.email, "phone": REP.phone}
     assert [file["name"] for file in await deal.files()] == [f"Quote {FIRST_QUOTE} v1 - Acme.pdf"]
     (quote,) = await deal.crm()
     assert quote["Quotebot_Key__c"].endswith(f"_{FIRST_QUOTE}_v1")

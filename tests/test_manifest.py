@@ -32,6 +32,7 @@ SCOPES = frozenset(
         "im:history",
         "im:write",
         "users:read",
+        "users:read.email",
     }
 )
 EVENTS = frozenset({"app_home_opened", "app_mention", "member_joined_channel", "message.im"})  # of messages, only those to the bot
@@ -96,7 +97,7 @@ def test_the_page_of_the_sandbox_completes_every_verb_and_no_other() -> None:
 
 def test_documentation_justifies_exactly_the_scopes_and_events_of_the_manifest(checkout: Path) -> None:
     page = (checkout / "docs/slack.md").read_text(encoding="utf-8").partition("## What the app may do")[2]
-    rows = re.findall(r"^\| `([a-z:_]+)` \| (\S.*) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z:_.]+)` \| (\S.*) \|$", page, re.MULTILINE)
     assert {scope for scope, _ in rows} == SCOPES
     assert len(rows) == len(SCOPES)
     assert {name for name in EVENTS if f"`{name}`" in page} == EVENTS

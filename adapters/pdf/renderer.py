@@ -115,6 +115,7 @@ class QuoteDocument:
     page: str = "A4"
     bill_to: tuple[str, ...] = ()  # lines below the account: address, VAT id
     contact: tuple[str, ...] = ()
+    preparer: tuple[str, ...] = ()  # lines below `prepared_by`: e-mail address, phone number
     start_on: str = ""
     billing: str = ""
     payment: str = ""

@@ -37,6 +37,8 @@ FILES_ORIGIN = URL("https://files.slack.com")  # upload host of Slack, besides i
 FIND_PAGES_MAX = 5
 NAME_CHARACTERS_MAX = 100
 ZONE_CHARACTERS_MAX = 64
+EMAIL_CHARACTERS_MAX = 100
+PHONE_CHARACTERS_MAX = 40
 FIND_PAGE_MESSAGES = 200
 MEMBER_PAGES_MAX = 10
 MEMBER_PAGE_USERS = 999
@@ -118,6 +120,8 @@ class SlackMember:
     enterprise_ids: frozenset[str] = frozenset()
     name: str = ""  # as the person writes it in their profile; empty if Slack returned none
     zone: str = ""  # IANA name of their time zone; empty if Slack returned none
+    email: str = ""  # empty also without the scope users:read.email
+    phone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,8 @@ class SlackApi:
             enterprise_ids=frozenset(_texts(enterprise_ids)),
             name=_name_of(who),
             zone=next(iter(_texts([who.get("tz")])), "")[:ZONE_CHARACTERS_MAX],
+            email=_of_profile(who, "email", EMAIL_CHARACTERS_MAX),
+            phone=_of_profile(who, "phone", PHONE_CHARACTERS_MAX),
         )
 
     async def channel(self, *, channel: str) -> ChannelFacts:
@@ -476,6 +482,14 @@ def _name_of(who: Json) -> str:
     places = (*((profile, name) for name in ("real_name", "display_name")), (who, "real_name"), (who, "name"))
     names = (place.get(name) for place, name in places if isinstance(place, dict))
     return next((" ".join(name.split())[:NAME_CHARACTERS_MAX] for name in names if isinstance(name, str) and name.strip()), "")
+
+
+def _of_profile(who: Json, field: str, most: int) -> str:
+    """Return a text of a person's profile on one line; empty if there is none, or if it is too long to be one of its kind."""
+    profile = who.get("profile")
+    value = profile.get(field) if isinstance(profile, dict) else None
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return text if len(text) <= most else ""
 
 
 def _text(answer: Json, method: str, field: str) -> str:

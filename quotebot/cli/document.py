@@ -18,11 +18,13 @@ from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint as find_problems
 from quotebot.app.document_lint import sample_quote
 from quotebot.cli import exits, tables, terminal
+from quotebot.execution.membership import known_person
 from quotebot.settings import load_settings
 from quotebot.store import quotes as store
 from quotebot.views.document import file_name, quote_document
 
 if TYPE_CHECKING:
+    from ledger.database import Tx
     from quotebot.domain.quotes.quote import Quote
 
 app = App(name="document", help="See and check the document that customers get.")
@@ -58,12 +60,13 @@ async def preview(
     json_output
         Print JSON.
     """
-    found = await _quote(quote)
-    if isinstance(found, int):
-        return found
+    read = await _quote(quote)
+    if isinstance(read, int):
+        return read
+    found, contact = read
     settings = load_settings()
     try:
-        document = quote_document(_in(found, language), load_seller(settings), found.requester_name)
+        document = quote_document(_in(found, language), load_seller(settings), found.requester_name, contact)
         document = document if template is None else replace(document, template=template)
     except ValueError as error:
         return exits.complain(f"{_sentence(error)} Nothing was written.", exits.USAGE)
@@ -134,16 +137,27 @@ def template(name: str = "detailed", *, json_output: Json = False) -> int:
     return exits.OK
 
 
-async def _quote(named: str) -> Quote | int:
+async def _quote(named: str) -> tuple[Quote, tuple[str, ...]] | int:
+    """Return a quote and how its requester can be reached, or the exit status."""
     if named == "sample":
-        return sample_quote(load_settings())
+        return sample_quote(load_settings()), ()
     try:
         quote_id = terminal.checked_quote(named)
     except ValueError as error:
         return exits.complain(f"{error}.", exits.USAGE)
     async with terminal.existing_ledger() as ledger:
-        found = await ledger.database.read(lambda tx: store.load(tx, str(quote_id)))
+        found = await ledger.database.read(lambda tx: _with_contact(tx, str(quote_id)))
     return found or exits.complain(f"There is no quote {quote_id}.", exits.NOTHING_MATCHED)
+
+
+def _with_contact(tx: Tx, quote_id: str) -> tuple[Quote, tuple[str, ...]] | None:
+    """Return a quote with the contact that its approval pinned; before that, the one of the requester's profile."""
+    quote = store.load(tx, quote_id)
+    if quote is None:
+        return None
+    contact, who = store.contact_of(tx, quote_id, quote.version), known_person(tx, quote.team_id, quote.requester)
+    profile = () if who is None else tuple(filter(None, (who.email, who.phone)))
+    return quote, contact if store.document_set_of(tx, quote_id, quote.version) is not None else profile
 
 
 def _sentence(error: ValueError) -> str:

@@ -47,6 +47,7 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "approval_calendars": ("approval_id",),
     "approval_roles": ("approval_id",),
     "document_pins": ("quote_id", "version"),
+    "document_contacts": ("quote_id", "version"),
     "superseded_versions": ("quote_id", "version"),
     "quote_sendings": ("quote_id", "version"),
     "quote_closings": ("quote_id",),

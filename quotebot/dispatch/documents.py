@@ -89,10 +89,11 @@ class Documents:
     async def _document(self, quote: Quote) -> QuoteDocument:
         """Return the document of a quote by the set of its approval. Raises AdapterError (RENDER) if it has no such template."""
         database = self.services.ledger.database
-        pinned = await database.read(lambda tx: quotes.document_set_of(tx, quote.quote_id, quote.version))
+        version = quote.quote_id, quote.version
+        pinned, contact = await database.read(lambda tx: (quotes.document_set_of(tx, *version), quotes.contact_of(tx, *version)))
         try:
             seller = self.services.seller if pinned is None else seller_of(pinned)
-            return quote_document(quote, seller, quote.requester_name)
+            return quote_document(quote, seller, quote.requester_name, contact)
         except ValueError as error:
             message = _(
                 "The document cannot be made: {error}. Nothing was stored. Revise the quote with a template that is there.",

@@ -59,7 +59,7 @@ from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.language import _
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import ApprovalState
-from quotebot.execution import digests
+from quotebot.execution import digests, membership
 from quotebot.execution.crm_effects import status_pending
 from quotebot.execution.extraction import answer_message, ask_model
 from quotebot.execution.operator_actions import (
@@ -161,6 +161,9 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
         store.save(tx, quote, decision.quote, run.asked.received_at)
         if run.rules.documents is not None and any(each.effect_class == effects.RENDER for each in decision.effects):
             store.pin_documents(tx, quote.quote_id, decision.quote.version, run.rules.documents, run.now)
+            who = membership.known_person(tx, quote.team_id, quote.requester)
+            if who is not None:
+                store.pin_contact(tx, quote.quote_id, decision.quote.version, who.email, who.phone)
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
         owed = (*decision.effects, *status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote))

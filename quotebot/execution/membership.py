@@ -62,21 +62,26 @@ class Known:
     fetched_at: int
     name: str = ""  # in the person's profile
     zone: str = ""  # likewise: the IANA name of their time zone
+    email: str = ""  # likewise; empty without the scope users:read.email
+    phone: str = ""  # likewise
 
     def counts_at(self, now: int) -> bool:
         """Return true if the answer is recent enough; setting the clock back does not make an old one valid."""
         return abs(now - self.fetched_at) <= TRUSTED_MS
 
 
+_STORED: Final = ("kind", "fetched_at", "name", "zone", "email", "phone")  # columns of people
+
+
 def known_person(tx: Tx, team_id: str, user: str) -> Known | None:
     """Return the stored answer on a person in a workspace, or None if Slack was never asked."""
     row = tx.one("known_person", team_id=team_id, user_id=user)
-    return None if row is None else Known(row["kind"], row["fetched_at"], row["name"], row["zone"])
+    return None if row is None else Known(**{name: row[name] for name in _STORED})
 
 
 def keep_person(tx: Tx, team_id: str, user: str, found: Known) -> None:
     """Store Slack's answer unless a newer one is stored; one from far in the future counts as none."""
-    facts = {"kind": found.kind, "fetched_at": found.fetched_at, "name": found.name, "zone": found.zone}
+    facts = {name: getattr(found, name) for name in _STORED}
     tx.one("keep_person", team_id=team_id, user_id=user, trusted_ms=TRUSTED_MS, **facts)
 
 
@@ -199,7 +204,7 @@ class Directory:
             return None
         # A command that an earlier version recorded carries the workspace of its payload.
         kind = kind_of(member, identity, self._enterprise_id) if team_id == identity.team_id else "stranger"
-        return Known(kind, self._ledger.clock.now_ms(), member.name, member.zone)
+        return Known(kind, self._ledger.clock.now_ms(), member.name, member.zone, member.email, member.phone)
 
     async def link_to(self, channel: str, ts: str) -> str | None:
         """Return the address of a message in the workspace; None if Slack does not answer."""

@@ -113,6 +113,7 @@ TABLES: Final[Mapping[str, TableColumns]] = {
     "document_pins": TableColumns(
         "quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version sha256 pinned_at"
     ),
+    "document_contacts": TableColumns("quote_id version", chain=_QUOTE, of_chain=_OF_QUOTE, chained="quote_id version email phone"),
     "rulesets": TableColumns(
         "version",
         chain="'system'",
@@ -134,7 +135,7 @@ TABLES: Final[Mapping[str, TableColumns]] = {
         operational="what",  # the field tells as much; older rows keep their hashes
     ),
     "schedule_marks": TableColumns("job name", operational="job name anchor slot outcome marked_at"),
-    "people": TableColumns("team_id user_id", operational="team_id user_id kind fetched_at name zone"),
+    "people": TableColumns("team_id user_id", operational="team_id user_id kind fetched_at name zone email phone"),
     "digests": TableColumns("team_id user_id", operational="team_id user_id due_at"),
     "homes": TableColumns("team_id user_id", operational="team_id user_id section page shown_at"),
     "letter_cards": TableColumns(

@@ -332,14 +332,16 @@ WHERE d.team_id = :team_id AND (d.absent = :user OR d.delegate = :user) AND :now
 ORDER BY d.since, d.absent, d.operation_key;
 
 -- name: known_person
-SELECT kind, fetched_at, name, zone FROM people WHERE team_id = :team_id AND user_id = :user_id;
+SELECT kind, fetched_at, name, zone, email, phone FROM people WHERE team_id = :team_id AND user_id = :user_id;
 
 -- name: keep_person
 -- What Slack said last counts, whichever of two answers is written first. One of more than `trusted_ms` later was written under a
 -- clock that was ahead.
-INSERT INTO people (team_id, user_id, kind, fetched_at, name, zone) VALUES (:team_id, :user_id, :kind, :fetched_at, :name, :zone)
+INSERT INTO people (team_id, user_id, kind, fetched_at, name, zone, email, phone)
+VALUES (:team_id, :user_id, :kind, :fetched_at, :name, :zone, :email, :phone)
 ON CONFLICT (team_id, user_id) DO UPDATE
-SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name, zone = excluded.zone
+SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name, zone = excluded.zone,
+  email = excluded.email, phone = excluded.phone
 WHERE excluded.fetched_at >= people.fetched_at OR people.fetched_at - excluded.fetched_at > :trusted_ms;
 
 -- name: acts_for_others
@@ -720,6 +722,12 @@ INSERT INTO document_sets (sha256, content, stored_at) VALUES (:sha256, :content
 -- name: pin_document_set
 INSERT INTO document_pins (quote_id, version, sha256, pinned_at) VALUES (:quote_id, :version, :sha256, :now)
 ON CONFLICT DO NOTHING;
+
+-- name: pin_document_contact
+INSERT INTO document_contacts (quote_id, version, email, phone) VALUES (:quote_id, :version, :email, :phone) ON CONFLICT DO NOTHING;
+
+-- name: document_contact_of
+SELECT email, phone FROM document_contacts WHERE quote_id = :quote_id AND version = :version;
 
 -- name: has_document_set
 SELECT 1 AS one FROM document_sets WHERE sha256 = :sha256;

@@ -527,6 +527,18 @@ def pin_documents(tx: Tx, quote_id: str, version: int, documents: DocumentSet, n
     tx.one("pin_document_set", quote_id=quote_id, version=version, sha256=documents.sha256, now=now_ms)
 
 
+def pin_contact(tx: Tx, quote_id: str, version: int, email: str, phone: str) -> None:
+    """Store how the document of a version says that its requester can be reached; a version that has a contact keeps it."""
+    if email or phone:
+        tx.one("pin_document_contact", quote_id=quote_id, version=version, email=email, phone=phone)
+
+
+def contact_of(tx: Tx, quote_id: str, version: int) -> tuple[str, ...]:
+    """Return the e-mail address and the phone number on the document of a version, without those that are not known."""
+    row = tx.one("document_contact_of", quote_id=quote_id, version=version)
+    return () if row is None else tuple(filter(None, (row["email"], row["phone"])))
+
+
 def document_set_of(tx: Tx, quote_id: str, version: int) -> str | None:
     """Return the content of the set that a version's document is made from; None for a version without one."""
     row = tx.one("document_set_of", quote_id=quote_id, version=version)

@@ -225,8 +225,10 @@ class _Page:
         return self.writer.number(value, self.pricing.currency)
 
 
-def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocument:
+def quote_document(quote: Quote, seller: Seller, prepared_by: str, contact: tuple[str, ...] = ()) -> QuoteDocument:
     """Return the document of an approved quote. Its dates come from the quote, so that rendering it twice gives the same bytes.
+
+    `contact` is how `prepared_by` can be reached: an e-mail address, a phone number.
 
     Raises ValueError if there is no template of the chosen name.
     """
@@ -246,6 +248,7 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str) -> QuoteDocum
         issued_on=writer.day(quote.issued_at),
         valid_until=writer.day(quote.valid_until),
         prepared_by=prepared_by,
+        preparer=contact,
         currency=pricing.currency,
         term=term,
         billing=_billing(page),

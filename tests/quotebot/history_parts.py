@@ -99,6 +99,7 @@ async def everything(path: Path) -> None:
             now = bench.clock.now_ms()
             store.record_artefact(tx, store.Artefact("a" * 64, "b" * 64, QUOTE, 2, 1, now))
             store.pin_documents(tx, QUOTE, 2, document_set(Seller("Seller", ())), now)
+            store.pin_contact(tx, QUOTE, 2, "rep@acme.example", "+1 555 0100")
             store.use_token(tx, "t" * 64, QUOTE, now)
             store.replace_root(tx, QUOTE, "1.2", "c" * 64, now)
             crm.keep(tx, CrmDifference(QUOTE, 2, "0Q0", "Quote.Status", "Approved", "Denied"), now)

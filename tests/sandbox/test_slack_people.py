@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel, Person
+from quotebot.sandbox.slack.listing import SCOPES
 from quotebot.sandbox.world import World
 from tests.sandbox.conftest import Hand, Wire, wired
 from tests.sandbox.test_slack_limits import call
@@ -93,6 +94,14 @@ async def test_user_object_of_a_partner_is_no_stranger_and_says_little(client: A
     assert not {"is_restricted", "is_admin", "tz"} & set(who)
     assert "email" not in who["profile"]
     assert (await refused(client.users_lookupByEmail(email="partner@partner.example")))["error"] == "users_not_found"
+
+
+@pytest.mark.parametrize("scopes", [SCOPES, SCOPES - {"users:read.email"}])
+def test_user_object_has_an_address_only_with_its_scope(scopes: frozenset[str]) -> None:
+    world = World(None, scopes=scopes).unserved()
+    people = [call(world, "users.info", user="U0REP")[1]["user"], *call(world, "users.list")[1]["members"]]
+    profiles = [each["profile"] for each in people if each["id"] == "U0REP"]
+    assert [("email" in profile, "phone" in profile) for profile in profiles] == [("users:read.email" in scopes, True)] * 2
 
 
 async def test_member_of_an_organization_names_their_workspaces(world: World, client: AsyncWebClient) -> None:

@@ -52,6 +52,7 @@ CHANNEL_SCOPES: Final = {  # without one of them the bot works with restrictions
     "groups:read": "likewise those of private channels",
     "im:write": "a direct message, such as one to an approver, is not found again after a lost answer",
 }
+OPTIONAL_SCOPES: Final = {"users:read.email": "documents have no e-mail address of who prepared them"}
 NOT_CONFIGURED: Final = "it is not configured"
 Question = Callable[[Site], Awaitable[Any]]
 _NO_WAY: Final = (aiohttp.ClientError, OSError)
@@ -82,7 +83,10 @@ async def scopes(site: Site) -> Seen:
 
     def judge(given: set[str]) -> Seen:
         missing = sorted(SCOPES - given)
-        return bad(f"{', '.join(missing)} missing") if missing else fine("all of the manifest's")
+        without = "; ".join(
+            f"{scope}, which is optional, missing: {what}" for scope, what in OPTIONAL_SCOPES.items() if scope not in given
+        )
+        return bad(f"{', '.join(missing)} missing") if missing else fine(without or "all of the manifest's")
 
     return await _judged_scopes(site, judge)
 

@@ -294,7 +294,7 @@ def _wire_person(person: Person) -> Json:
         }
     profile["title"] = person.title or person.real_name
     if not person.is_bot:
-        profile["email"] = person.email
+        profile |= {"email": person.email, "phone": person.phone}
     return {
         "id": person.id,
         "team_id": person.team_id,

@@ -55,6 +55,11 @@ class Person:
         return f"{self.name}@{self.team_domain}.example"
 
     @property
+    def phone(self) -> str:
+        """The number in their profile: one of those that belong to nobody."""
+        return f"+1 555 0100 {sum(self.id.encode()) % 900 + 100}"
+
+    @property
     def team_domain(self) -> str:
         """The domain of their workspace."""
         return TEAM_DOMAIN if self.team_id == TEAM_ID else self.team_id.removeprefix("T0").lower()

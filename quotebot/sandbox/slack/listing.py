@@ -62,6 +62,7 @@ SCOPES = frozenset(
         "im:history",
         "im:write",
         "users:read",
+        "users:read.email",
     }
 )
 

@@ -78,6 +78,7 @@ ANY_OF: Final[dict[str, tuple[str, ...]]] = {
     "users.list": ("users:read",),
     "users.lookupByEmail": ("users:read.email",),
 }
+EMAIL_SCOPE: Final = "users:read.email"  # without it, user objects have no e-mail address
 _BY_KIND: Final = {  # method -> access to the conversation; the required scope depends on its kind
     "conversations.history": "history",
     "conversations.replies": "history",
@@ -306,7 +307,12 @@ class WebApi:
             _check_token(method, arguments.token)
         if self._scopes is not None:
             check_scopes(method, arguments, self._workspace.directory, self._scopes)
-        return handler(self._workspace, arguments)
+        answer = handler(self._workspace, arguments)
+        if self._scopes is not None and EMAIL_SCOPE not in self._scopes:
+            named = [answer["user"]] if method == "users.info" else answer["members"] if method == "users.list" else []
+            for person in named:
+                person["profile"].pop("email", None)
+        return answer
 
     def _upload(self, received: Received, upload_id: str, *, waited: bool) -> Answer:
         stored = self._workspace.files.by_upload(upload_id)

@@ -32,6 +32,7 @@ from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, EffectHandlers
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.jobs.maintenance import ArtefactSweep
+from quotebot.store import quotes
 from quotebot.views.document import file_name, file_title
 from quotebot.views.operator_messages import failure_words
 from tests.quotebot.dispatch.test_follow_ups import SELLER, approved
@@ -221,6 +222,18 @@ async def test_approved_version_keeps_the_documents_set_of_its_approval(desk: De
     assert (SELLER.name.encode() in content, b"Renamed" in content, b"color: red" in content) == (True, False, False)
     await desk.tried(effects.RENDER)
     assert desk.effect(effects.RENDER)["external_ref"] == made.external_ref
+
+
+async def test_a_document_says_how_its_preparer_could_be_reached_at_the_approval(desk: Desk) -> None:
+    place = (desk.quote_id, 1)
+    await desk.bench.ledger.database.write("test", lambda tx: quotes.pin_contact(tx, *place, "rep@acme.example", "+1 555 0100"))
+    await desk.bench.ledger.database.write("test", lambda tx: quotes.pin_contact(tx, *place, "new@acme.example", ""))
+    made = await Documents(desk.performer.services).render(await desk.quote())
+    content = (desk.folder / f"{made.external_ref}.pdf").read_bytes()
+    assert (b"rep@acme.example" in content, b"+1 555 0100" in content, b"new@" in content) == (True, True, False)
+    for change in ("UPDATE document_contacts SET email = ''", "DELETE FROM document_contacts"):
+        with pytest.raises(sqlite3.IntegrityError, match="keeps its contact"):
+            desk.bench.rows(change)
 
 
 async def test_version_without_a_set_is_made_with_the_present_one(desk: Desk) -> None:

@@ -34,7 +34,8 @@ FIELD = re.compile(r"\{\w+\}")
 
 
 def test_the_document_says_what_was_approved_to_the_cent() -> None:
-    document = quote_document(APPROVED, SELLER, "rep")
+    document = quote_document(APPROVED, SELLER, "rep", ("rep@acme.example",))
+    assert document.preparer == ("rep@acme.example",)
     assert (document.quote_id, document.version, document.account, document.currency) == ("Q-2026-0042", "1", "Acme", "USD")
     assert (document.list_total, document.discount_total, document.net_total) == (
         "$20,400.00",
