@@ -348,6 +348,7 @@ async def test_approver_decides_in_a_message_while_another_uses_the_channel(sand
         await manager.locator("[data-channel^=D]").click()
         copy = card(manager, "Juniper.*")
         await expect(copy).to_contain_text("Why you are asked")
+        await expect(copy.locator("[data-pointed]")).to_have_text("Approve")
         await copy.get_by_role("button", name="Approve", exact=True).click()
         await button(vp, "Juniper", "Approve").click()
         confirm = [

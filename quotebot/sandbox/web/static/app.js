@@ -133,8 +133,8 @@ function Page({ state, linked }) {
   const isApp = Boolean(channel?.other?.is_bot);
   const guides = !guided && Boolean(channel) && !channel.isIm && channel === channels[0];
   const next = guided || !channels.length ? null : nextClick(state, channels[0].id, guidedFrom, people);
-  const pointed = next?.person?.id === me ? next.pointed : null;
-  const lookedUp = useMemo(() => ({ ...lookup, pointed }), [lookup, pointed?.ts, pointed?.action_id]);
+  const pointed = next?.person?.id === me ? next.pointed : [];
+  const lookedUp = useMemo(() => ({ ...lookup, pointed }), [lookup, JSON.stringify(pointed)]);
   const mine = [...state.messages, ...notices].filter((each) => each.channel === channel?.id && visibleTo(each, me)).sort(byTs);
   const threads = new Map();
   for (const reply of mine.filter(isReply)) threads.set(reply.thread_ts, [...(threads.get(reply.thread_ts) ?? []), reply]);

@@ -2,8 +2,8 @@
 
 import { createContext } from "./vendor/standalone.module.js";
 
-/** {users: Map(id -> user), channels: Map(id -> channel), shortcuts: of the app, me: user id, act(body): POST a click, seek(body): what a menu offers, pointed: the button that the guide means} */
-export const Directory = createContext({ users: new Map(), channels: new Map(), shortcuts: [], me: null, pointed: null, act: async () => ({ ack: null }), seek: async () => ({ ack: null }) });
+/** {users: Map(id -> user), channels: Map(id -> channel), shortcuts: of the app, me: user id, act(body): POST a click, seek(body): what a menu offers, pointed: the buttons that the guide means} */
+export const Directory = createContext({ users: new Map(), channels: new Map(), shortcuts: [], me: null, pointed: [], act: async () => ({ ack: null }), seek: async () => ({ ack: null }) });
 
 /** What a person is called on the page. */
 export const called = (user) => user?.title || user?.real_name || user?.name || "Unknown";

@@ -53,7 +53,7 @@ function Unanswered() {
 
 /** Whether the guide means this button. */
 const isPointed = (pointed, element, surface) =>
-  Boolean(pointed) && pointed.channel === surface.channel && pointed.ts === surface.message_ts && pointed.action_id === element.action_id && pointed.value === element.value;
+  pointed.some((each) => each.channel === surface.channel && each.ts === surface.message_ts && each.action_id === element.action_id && each.value === element.value);
 
 function Button({ element, surface }) {
   const { pointed } = useContext(Directory);

@@ -30,20 +30,20 @@ function approverOf(state, asked, people) {
 
 /**
  * What the visitor's next click is: {at, person, pointed}. `at` goes from 0 (there is no quote since `from`) to 3 (the newest quote is
- * decided), `person` is who makes the click, `pointed` the button on a card. Whoever approves is asked on the quote's own card or by a
- * message of their own.
+ * decided), `person` is who makes the click, `pointed` the buttons that do it. Whoever approves is asked on the quote's own card and by a
+ * message of their own, or by that message alone.
  */
 export function nextClick(state, channel, from, people) {
   const rep = people.find((user) => user.role === "rep") ?? people[0];
   const since = state.messages.filter((each) => each.bot_id && !each.ephemeral_for && Number(each.ts) > Number(from));
   const card = since.filter((each) => each.channel === channel && !isReply(each) && each.blocks?.length).at(-1);
-  if (!card) return { at: 0, person: rep, pointed: null };
+  if (!card) return { at: 0, person: rep, pointed: [] };
   const submit = named(card, "Submit", "Approve &");
-  if (submit) return { at: 1, person: rep, pointed: placeOf(card, submit) };
+  if (submit) return { at: 1, person: rep, pointed: [placeOf(card, submit)] };
   const copies = since.filter((each) => each.channel !== channel && Number(each.ts) > Number(card.ts) && named(each, "Approve"));
-  const asked = named(card, "Approve") ? card : copies.at(-1);
-  if (!asked) return { at: DONE, person: null, pointed: null };
-  return { at: 2, person: approverOf(state, copies.at(-1), people), pointed: placeOf(asked, named(asked, "Approve")) };
+  const asked = [...(named(card, "Approve") ? [card] : []), ...copies];
+  if (!asked.length) return { at: DONE, person: null, pointed: [] };
+  return { at: 2, person: approverOf(state, copies.at(-1), people), pointed: asked.map((each) => placeOf(each, named(each, "Approve"))) };
 }
 
 function Words({ next, me, channel }) {
@@ -51,7 +51,7 @@ function Words({ next, me, channel }) {
   if (at === DONE) return html`<b>That was a deal. Now break something.</b>`;
   if (at === 0) return html`<b>Your first deal: three clicks, three minutes.</b> It begins with a quote.`;
   if (me !== person.id) return html`The next click is for <b>${called(person)}</b>. Switch at the top left.`;
-  return html`Press <b>${pointed.label}</b> ${pointed.channel === channel ? "on the card" : "in Quotebot's message, under Apps"}${at === 2 && ", and confirm"}.`;
+  return html`Press <b>${pointed[0].label}</b> ${pointed[0].channel === channel ? "on the card" : "in Quotebot's message, under Apps"}${at === 2 && ", and confirm"}.`;
 }
 
 /**

@@ -92,7 +92,7 @@ function Operation({ operation, first, skew, users }) {
       </span>
       <span class="operation-line note">
         <span>${tries(operation.attempts)}${operation.next_attempt_at !== null && html`, next <${Due} at=${operation.next_attempt_at} skew=${skew} />`}</span>
-        <span>${operation.effects.length ? `${done} of ${operation.effects.length} effects done` : "no effects"}</span>
+        <span>${operation.effects.length ? `${done} of ${operation.effects.length} ${operation.effects.length === 1 ? "effect" : "effects"} done` : "no effects"}</span>
       </span>
     </button>
     ${open && html`<${Effects} effects=${operation.effects} skew=${skew} />`}
