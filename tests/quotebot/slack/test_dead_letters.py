@@ -333,6 +333,7 @@ async def test_second_operator_who_edits_a_replaced_command_is_told_who_was_firs
         ({"kind": "operation", "effect_class": "quote.create"}, True),
         ({"kind": "operation", "effect_class": "approval.decide"}, False),
         ({"kind": "operation", "effect_class": "letter.announce", "source": "scheduler"}, False),
+        ({"kind": "operation", "effect_class": "crm.reconcile", "source": "slack_interactive"}, False),
         ({}, False),
     ],
 )
