@@ -24,6 +24,7 @@ from quotebot.slack.queries import Reads
 from quotebot.slack.verbs import SimulateRequest
 from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import with_segments
+from quotebot.views import forms
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.crm_parts import Crm, crm_at
 from tests.quotebot.parts import MATRIX, RULES, request_for
@@ -182,6 +183,7 @@ async def test_a_partner_buys_from_slack_and_the_form_previews_the_same(world: W
     org = world.salesforce._org
     org.create(SCHEMA["account"], {"Name": "Acme", "Type": RESELLER})
     settings: dict[str, Any] = {"salesforce_mapping": own, "crm_sync_minutes": 60, "crm_mirror": ("accounts",)}
+    settings["crm_account_lookup"] = True
     async with bot_in(world, tmp_path / "bot", **settings) as deal:
 
         async def whole() -> bool:
@@ -192,10 +194,12 @@ async def test_a_partner_buys_from_slack_and_the_form_previews_the_same(world: W
         form: dict[str, Any] = {"user": "U0REP", "view_id": (await deal.get("state"))["views"][-1]["view"]["id"]}
         await deal.post("action", **form, action_id="product.0", value="pro")
         typed = {"terms": {"terms": "segment partner"}}
-        for customer, is_open in (("Globex", False), ("Acme", True)):
-            await deal.post("action", **form, action_id="account", value=customer, values=typed)
+        (chosen,) = (await deal.post("suggest", **form, action_id=forms.FOUND, value="acm"))["options"]
+        for field, customer, is_open in ((forms.FOUND, chosen["value"], True), (forms.ACCOUNT, "Globex", False)):
+            await deal.post("action", **form, action_id=field, value=customer, values=typed)
             shown = str((await deal.get("state"))["views"][-1]["view"]["blocks"])
             assert ("prices of the segment partner need" not in shown) is is_open, shown
+            assert "*Total" in shown, shown
         await deal.slash("new for Acme: 10 pro; term 12m; segment partner")
         await deal.settled()
         assert "no approval" in (await deal.card_text()).casefold()
