@@ -60,6 +60,7 @@ _OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ @]+)(?: +because +(.+))?$", re.IGN
 _PRICE_BEGUN = re.compile(r"(?:@|\b(?:at|discount\b[:=]?)) *[0-9][0-9.]*$", re.IGNORECASE)
 _DISCOUNT_BEGUN = re.compile(r"- ?[0-9][0-9.]*$")
 _AFTER_COMMA = re.compile(r"(?:,[0-9][0-9.]*)+( ?%)?")
+_COMMA_IN_NUMBER = re.compile(r"[0-9],[0-9]")
 _PRICE_AND_MORE = re.compile(r"(?:@|\bat\b) *[0-9.]+,[0-9].*", re.IGNORECASE)
 _QUOTED_REASON = re.compile(r"because +[\"\u201c][^\"\u201c\u201d]*[\"\u201d]", re.IGNORECASE)
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_ -]{0,39}")
@@ -422,9 +423,9 @@ def _after_options(clause: str, start: int) -> int:
 def _after_number(clause: str, start: int, comma: int) -> int:
     """Return the comma that ends an item, where `comma` may be inside the number of the item's price or discount."""
     rest = _AFTER_COMMA.match(clause, comma) if comma >= 0 else None
-    if rest is None or not (
-        _PRICE_BEGUN.search(clause, start, comma) or (rest[1] and _DISCOUNT_BEGUN.search(clause, start, comma))
-    ):
+    if rest is None or "because" in clause[start:comma].casefold():
+        return comma
+    if not (_PRICE_BEGUN.search(clause, start, comma) or (rest[1] and _DISCOUNT_BEGUN.search(clause, start, comma))):
         return comma
     return clause.find(",", rest.end())
 
@@ -433,8 +434,11 @@ def _after_reason(clause: str, start: int, comma: int) -> int:
     """Return the comma that ends an item, where `comma` may be inside the item's quoted reason."""
     if comma < 0 or "because" not in clause[start:comma].casefold():
         return comma
-    reason = _QUOTED_REASON.search(clause, start)
-    return clause.find(",", reason.end()) if reason is not None and reason.start() < comma < reason.end() else comma
+    reason, number = _QUOTED_REASON.search(clause, start), _AFTER_COMMA.match(clause, comma)
+    if reason is not None and reason.start() < comma < reason.end():
+        return clause.find(",", reason.end())
+    # "8,40 sso" may be a price or the end of the reason and 40 of a product: it stays one item, and is refused
+    return clause.find(",", number.end()) if number is not None and clause[comma - 1].isdigit() else comma
 
 
 def _has_discount(item: str) -> bool:
@@ -497,6 +501,12 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
     if agreed is None:
         draft.problems.append(_no_price(own[1]))
         return name[: own.start()].strip(), None, ""
+    reason = own[2] or ""
+    if reason[:1] not in ('"', "\u201c") and _COMMA_IN_NUMBER.search(reason):
+        text = shown(reason)
+        draft.problems.append(
+            _('{text} has a comma between digits. Put the reason in quotation marks: `because "..."`.', text=text)
+        )
     return name[: own.start()].strip(), agreed, reason_text((own[2] or "").strip('"\u201c\u201d '))
 
 

@@ -88,7 +88,8 @@ _OPTIONAL: Final = re.compile(rf"{_UNIT},? ?(?:\(optional\)|\(option\)|as an opt
 _DISCOUNT: Final = re.compile(rf"{_UNIT} ?-([0-9]{{1,3}}(?:[.,][0-9]{{1,2}})?) ?%", re.IGNORECASE)
 _PRICE: Final = re.compile(
     rf"{_UNIT} ?(?:@|at) ?[$\u20ac\u00a3]?([0-9]{{1,9}}(?:[.,][0-9]{{1,6}})?)(?: (?:each|per (?:seat|user|unit|license|licence)))?"
-    r"(?: per month| a month)? because (?:\"(?P<quoted>[^\"]{1,200})\"|(?P<reason>(?:(?! (?:and|plus|&) [0-9])[^,;.\n]){1,200}))",
+    r"(?: per month| a month)? because (?:\"(?P<quoted>[^\"]{1,200})\"|(?P<reason>(?:(?! (?:and|plus|&) [0-9])[^,;.\n]){1,200}+)"
+    r"(?!(?<=[0-9]),[0-9]))",
     re.IGNORECASE,
 )
 MENTIONS_MAX: Final = 20  # products whose attributes are searched for

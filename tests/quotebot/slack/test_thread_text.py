@@ -67,6 +67,16 @@ def test_a_lone_percentage_is_offered_as_a_choice(text: str) -> None:
     assert labels == ["Set discount to 18%", "Something else"]
 
 
+def test_a_lone_percentage_with_a_decimal_comma_is_a_choice_in_german() -> None:
+    assert answered("18,5 %")[1] is None
+    speak("de")
+    try:
+        said, _blocks = proposed("18,5 %", QUOTE, RULES, MORNING) or ("", None)
+    finally:
+        speak("en")
+    assert "Rabatt 15 % \u2192 18,5 %" in said
+
+
 @pytest.mark.parametrize("text", SHOWN)
 def test_a_change_is_shown_before_it_is_made(text: str) -> None:
     said, change = answered(text)

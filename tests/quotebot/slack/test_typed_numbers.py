@@ -191,6 +191,20 @@ def test_a_thousand_with_a_comma_is_in_doubt_only_in_german() -> None:
     assert (read_price("5,40"), read_discount("12,5 %")) == (Decimal("5.40"), Decimal("12.5"))
 
 
+def test_a_comma_between_digits_of_a_reason_is_refused_and_any_other_separates() -> None:
+    for text in ("10 pro @9 because they look at 8,40 sso", "10 pro @9 because it was 8,40 sso, 5 support"):
+        problems = read_request(text, CATALOGUE)
+        assert isinstance(problems, tuple)
+        assert 'Put the reason in quotation marks: `because "..."`.' in " ".join(problems)
+        assert extract(f"{text} for Acme", CATALOGUE).open_questions
+    found = read_request("10 pro @9 because of volume,40 sso", CATALOGUE)
+    assert not isinstance(found, tuple)
+    assert [(line.sku, line.quantity, line.price_reason) for line in found.lines] == [("pro", 10, "of volume"), ("sso", 40, "")]
+    quoted = read_request('10 pro @9 because "it was 8,40", 40 sso', CATALOGUE)
+    assert not isinstance(quoted, tuple)
+    assert [line.price_reason for line in quoted.lines] == ["it was 8,40", ""]
+
+
 def test_free_text_reads_a_decimal_comma_in_german_only() -> None:
     text = "10 pro @5,40 because volume deal and 5 sso -2,5% for Acme"
     assert extract(text, CATALOGUE).open_questions
