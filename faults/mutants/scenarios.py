@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from faults.lab.steps import MANAGER, REP, ArmsFault, Clicks, Gesture, Operates, Settles, Starts, Step, Stops, Types, Waits
+from faults.lab.steps import MANAGER, REP, ArmsFault, Clicks, Gesture, Operates, Rejects, Settles, Starts, Step, Stops, Types, Waits
 from faults.lab.wire import Wire
 from faults.scenarios.workflows import NEW, QUOTE, Story, approved, created, submitted
 from quotebot.commands.payloads import CreateQuote
@@ -202,8 +202,14 @@ STORIES: Final = (
     ),
     Story(
         "two posts wait",
-        lambda: [Clicks("approval.approve", MANAGER), Settles()],
-        lambda: [*created(), ArmsFault("slack", "5xx", "chat.postMessage", times=1), Clicks("quote.submit", REP), Waits(1)],
+        lambda: [Rejects(MANAGER, "too cheap"), Settles()],
+        lambda: [
+            *created(),
+            ArmsFault("slack", "5xx", "chat.postMessage", times=1),
+            Clicks("quote.submit", REP),
+            Waits(1),
+            Clicks("approval.reject", MANAGER),
+        ],
     ),
     Story(
         "a post arrives after its time-out",
