@@ -60,10 +60,11 @@ async def sandbox(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> A
 
 
 @asynccontextmanager
-async def sandbox_in(folder: Path, checkout: Path, **environment: str) -> AsyncIterator[str]:
+async def sandbox_in(folder: Path, checkout: Path, *options: str, **environment: str) -> AsyncIterator[str]:
     """Yield the address of a sandbox with its own bot. Its ledger is in world/bot below the folder."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "quotebot", "sandbox", "--port", "0", "--headless", "--data", str(folder / "world")),
+        *options,
         cwd=folder,
         env=clean_environment(
             folder,
@@ -399,6 +400,108 @@ async def test_home_pages_through_sixty_approvals_and_one_is_decided_there(tmp_p
         await choose.select_option(label="Recently closed")
         await expect(tab).to_contain_text("Nothing here now", timeout=WORK_MS)
         await page.goto("about:blank")  # its sandbox stops here
+
+
+async def test_a_german_deal_is_quoted_and_approved_in_german(tmp_path: Path, checkout: Path, page: Page) -> None:
+    async with sandbox_in(tmp_path, checkout, "--language", "de") as address:
+        await enter(page, address)
+        await page.get_by_test_id("guide-close").click()
+        await say(page, "/quote new")
+        form = page.get_by_test_id("view-modal")
+        await form.get_by_label("Kunde", exact=True).fill("Initech")
+        await form.get_by_label("Produkt hinzufügen").fill("pro")
+        await form.get_by_test_id("lookup-options").locator("[role=option][data-value=pro]").click()
+        await form.get_by_label("Pro: Menge").fill("150")
+        await form.locator("[data-action-id=discount]").fill("12,5")
+        for group in ("Zahlung, Steuer und Bedingungen", "Rechnungsdaten und Hinweise"):
+            await form.get_by_role("button", name=group).click()
+        await reads(form, GERMAN_FORM)
+        fields = await form.locator("[placeholder]").all()
+        assert "Tag wählen" in (hints := [str(await each.get_attribute("placeholder")) for each in fields])
+        assert not ENGLISH.search("\n".join(hints))
+        await form.get_by_test_id("view-submit").click()
+        shown = card(page, "Initech")
+        await reads(
+            shown, f"Initech · Q-… Entwurf · {GERMAN_DEAL} {GERMAN_ADVICE} Zur Freigabe vorlegen Bearbeiten Angebot stornieren"
+        )
+        await shown.get_by_role("button", name="Zur Freigabe vorlegen").click()
+        await reads(shown, f"Wartet auf Freigabe · {GERMAN_DEAL}")
+        await reads(shown, "Wartet auf @manager Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)")
+
+        await become(page, "U0MANAGER")
+        await page.locator("[data-channel^=D]").click()
+        copy = card(page, "Initech.*")
+        await reads(copy, GERMAN_REQUEST)
+        await page.get_by_test_id("tab-home").click()
+        await reads(page.get_by_test_id("app-home"), GERMAN_HOME)
+        await page.get_by_test_id("tab-messages").click()
+        await copy.get_by_role("button", name="Freigeben", exact=True).click()
+        dialog = page.get_by_test_id("confirm-dialog")
+        await reads(dialog, GERMAN_QUESTION)
+        await dialog.get_by_role("button", name="Freigeben", exact=True).click()
+        decided = "Von @manager (Vertriebsleitung) freigegeben, … um …"
+        await reads(copy, f"Initech · Q-… Freigegeben · {GERMAN_DEAL} {decided}")
+        await page.locator("[data-channel=C0DEALS]").click()
+        deeds = "Für Versand sperren Bearbeiten Angebot stornieren"
+        await reads(shown, f"Initech · Q-… Freigegeben · {GERMAN_DEAL} {deeds} {decided} PDF · In Salesforce")
+        await page.goto("about:blank")  # its sandbox stops here
+
+
+ENGLISH = re.compile(
+    r"\b(approv\w*|asks?|cancel|customer|decide|discount|due|edit|margin|months?|needs?|none|price|quotes?|reject|submit|total|waiting)\b",
+    re.IGNORECASE,
+)
+TIMES = "\N{MULTIPLICATION SIGN}"
+GERMAN_DEAL = (
+    f"9.450,00 $ · 12,5 % Rabatt auf 10.800,00 $ · 12 Monate · @rep Pro {TIMES} 150 · 6,00 $/Monat · 9.450,00 $ 10.800,00 $"
+)
+GERMAN_ADVICE = (
+    "Freigabe nötig: Vertriebsleitung · Rabatt 12,5 % (Grenze 10 %) Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)"
+)
+GERMAN_FORM = f"""
+Neues Angebot Kunde Pro {TIMES} 150 · 6,00 $/Monat · 9.450,00 $ Pro: Menge Pro: Rabatt (%) (optional) Produkt hinzufügen (optional)
+Laufzeit … 12 Monate 24 Monate 36 Monate Andere
+Rabatt (%) (optional) Gilt für das ganze Angebot. Über 10 % ist eine Freigabe nötig. Währung … USD EUR JPY KWD
+Summe 9.450,00 $ · Listenpreis 10.800,00 $ Freigabe nötig: Vertriebsleitung · Rabatt 12,5 % (Grenze 10 %)
+Keine Freigabe nötig bei 10 %
+Abrechnung … Im Voraus Monatlich Vierteljährlich Jährlich
+Zahlungsziel … Wie üblich Bei Erhalt 14 Tage netto 30 Tage netto 45 Tage netto 60 Tage netto 90 Tage netto
+Beginn (optional) Angebot gültig für (optional) Anzahl der Tage oder der letzte Tag. Steuer … Ohne Steuer Steuer in DE Steuer in JP
+Sonderbedingungen (optional) … Manche brauchen die Freigabe der Rechtsabteilung.
+Bestellnummer (optional) Rechnungskontakt (optional) Rechnungs-E-Mail (optional) Rechnungsadresse (optional) USt-IdNr. (optional)
+Hinweis für die Freigabe (optional) Hinweis für den Kunden (optional)
+Sprache des Dokuments … Wie üblich Englisch Deutsch Vorlage des Dokuments (optional)
+Weitere Angaben (optional) Alles, was ein Befehl enthalten kann, durch Semikolon getrennt: 10 sso; terms net_60
+Abbrechen Angebot erstellen
+"""
+GERMAN_REQUEST = f"""
+Initech · Q-… @rep bittet um die Freigabe dieses Angebots.
+Summe 9.450,00 $ Rabatt 12,5 % von 10.800,00 $ Laufzeit 12 Monate Entscheiden bis … um …
+Pro {TIMES} 150 · 6,00 $/Monat · 9.450,00 $ 10.800,00 $
+Grund der Anfrage • Rabatt 12,5 % (Grenze 10 %)
+Marge: 61,9 % (66,66 % ohne Rabatt) Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)
+Freigeben Änderungen erbitten Ablehnen Thread öffnen · /quote show Q-…
+"""
+GERMAN_HOME = """
+Guten …, Manager 1 zu entscheiden · 0 offen Neues Angebot
+… Alles Zu entscheiden Wartet auf andere Versandbereit Läuft diese Woche ab Weitere offene Angebote Zuletzt abgeschlossen
+Tagesübersicht bestellen Vertretung einrichten…
+Zu entscheiden (1) Initech · 9.450,00 $ · Q-… Rabatt 12,5 % (Grenze 10 %)
+12,5 % Rabatt (1.350,00 $), Marge 61,9 % (66,66 % ohne Rabatt) Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)
+@rep · angefragt … · weitere werden gefragt … · fällig … Freigeben Änderungen erbitten Ablehnen Anzeigen
+"""
+GERMAN_QUESTION = """
+Dieses Angebot freigeben?
+Initech · 9.450,00 $ · 12,5 % Rabatt. Das PDF kommt in den Thread und das Angebot nach Salesforce. Zurück Freigeben
+"""
+
+
+async def reads(shown: Locator, text: str) -> None:
+    """Wait until a place reads like this, and check that no English is left there. An ellipsis stands for what the page words."""
+    parts = (re.escape(each).replace("…", r"[\s\S]+?") for each in text.split())
+    await expect(shown).to_contain_text(re.compile(r"\s+".join(parts)), use_inner_text=True, timeout=WORK_MS)
+    left = ENGLISH.search(re.sub(r"/quote \w+", "", await shown.inner_text()))
+    assert left is None, left
 
 
 BLOCKS_MAX = 100

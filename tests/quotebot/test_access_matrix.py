@@ -102,6 +102,7 @@ PEOPLE: Final[dict[str, tuple[Person | str, str, bool]]] = {
     "somebody who left": (Person("U0GONE", "gone", "Gone", "gone", is_deactivated=True), "everybody else", True),
     "a bot": (Person("U0ROBOT", "robot", "Robot", "robot", is_bot=True), "everybody else", True),
 }
+SHOWN: Final = "*Decide* under a reminder, *Show* under an answer"
 ROWS: Final = {
     "new": "`/quote new`, typed or as a form",
     "ops": "`/quote ops` (operators)",
@@ -302,12 +303,11 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         SUBMIT,
         FINALIZE,
         ACCEPT,
-        confirmations.SHOW,
     ):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for deed in (EXPLAIN, DISCOUNT, REFRESH):
         yield "menu of a quote's card", partial(hand.pressed, MORE, menu_text(deed, value), menu=True)
-    yield "Approve", partial(hand.pressed, APPROVE, text)
+    yield from ((row, partial(hand.pressed, each, text)) for row, each in (("Approve", APPROVE), (SHOWN, confirmations.SHOW)))
     for action_id in (REJECT, REQUEST_CHANGES, APPROVE_WITH_REASON):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):

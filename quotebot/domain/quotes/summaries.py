@@ -68,7 +68,7 @@ def facts_of(quote: Quote) -> str:
 def shown(summary: str, facts: str) -> str | None:
     """Return the displayable summary, on one line and without formatting marks; None if it must not be shown."""
     said = " ".join(_MARKS.sub("", summary).split())
-    if said in facts.splitlines():  # it only repeats what the card shows
+    if said in (" ".join(fact.split()) for fact in facts.splitlines()):  # it only repeats what the card shows
         return None
     if not said or _UNWANTED.search(said) or any(_is_strange(character) for character in said):
         return None

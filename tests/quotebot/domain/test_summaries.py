@@ -80,6 +80,9 @@ def test_marks_and_lines_are_taken_out_and_long_words_are_cut() -> None:
 
 def test_a_summary_that_repeats_a_fact_is_not_shown() -> None:
     assert shown(FACTS.splitlines()[0], FACTS) is None
+    speak("de")
+    facts = facts_of(QUOTE)
+    assert [each for each in facts.splitlines() if shown(each, facts)] == []
 
 
 @pytest.mark.parametrize(
@@ -100,5 +103,5 @@ def test_a_summary_that_repeats_a_fact_is_not_shown() -> None:
 def test_a_german_summary_shows_german_figures_of_the_quote(said: str, is_shown: bool) -> None:  # noqa: FBT001 -- a table
     speak("de")
     facts = facts_of(QUOTE)
-    assert facts.startswith("15\u00a0% Rabatt auf 20.400,00\u00a0$ Liste: 17.340,00\u00a0$ netto, 12 Monate.")
+    assert facts.startswith("15\u00a0% Rabatt auf den Listenpreis von 20.400,00\u00a0$: 17.340,00\u00a0$ netto, 12 Monate.")
     assert (shown(said, facts) == said) is is_shown
