@@ -306,7 +306,8 @@ class QuoteListeners:
             await ack()
         elif deed == EXPLAIN:
             asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context, value.quote_id)
-            await self.surface.reply(ack, body, await self.surface.reads(self.surface.rules).answer(asked, viewer))
+            reads = self.surface.reads(await self.surface.rules_now())
+            await self.surface.reply(ack, body, await reads.answer(asked, viewer))
         else:
             await self.surface.click(
                 ack,

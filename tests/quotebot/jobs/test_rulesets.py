@@ -33,6 +33,7 @@ from quotebot.slack.surface import LOOK_SECONDS
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
 from quotebot.store import quotes
 from quotebot.store import rulesets as store
+from quotebot.views.card import MORE
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, POLICY, RULES, Bench, create_command, request_for
 from tests.quotebot.views.quote_examples import RULESET
@@ -381,11 +382,15 @@ async def test_an_activated_policy_decides_about_the_next_submission_in_slack(tm
         async with open_ledger(settings_for(world, tmp_path / "bot")) as ledger:
             asked = Import(with_policy(RULESET, strict, "2"), "policy.toml", activate=True)
             assert (await RulesetChanges(ledger).import_draft(asked, who("1"), seen=1)).outcome == "applied"
+        looked_at = time.monotonic()
         await deal.slash(f"submit {QUOTE}")
         await deal.settled()
         assert "VP Sales" in await deal.card_text()
         (approval,) = read_ledger(tmp_path / "bot" / "ledger.db", "SELECT state, required_roles FROM approvals")
         assert (approval["state"], approval["required_roles"]) == ("pending", '["vp_sales"]')
+        await eventually(lambda: time.monotonic() - looked_at >= LOOK_SECONDS, "the moment in which a look is shared to pass")
+        await deal.click(MORE, user="U0REP", value="How pricing works")
+        assert "discount 6% (limit 5%)" in (await deal.whispers("U0REP"))[-1]
 
 
 async def test_an_open_request_keeps_the_policy_and_the_deadlines_it_was_made_under(bench: Bench, changes: RulesetChanges) -> None:
