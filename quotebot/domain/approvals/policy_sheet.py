@@ -8,6 +8,8 @@ margin    saas           60        cfo
 total                    100000    deal_desk | legal      all
 routing   remind_hours   2
 roles     ladder         deal_desk | cfo
+
+A list without a value is empty.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def _problem(row: SheetRow, rule: str, name: str, document: dict[str, Any]) -> S
     there = _inner(document, rule) if rule in INNER else document if rule == POLICY else document.get(rule, {})
     if name and name in there:
         return row.problem("name", f"there is another row for {rule} {name}", "keep one")
-    if "value" not in row.cells:
+    if "value" not in row.cells and (rule, name) not in LISTS:
         return row.problem("value", "the row has no value", "write it, or remove the row")
     return None
 
@@ -134,5 +136,5 @@ def _value(row: SheetRow, rule: str, name: str, problems: list[SheetProblem]) ->
         return number(row, "value", problems)
     if (rule, name) == ("routing", "full_ladder"):
         return flag(row, "value")
-    cell = row.cells["value"]
+    cell = row.cells.get("value", "")
     return texts_of(cell) if (rule, name) in LISTS else text_of(cell)

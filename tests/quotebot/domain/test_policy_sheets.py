@@ -40,5 +40,16 @@ def test_a_number_with_two_meanings_is_refused_in_a_sheet_of_semicolons(row: str
     assert "can mean" in found[0]
 
 
+def test_a_list_without_a_value_is_empty_and_any_other_row_needs_one() -> None:
+    rows = "roles,ladder,ceo,\nroles,beside,,\nterms,other,,"
+    assert read(rows) == {"discount": {"over": []}, "total": {"over": []}, "margin": {}} | {
+        "roles": {"ladder": ["ceo"], "beside": []},
+        "terms": {"other": []},
+    }
+    assert read("roles.names,ceo,,") == [
+        "p.csv, line 2, column value: the row has no value; write it, or remove the row",
+    ]
+
+
 def test_a_role_that_is_no_text_is_left_for_the_policy_to_refuse() -> None:
     assert read("total,,10,[5]") == {"discount": {"over": []}, "total": {"over": [{"amount": "10", "role": 5}]}, "margin": {}}
