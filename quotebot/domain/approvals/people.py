@@ -138,8 +138,8 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
 
 
 def covers(held: frozenset[str], needed: Iterable[str], roles: Roles) -> bool:
-    """Return whether the `held` roles have equal or higher authority than each of `needed` that is one of `roles`."""
-    return all(roles.lowest((each,), held) is not None for each in needed if each in roles.every)
+    """Return whether the `held` roles suffice for each of `needed`. A role that is not one of `roles` is covered by itself alone."""
+    return all(each in held or roles.lowest((each,), held) is not None for each in needed)
 
 
 def has_authority(approval: Approval, held: frozenset[str]) -> bool:

@@ -162,6 +162,12 @@ def test_people_asked_and_escalation_follow_the_ladder_of_the_request() -> None:
     assert slot_words(slot, OWN.roles) == "Team Lead: pending"
 
 
+def test_a_role_that_the_policy_does_not_know_is_covered_by_its_own_holders_alone() -> None:
+    held = (frozenset[str](), frozenset({"cfo"}), frozenset({"team_lead"}), frozenset({"team_lead", "cfo"}))
+    assert [covers(each, {"team_lead"}, PACKAGED) for each in held] == [False, False, True, True]
+    assert [covers(each, {"team_lead", "vp_sales"}, PACKAGED) for each in held] == [False, False, False, True]
+
+
 def test_a_request_is_told_by_the_names_it_was_made_under() -> None:
     quote = example_quote(QuoteState.PENDING_APPROVAL)
     approval = request(Need(("team_lead",)), roles=OWN.roles)
@@ -206,11 +212,15 @@ def test_canonical_documents_of_roles_round_trip(names: list[str], rungs: int, d
     said = data.draw(st.dictionaries(st.sampled_from(names), st.sampled_from(["Team Lead", "Ü 1", "Finance/Ops"])))
     plain = {**policy_document(POLICY), "discount": {"blocked_over": "40", "over": []}, "total": {"over": []}, "margin": {}}
     roles = {"ladder": ladder, "beside": beside, "names": said}
-    terms = {"legal": ["cap"], "other": [], "groups": {"escrow": data.draw(st.sampled_from(names))}}
+    lists = {name: data.draw(st.sampled_from([[], [name], [name, f"{name}_2"]])) for name in ("legal", "other")}
+    terms = {**lists, "groups": {"escrow": data.draw(st.sampled_from(names))}}
     policy = read_policy({**plain, "terms": terms, "roles": roles})
     again = read_policy(policy_document(policy))
     assert again == policy
     assert keys.canonical_json(policy_document(again)) == keys.canonical_json(policy_document(policy))
+    sheet = read_policy_sheet("p.csv", write_policy_sheet(policy_document(policy)).encode())
+    assert isinstance(sheet, dict), sheet
+    assert read_policy(sheet) == policy
 
 
 @pytest.mark.parametrize(
