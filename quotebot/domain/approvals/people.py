@@ -138,7 +138,7 @@ def roles_of(user: str, holders: Holders) -> frozenset[str]:
 
 
 def covers(held: frozenset[str], needed: Iterable[str], roles: Roles) -> bool:
-    """Return whether the `held` roles suffice for each of `needed`. A role that is not one of `roles` is covered by itself alone."""
+    """Return whether the `held` roles suffice for each of `needed`; a role that is not one of `roles` only itself covers."""
     return all(each in held or roles.lowest((each,), held) is not None for each in needed)
 
 
