@@ -15,7 +15,16 @@ from quotebot.slack.delegation import UnknownPerson
 from quotebot.slack.drafts import draft_of
 from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import CLONE, REPAIR, Correction, choice_blocks, cover_blocks, parse_correction, problem_blocks
+from quotebot.views.confirmations import (
+    CLONE,
+    REPAIR,
+    Correction,
+    choice_blocks,
+    choice_text,
+    cover_blocks,
+    parse_correction,
+    problem_blocks,
+)
 from quotebot.views.forms import window
 
 if TYPE_CHECKING:
@@ -56,17 +65,28 @@ async def answered(
         case UnknownPerson(message) | grammar.GrammarProblem(message, is_start=True):
             unknown_person = isinstance(asked, UnknownPerson)
             return message, cover_blocks(message) if unknown_person else help_messages.start_blocks(message)
-        case grammar.GrammarProblem(message, repair, choices=choices):
-            corrections = choices or (() if repair is None else (repair,))
-            offered: list[tuple[Correction, str]] = []
-            for each in corrections:
-                version = await _version_seen(surface, verbs.parse(each.text, "", rules.catalogue), viewer)
-                offered.append((Correction(each.text, token, version), each.label))
-            one = offered[0] if offered else None
-            asked_again = choice_blocks(message, offered) if choices else None
-            return message, asked_again or problem_blocks(message, verbs.typed_creation(text), repair=one)
+        case grammar.GrammarProblem():
+            return await _corrected(surface, asked, text, rules, viewer, token)
         case question:
             return await _question_answered(surface, question, rules, viewer)
+
+
+async def _corrected(
+    surface: Surface, asked: grammar.GrammarProblem, text: str, rules: Rules, viewer: Viewer, token: str
+) -> tuple[str, list[Json] | None]:
+    """Return the answer to a text that could not be read, with a button for each correction that can apply only once."""
+    corrections = asked.choices or (() if asked.repair is None else (asked.repair,))
+    offered: list[tuple[Correction, str]] = []
+    for each in corrections:
+        version = await _version_seen(surface, verbs.parse(each.text, "", rules.catalogue), viewer)
+        if version is not None:
+            offered.append((Correction(each.text, token, version or None), each.label))
+    if not asked.choices:
+        one = offered[0] if offered else None
+        return asked.message, problem_blocks(asked.message, verbs.typed_creation(text), repair=one)
+    if len(offered) == len(corrections):
+        return asked.message, choice_blocks(asked.message, offered)
+    return choice_text(asked.message, [each.text for each in corrections]), None
 
 
 async def _question_answered(surface: Surface, asked: verbs.Read, rules: Rules, viewer: Viewer) -> tuple[str, list[Json] | None]:
@@ -82,9 +102,14 @@ async def _question_answered(surface: Surface, asked: verbs.Read, rules: Rules, 
 
 
 async def _version_seen(surface: Surface, asked: verbs.Meaning, viewer: Viewer) -> int | None:
-    """Return the head version of the quote that a corrected command changes; None if the person does not see such a quote."""
+    """Return the version of a quote that a corrected command changes: the given one or the head. 0 if it changes none.
+
+    None if the person does not see the quote, or if that is not known in time: a button for the command could apply twice.
+    """
     if not isinstance(asked, verbs.ChangeRequest):
-        return None
+        return 0
+    if asked.version is not None:
+        return asked.version
     quote = await surface.visible(asked.quote_id, await surface.gate.near(viewer, (asked.quote_id,)))
     return None if quote is None else quote.version
 
@@ -135,10 +160,13 @@ class Guidance:
                 await self.surface.offer_creation(ack, body, None, replace(draft, token=given.token), viewer)
             case CreateQuote():
                 once = CreateByForm(given.token, asked)
-                await self.surface.click(ack, context, payloads.clicked(body, once, "new", 0, now))
+                await self.surface.click(ack, body, context, payloads.clicked(body, once, "new", 0, now))
             case verbs.ChangeRequest(quote_id, version, payload):
                 seen = given.version if version is None else version
-                await self.surface.click(ack, context, payloads.clicked(body, payload, quote_id, seen, now))
+                if seen is None:  # of an earlier build: the head at each click would be another one
+                    await self.surface.reply(ack, body, _(messages.OFFER_GONE))
+                    return
+                await self.surface.click(ack, body, context, payloads.clicked(body, payload, quote_id, seen, now))
             case verbs.SimulateRequest():
                 await self.surface.reply(ack, body, await self.surface.reads(rules).answer(asked, viewer))
             case _:  # the catalog has changed meanwhile
@@ -158,7 +186,7 @@ class Guidance:
             await self.surface.reply(ack, body, _(messages.CHOOSE_CHANNEL))
             return
         copied = CloneQuote(value.quote_id, channel, value.version)
-        await self.surface.click(ack, context, payloads.clicked(body, copied, "new", 0, self.surface.ledger.clock.now_ms()))
+        await self.surface.click(ack, body, context, payloads.clicked(body, copied, "new", 0, self.surface.ledger.clock.now_ms()))
 
 
 def register_guidance(app: AsyncApp, surface: Surface) -> None:

@@ -49,7 +49,7 @@ class HomeListeners:
             await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         command = payloads.home_choice_command(body, choice, self.surface.ledger.clock.now_ms())
-        await self.surface.click(ack, context, command)
+        await self.surface.click(ack, body, context, command)
 
     async def on_example(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Try an example": show the price of one product. Records nothing."""
@@ -93,7 +93,7 @@ class HomeListeners:
         user = body["user"]["id"]
         ending = delegation.delegation_command(delegation.DelegationRequest(None), user, 0, "UTC")
         now = self.surface.ledger.clock.now_ms()
-        await self.surface.click(ack, context, payloads.clicked(body, ending, f"delegation:{user}", None, now))
+        await self.surface.click(ack, body, context, payloads.clicked(body, ending, f"delegation:{user}", None, now))
 
     async def on_digest(self, ack: Any, body: Body, context: Any) -> None:
         """Handle the button that turns the daily digest on or off."""
@@ -103,7 +103,7 @@ class HomeListeners:
             return
         payload, now = SetDigest(wanted, at_home=True), self.surface.ledger.clock.now_ms()
         command = payloads.clicked(body, payload, f"digest:{body['user']['id']}", 0, now)
-        await self.surface.click(ack, context, command)
+        await self.surface.click(ack, body, context, command)
 
 
 def _example(catalogue: Catalogue) -> str:

@@ -182,7 +182,7 @@ class Mentions:
             await self.surface.reply(ack, body, _(messages.UNREADABLE_BUTTON))
             return
         now = self.surface.ledger.clock.now_ms()
-        await self.surface.click(ack, context, payloads.clicked(body, change.payload, change.quote_id, change.version, now))
+        await self.surface.click(ack, body, context, payloads.clicked(body, change.payload, change.quote_id, change.version, now))
 
     async def _tell(self, event: Body, text: str, blocks: Blocks) -> None:
         """Send the author an ephemeral answer where they wrote: one direct attempt, no pending effect."""
@@ -284,8 +284,10 @@ class QuoteListeners:
             if refused is not None:
                 await self.surface.reply(ack, body, refused)
                 return
-            command = payloads.home_again_command(body, command.received_at)
-        await self.surface.click(ack, context, command)
+            await self.surface.recorded(context, payloads.home_again_command(body, command.received_at))
+            await ack()
+        else:
+            await self.surface.click(ack, body, context, command)
 
     async def on_message_shortcut(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Create a quote" on a message: open the form with a draft from the message. Records nothing."""
@@ -311,6 +313,7 @@ class QuoteListeners:
         else:
             await self.surface.click(
                 ack,
+                body,
                 context,
                 payloads.clicked(body, RefreshCard(), value.quote_id, value.version, self.surface.ledger.clock.now_ms()),
             )
@@ -325,7 +328,7 @@ class QuoteListeners:
         if is_direct(payloads.gesture(body).channel) and wanted is not None and is_direct(wanted.channel):
             await self._open_proposed(ack, body, context, command, wanted)
         else:
-            await self.surface.click(ack, context, command)
+            await self.surface.click(ack, body, context, command)
 
     async def on_edit_first(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Edit first" under a proposed quote: open the form with it. Records nothing."""
@@ -423,7 +426,7 @@ class QuoteListeners:
             await self.surface.reply(ack, body, await ledger.database.read(read))
         else:
             payload = ActOnEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)
-            await self.surface.click(ack, context, payloads.clicked(body, payload, value.quote_id, value.version, now))
+            await self.surface.click(ack, body, context, payloads.clicked(body, payload, value.quote_id, value.version, now))
 
     async def on_pending_command(self, ack: Any, body: Body, context: Any) -> None:
         """Handle Retry, status or Cancel of an unfinished command. Viewing records nothing."""
@@ -440,7 +443,7 @@ class QuoteListeners:
         else:
             deed: Deed = "cancel" if action["action_id"] == CANCEL_COMMAND else "retry"
             payload = ActOnCommand(deed, value.quote_id, value.operation_id, value.cycle)
-            await self.surface.click(ack, context, payloads.clicked(body, payload, payload.aggregate_id, value.cycle, now))
+            await self.surface.click(ack, body, context, payloads.clicked(body, payload, payload.aggregate_id, value.cycle, now))
 
 
 async def ignore_event(body: Body) -> None:

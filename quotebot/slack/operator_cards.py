@@ -61,7 +61,7 @@ class OperatorCards:
         else:
             payload, now = RetryDeadLetter(*seen), self.surface.ledger.clock.now_ms()
             target = dead_letter_target(payload.reference)
-            await self.surface.click(ack, context, payloads.clicked(body, payload, target, payload.cycle, now))
+            await self.surface.click(ack, body, context, payloads.clicked(body, payload, target, payload.cycle, now))
 
     async def _open_dead_letter(self, body: Body, action_id: str, reference: str, viewer: Viewer) -> None:
         letters = DeadLetters(self.surface.ledger, build=__version__)
@@ -148,7 +148,7 @@ class OperatorCards:
             await ack()
         else:
             now, target = ledger.clock.now_ms(), ops_target(f"{dead_letters.CAUSE}{cause}")
-            await self.surface.click(ack, context, payloads.clicked(body, ReplayCause(cause, now), target, 0, now))
+            await self.surface.click(ack, body, context, payloads.clicked(body, ReplayCause(cause, now), target, 0, now))
 
     async def on_difference(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a button on a difference with Salesforce: open the form that asks for the reason. Records nothing."""

@@ -371,11 +371,11 @@ class Surface:
             view = previewed(view, await self.rules_for(rules, draft.account), self.ledger.clock.now_ms(), None)
         return await self.open_form(body, view)
 
-    async def click(self, ack: Any, context: Any, command: Command) -> None:
+    async def click(self, ack: Any, body: Body, context: Any, command: Command) -> None:
         """Record the command of a click, then acknowledge it. A click over the person's budget is answered privately."""
         refused = await self.recorded(context, command)
-        if refused is not None and command.response_url is not None:
-            await self.respond(command.response_url, refused)
+        if refused is not None:
+            await self.reply_privately(body, refused)
         await ack()
 
     async def recorded(self, context: Any, command: Command) -> str | None:

@@ -34,8 +34,8 @@ _TOKEN: Final = re.compile(r"[0-9a-f]{64}")  # an operation key, or the token of
 class Correction:
     """Corrected command that a button gives.
 
-    It creates at most one quote per `token`, and changes a quote that is at the `version` of when the button was drawn, None if
-    the person did not see the quote.
+    It creates at most one quote per `token`, and changes a quote that is at the `version` of when the button was drawn, None if it
+    changes none.
     """
 
     text: str
@@ -138,13 +138,22 @@ def choice_blocks(message: str, choices: Sequence[tuple[Correction, str]]) -> li
     """Return the question which command is meant: each with a button that gives it, whose label is beside the correction."""
     rows = [
         {
-            **section(f"`/quote {escape(correction.text)}`"),
+            **section(_typed(correction.text)),
             "block_id": f"quote.choice.{number}",
             "accessory": button(REPAIR, label, written({"w": correction.text, "t": correction.token, "n": correction.version})),
         }
         for number, (correction, label) in enumerate(choices, start=1)
     ]
     return [section(message), *rows]
+
+
+def choice_text(message: str, commands: Sequence[str]) -> str:
+    """Return the question of `choice_blocks` without buttons: the person types the command that is meant."""
+    return "\n".join((message, *map(_typed, commands)))
+
+
+def _typed(command: str) -> str:
+    return f"`/quote {escape(command)}`"
 
 
 def cover_blocks(message: str) -> list[dict[str, Any]]:

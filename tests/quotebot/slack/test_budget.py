@@ -115,3 +115,17 @@ async def test_in_slack_each_kind_of_gesture_is_told_and_a_colleague_is_served(b
     assert served["ack"] == {}
     await busy.settled()
     assert [row["actor"] for row in await busy.rows("SELECT actor FROM operations ORDER BY id")] == ["U0REP"] * 5 + ["U0VP"]
+
+
+async def test_a_click_on_home_beyond_the_budget_is_told_in_a_dialog(busy: Deal) -> None:
+    for number in range(4):
+        await busy.slash(f"new for Beta {number}: 1 pro", user="U0VP")
+    await busy.settled()
+    await busy.post("home", user="U0VP")
+    await busy.settled()
+    home = (await busy.get("state"))["homes"]["U0VP"]
+    clicked = await busy.post("action", user="U0VP", channel="C0DEALS", view_id=home["id"], action_id="home.digest")
+    assert (clicked["ack"], clicked.get("error")) == ({}, None)
+    (shown,) = [each["view"] for each in (await busy.get("state"))["views"] if each["user"] == "U0VP"]
+    assert "That's more than 5 commands in a minute." in str(shown["blocks"])
+    assert await busy.rows("SELECT 1 FROM operations WHERE action_kind = 'digest.set'") == []

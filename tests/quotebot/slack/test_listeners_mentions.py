@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.views import help_messages, messages
-from quotebot.views.confirmations import CREATE_ANOTHER, EDIT_FIRST, FILL_IN, REPAIR
+from quotebot.views.confirmations import CREATE_ANOTHER, EDIT_FIRST, FILL_IN, REPAIR, Correction, parse_correction
 from tests.rig import FIRST_QUOTE, GOLDEN, Deal, bot_in
 
 if TYPE_CHECKING:
@@ -181,6 +182,27 @@ async def test_an_unclear_number_of_a_revision_is_answered_with_two_buttons(deal
     await deal.settled()
     assert (await kinds(deal))[1:] == ["quote.revise applied", "quote.revise refused"]
     assert "170" in str((await deal.card())["blocks"])
+
+
+@pytest.mark.parametrize("typed", ["pro 20", "150 prro"])
+async def test_a_change_of_a_quote_that_is_not_seen_has_no_button(deal: Deal, typed: str) -> None:
+    answer = (await deal.slash(f"revise Q-2099-0001: {typed}"))["ack"]
+    assert not answer.get("blocks")
+    wanted = ["Q-2099-0001: 20 pro", "Q-2099-0001: add 20 pro"] if typed == "pro 20" else ["Q-2099-0001: 150 pro"]
+    assert [line.partition("revise ")[2].strip("`") for line in answer["text"].splitlines() if "revise " in line] == wanted
+
+
+async def test_a_button_for_a_change_without_a_version_changes_nothing(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
+    await deal.slash(GOLDEN)
+    await deal.settled()
+    await deal.slash(f"revise {FIRST_QUOTE}: pro 20")
+    monkeypatch.setattr(
+        "quotebot.slack.guidance.parse_correction", lambda text: replace(cast("Correction", parse_correction(text)), version=None)
+    )
+    await deal.click_ephemeral(REPAIR, block_id="quote.choice.2")
+    await deal.settled()
+    assert await kinds(deal) == ["quote.create applied"]
+    assert (await deal.whispers("U0REP"))[-1] == messages.OFFER_GONE
 
 
 async def test_a_corrected_change_applies_once_to_the_version_that_was_there(deal: Deal) -> None:
