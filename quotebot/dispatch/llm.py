@@ -17,8 +17,8 @@ from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of, shown
 from quotebot.execution.extraction import answer_follows
+from quotebot.store import approvals, quotes
 from quotebot.store import extractions as store
-from quotebot.store import quotes
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -82,11 +82,15 @@ class SummarizeHandler(EffectHandler):
 
     @classmethod
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
-        """Redraw the card for the approvers if the summary may be shown. The card never waits for it."""
+        """Redraw the card and the approvers' direct messages if the summary may be shown. Neither waits for it."""
         letter, quote = dead_letter_card_updated(tx, effect), quote_of(tx, effect)
         if quote is None or not _summary_arrived(tx, effect, quote, now_ms):
             return FollowUps(letter)
-        return FollowUps((effects.card(quote.quote_id, quotes.root_effect_key(tx, quote.quote_id)), *letter))
+        asking = [] if quote.approval is None else approvals.copies(tx, quote.approval.approval_id)
+        copies = [
+            effects.update_copy(quote.quote_id, each.approval_id, each.user_id, each.awaited) for each in asking if each.shown
+        ]
+        return FollowUps((effects.card(quote.quote_id, quotes.root_effect_key(tx, quote.quote_id)), *copies, *letter))
 
 
 async def _write_calls(ledger: Ledger, effect: Effect, model: Model) -> None:

@@ -59,7 +59,7 @@ def summing_up(desk: Desk) -> dict[str, Any]:
     return desk.bench.row("SELECT * FROM effects WHERE class = 'llm.summarize'")
 
 
-async def test_the_card_is_there_without_the_summary_and_is_drawn_again_when_it_comes(bench: Bench, script: Script) -> None:
+async def test_the_card_and_the_direct_message_are_drawn_again_when_the_summary_comes(bench: Bench, script: Script) -> None:
     async with desk_at(bench, script.url) as desk:
         quote_id = await submitted(desk)
         before = cards_owed(desk)
@@ -68,6 +68,7 @@ async def test_the_card_is_there_without_the_summary_and_is_drawn_again_when_it_
         await desk.work()
         assert SHOWN in await card(desk, quote_id)
         assert cards_owed(desk) == before + 1
+        assert len(desk.bench.rows("SELECT 1 FROM effects WHERE class = 'slack.direct_card'")) == 1
         (request,) = script.seen
         assert "Acme" not in json.dumps(request["messages"])
 
