@@ -16,6 +16,7 @@ from quotebot.domain import money
 from quotebot.domain.extraction.tokens import tokens
 from quotebot.domain.language import N_, _, current, grouped
 from quotebot.domain.pricing.engine import clipped, months_text
+from quotebot.domain.texts import composed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +33,16 @@ _WRITTEN: Final = {
 }
 _PERCENT: Final = re.compile(r"\s?(?:%|percent\b|per cent\b|Prozent\b)")
 _MARKS: Final = re.compile(r"[*_~`]")
-# Words that express a number without digits, links and mentions.
+# Words that express a number without digits, signs that multiply a figure, links and mentions. Harmless words may be among them.
 _UNWANTED: Final = re.compile(
-    r"\b(?:half|halve[ds]?|double[ds]?|twice|triple[ds]?|hundreds?|thousands?|millions?|billions?|dozens?|zero)\b|://|www\.|@"
-    r"|\b(?:halb\w*|h\u00e4lfte\w*|(?:ver)?doppel\w*|(?:zwei|drei|vier|zehn|mehr)fach\w*|\w*hundert\w*|\w*tausend\w*|million\w*"
-    r"|milliard\w*|dutzend\w*|drittel\w*|viertel\w*|null|eins|zwei|drei|vier|f\u00fcnf|sechs|sieben|acht|neun|zehn|elf"
-    r"|zw\u00f6lf|\w*zehn|\w*zig)\b",
+    r"://|www\.|@|[0-9]\s?(?:k|mm|mn|bn|mio|mrd|tsd)\b"
+    r"|\b(?:half|halv\w*|doubl\w*|twice|tripl\w*|trebl\w*|quadrupl\w*|quintupl\w*|\w+fold|hundred\w*|thousand\w*|millions?|billions?"
+    r"|trillions?|dozens?|zero|thirds?|quarters?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|twelfths?|\w+t(?:een|ie)ths?)\b"
+    r"|\b(?:halb\w*|(?:anderthalb|\w*einhalb)\w*|h(?:\u00e4|ae)lfte\w*|(?:ver)?doppel\w*|(?!(?:ver)?einfach)\w+fach\w*"
+    r"|dritt\w*|\w*(?:drit|vier|f\u00fcnf|fuenf|sechs|sieb|sieben|acht|neun|elf|[dgt]s)tel\w*|\w*zehn\w*|\w*zw(?:\u00f6|oe)lf\w*"
+    r"|(?:zwei|zwo|drei|vier|f\u00fcnf|fuenf|sech[sz]|sieben|siebt|acht|neun|elf)\w*|null|eins|\w*zig|\w*drei(?:\u00df|ss)ig\w*"
+    r"|\w*(?:zwan|vier|f\u00fcnf|fuenf|sech|sieb|acht|neun)zig\w*|\w*hundert\w*|\w*tausend\w*|million\w*|milliard\w*|billion\w*"
+    r"|dutzend\w*)\b",
     re.IGNORECASE,
 )
 _LINES: Final = {"recurring": N_("Line: {quantity} {name}, recurring."), "one_time": N_("Line: {quantity} {name}, one_time.")}
@@ -67,8 +72,8 @@ def facts_of(quote: Quote) -> str:
 
 def shown(summary: str, facts: str) -> str | None:
     """Return the displayable summary, on one line and without formatting marks; None if it must not be shown."""
-    said = " ".join(_MARKS.sub("", summary).split())
-    if said in (" ".join(fact.split()) for fact in facts.splitlines()):  # it only repeats what the card shows
+    said = " ".join(_MARKS.sub("", composed(summary)).split())
+    if said in (" ".join(fact.split()) for fact in composed(facts).splitlines()):  # it only repeats what the card shows
         return None
     if not said or _UNWANTED.search(said) or any(_is_strange(character) for character in said):
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quotebot.app.installation import speak
+from quotebot.domain.extraction.vocabulary import NUMBERS
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import SUMMARY_CHARACTERS_MAX, facts_of, shown
 from tests.quotebot.views.quote_examples import example_approval, example_quote
@@ -58,6 +59,11 @@ def test_words_whose_figures_are_the_quotes_are_shown(said: str) -> None:
         "Ninety percent off",
         "It halves the price",
         "Two million dollars",
+        "The price quadrupled",
+        "A fifth of the list price",
+        "Tripling the price",
+        "A tenfold price",
+        "$17,340.00k net",
         "\u0661\u0665% off",
         "\uff11\uff15% off",
         "fine\u202e.",
@@ -98,6 +104,20 @@ def test_a_summary_that_repeats_a_fact_is_not_shown() -> None:
         ("Der Preis wird halbiert", False),
         ("Zwei Millionen", False),
         ("neunzig Prozent", False),
+        ("Einunddreißig Lizenzen", False),
+        ("EINUNDDREISSIG Lizenzen", False),
+        ("Der Preis hat sich verdreifacht", False),
+        ("Ein Fünftel unter Liste", False),
+        ("Ein Fu\u0308nftel unter Liste", False),  # decomposed
+        ("Ein Siebtel der Liste", False),
+        ("Ein Zwanzigstel der Liste", False),
+        ("Laufzeit anderthalb Jahre", False),
+        ("Laufzeit eineinhalb Jahre", False),
+        ("Sechsmal so hoch wie sonst", False),
+        ("Eine zweijährige Laufzeit", False),
+        ("Netto 17.340,00 Mio. $", False),
+        ("Ein einfaches, einmaliges Mittel mit normalem Titel.", True),
+        ("Regelmäßig und vereinfacht, deshalb innerhalb der Regel und maximal üblich.", True),
     ],
 )
 def test_a_german_summary_shows_german_figures_of_the_quote(said: str, is_shown: bool) -> None:  # noqa: FBT001 -- a table
@@ -105,3 +125,7 @@ def test_a_german_summary_shows_german_figures_of_the_quote(said: str, is_shown:
     facts = facts_of(QUOTE)
     assert facts.startswith("15\u00a0% Rabatt auf den Listenpreis von 20.400,00\u00a0$: 17.340,00\u00a0$ netto, 12 Monate.")
     assert (shown(said, facts) == said) is is_shown
+
+
+def test_no_spelt_out_german_number_is_shown() -> None:
+    assert [word for word in NUMBERS["de"] if shown(f"Es sind {word} Lizenzen", FACTS) is not None] == []
