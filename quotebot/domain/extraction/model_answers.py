@@ -144,7 +144,7 @@ def _in_format(given: ModelReading, plain: Extraction, remarks: list[Remark]) ->
     dropped: dict[str, Any] = {}
     for name, agreed in _FORMATS.items():
         value = getattr(given, name)
-        if value is None or agreed.fullmatch(value):
+        if value is None or (value.strip() and agreed.fullmatch(value)):
             continue
         dropped[name] = None
         owner: Any = next(each for each in (plain, plain.inputs, plain.inputs.commercial) if hasattr(each, name))
@@ -157,7 +157,7 @@ def _in_format(given: ModelReading, plain: Extraction, remarks: list[Remark]) ->
 def _account(text: str, given: str | None, plain: str | None, remarks: list[Remark]) -> str | None:
     if given is None:
         return plain
-    if not fold(given) or not _says(text, fold(given)):
+    if not _says(text, fold(given)):
         remarks.append(Remark("invented", clipped(given)))
         return None
     if plain is not None and fold(plain) != fold(given):
@@ -175,7 +175,7 @@ def _lines(
     for line in given[:LINES_MAX]:
         product = catalogue.find(line.product)
         counted = {token.value for token in tokens(line.excerpt)}
-        said = bool(fold(line.excerpt)) and _says(text, fold(line.excerpt))
+        said = _says(text, fold(line.excerpt))
         if product is None or not product.active or not said or Decimal(line.quantity) not in counted:
             remarks.append(Remark("invented", clipped(f"{line.quantity} {line.product}")))
             continue
@@ -291,10 +291,10 @@ def _says(excerpt: str, name: str) -> bool:
 
 
 def _stands_in(text: str, part: str) -> bool:
-    """Return whether a part of a text begins and ends where a word or a number does."""
+    """Return whether a part of a text, which is not blank, begins and ends where a word or a number does."""
     before = r"(?<!\w)(?<![0-9][.,])" if _WORD_SIGN.match(part) else ""
     after = r"(?!\w|[.,][0-9])" if _WORD_SIGN.match(part[-1:]) else ""
-    return re.search(f"{before}{re.escape(part)}{after}", text) is not None
+    return bool(part.strip()) and re.search(f"{before}{re.escape(part)}{after}", text) is not None
 
 
 def _term(given: str | None, plain: int | None, numbers: set[Decimal], remarks: list[Remark]) -> int | None:

@@ -196,6 +196,15 @@ def test_a_model_adds_inputs_that_the_message_contains_and_each_is_remarked() ->
     }
 
 
+@pytest.mark.parametrize("blank", [" ", "\u2003", "\t"])
+@pytest.mark.parametrize("name", ["account", "segment", "po_number"])
+def test_a_blank_value_of_a_model_is_none(name: str, blank: str) -> None:
+    given = replace(ModelReading("Acme", (ModelLine("pro", "20", "20 pro"),), "12", None, None), **dict[str, Any]({name: blank}))
+    found = checked("20 pro for Acme, 12 months", given, CATALOGUE)
+    assert (found.account, found.inputs.segment, found.inputs.commercial.po_number) == ("Acme", None, None)
+    assert not found.open_questions
+
+
 def test_a_model_names_the_choice_of_a_bundle_by_any_name_that_the_message_has() -> None:
     for said, text in (
         ("premium", "with premium care"),
