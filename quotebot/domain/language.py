@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LANGUAGES: Final = ("en", "de")
 NO_BREAK_SPACE: Final = "\N{NO-BREAK SPACE}"
 _NUMBER: Final = re.compile(r"[0-9]{1,10}(?:([.,])[0-9]{1,6})?")
-_TWO_WAYS: Final = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")  # "1.500" and "1,500" are 1500 to some people, 1.5 to others
+_TWO_WAYS: Final = re.compile(r"0*[1-9][0-9]{0,2}[.,][0-9]{3}")  # "1.500" and "1,500" are 1500 to some people, 1.5 to others
 _WHOLE: Final = re.compile(r"[0-9]{1,15}|[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}")
 
 

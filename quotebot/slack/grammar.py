@@ -62,7 +62,8 @@ _DISCOUNT_BEGUN = re.compile(r"- ?[0-9][0-9.]*$")
 _AFTER_COMMA = re.compile(r"(?:,[0-9][0-9.]*)+( ?%)?")
 _COMMA_IN_NUMBER = re.compile(r"[0-9],[0-9]")
 _PRICE_AND_MORE = re.compile(r"(?:@|\bat\b) *[0-9.]+,[0-9].*", re.IGNORECASE)
-_QUOTED_REASON = re.compile(r"because +[\"\u201c][^\"\u201c\u201d]*[\"\u201d]", re.IGNORECASE)
+_QUOTED = re.compile(r"[\"\u201c][^\"\u201c\u201d]*[\"\u201d]")
+_QUOTED_REASON = re.compile(rf"because +{_QUOTED.pattern}", re.IGNORECASE)
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_ -]{0,39}")
 _CURRENCY = re.compile(r"[A-Za-z]{3}")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,19}")
@@ -502,7 +503,7 @@ def _read_price(name: str, draft: _Draft) -> tuple[str, Decimal | None, str]:
         draft.problems.append(_no_price(own[1]))
         return name[: own.start()].strip(), None, ""
     reason = own[2] or ""
-    if reason[:1] not in ('"', "\u201c") and _COMMA_IN_NUMBER.search(reason):
+    if not _QUOTED.fullmatch(reason) and _COMMA_IN_NUMBER.search(reason):
         text = shown(reason)
         draft.problems.append(
             _('{text} has a comma between digits. Put the reason in quotation marks: `because "..."`.', text=text)

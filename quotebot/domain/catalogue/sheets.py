@@ -26,7 +26,7 @@ NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
 FORMULA_SIGNS: Final = "=+-@\uff1d\uff0b\uff0d\uff20\t\r\n"  # full-width signs run too; spreadsheets skip blanks before them
 PLAIN_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 COMMA_NUMBER: Final = re.compile(r"[0-9]+,[0-9]+")
-GROUPED_MAYBE: Final = re.compile(r"[1-9][0-9]{0,2}[.,][0-9]{3}")
+GROUPED_MAYBE: Final = re.compile(r"0*[1-9][0-9]{0,2}[.,][0-9]{3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ def number(row: SheetRow, column: str, problems: list[SheetProblem]) -> str:
     """Return a number with a decimal point; an ambiguous number is a problem, never a guess."""
     text = row.cells[column].replace("\u00a0", "").replace(" ", "")
     if row.separator != "," and GROUPED_MAYBE.fullmatch(text):
-        grouped = text.replace(",", "").replace(".", "")
-        plain = text.replace(",", ".")
+        plain = text.lstrip("0").replace(",", ".")
+        grouped = plain.replace(".", "")
         problems.append(row.problem(column, f"{shown(text)} can mean {plain} or {grouped}", f"write {grouped}, or {plain}0"))
         return "0"
     if PLAIN_NUMBER.fullmatch(text):

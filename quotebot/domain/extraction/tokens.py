@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Kind = Literal["word", "number", "percent", "money_sign", "break", "odd"]
 
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[.,][0-9]+)*)|(?P<word>[^\W\d_]\w*(?:['\u2019][^\W\d_]+)?)|(?P<sign>\S|\n)")
-_DECIMAL: Final = re.compile(r"(?![1-9][0-9]{0,2}\.[0-9]{3}$)[0-9]{1,6}\.[0-9]{1,6}")  # "1.500" is 1500 to some people
+_DECIMAL: Final = re.compile(r"(?!0*[1-9][0-9]{0,2}\.[0-9]{3}$)[0-9]{1,6}\.[0-9]{1,6}")  # "1.500" is 1500 to some people
 _QUIET: Final = frozenset("*_\"'\u2018\u2019\u201c\u201d`\u00ab\u00bb")  # marks of emphasis and quotation
 _ODD: Final = frozenset("~<>\u00b1\u2248")
 _HYPHENS: Final = frozenset("-\u2010\u2011\u2012\u2013\u2212")

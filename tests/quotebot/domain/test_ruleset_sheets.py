@@ -120,6 +120,10 @@ BAD: dict[str, tuple[dict[str, str | bytes], list[str]]] = {
         {"costs": "sku\tcost\npro\t1.234\n"},
         ["costs.csv, line 2, column cost: '1.234' can mean 1.234 or 1234; write 1234, or 1.2340"],
     ),
+    "comma or group after a zero": (
+        {"costs": "sku;cost\npro;01,234\n"},
+        ["costs.csv, line 2, column cost: '01,234' can mean 1.234 or 1234; write 1234, or 1.2340"],
+    ),
     "unknown column": (
         {"costs": "sku,costs\npro,2\n"},
         [

@@ -45,13 +45,13 @@ FIELDS: Final[dict[str, tuple[str, dict[str, object], dict[str, dict[str, object
         "agreed_price",
         {"4.25": Decimal("4.25"), "3": Decimal(3), "2.1250": Decimal("2.125"), "0.125": Decimal("0.125")},
         {"en": {}, "de": {"4,25": Decimal("4.25"), "2,1250": Decimal("2.125"), "0,125": Decimal("0.125")}},
-        ("1.500", "1,500", "1.500,00", "1,500.00", "4,2,5", "-1,5", "4,"),
+        ("1.500", "1,500", "01.500", "001,500", "1.500,00", "1,500.00", "4,2,5", "-1,5", "4,"),
     ),
     "row.1.discount": (
         "discount_percent",
         {"12.5": Decimal("12.5"), "12.5 %": Decimal("12.5"), "5%": Decimal(5)},
         {"en": {}, "de": {"12,5": Decimal("12.5"), "12,5 %": Decimal("12.5"), "12,25%": Decimal("12.25")}},
-        ("1.500", "1,500", "12,500 %", "1.250,5", "12,5,5"),
+        ("1.500", "1,500", "01,500", "12,500 %", "1.250,5", "12,5,5"),
     ),
     "discount": (
         "discount_percent",
@@ -192,11 +192,17 @@ def test_a_thousand_with_a_comma_is_in_doubt_only_in_german() -> None:
 
 
 def test_a_comma_between_digits_of_a_reason_is_refused_and_any_other_separates() -> None:
-    for text in ("10 pro @9 because they look at 8,40 sso", "10 pro @9 because it was 8,40 sso, 5 support"):
+    for text in (
+        "10 pro @9 because they look at 8,40 sso",
+        "10 pro @9 because it was 8,40 sso, 5 support",
+        '10 pro @9 because "volume" and 8,40 sso',
+        '10 pro @9 because "it was 8,40 sso',
+        '10 pro @9 because "it was 8,40" 5 sso',
+    ):
         problems = read_request(text, CATALOGUE)
         assert isinstance(problems, tuple)
         assert 'Put the reason in quotation marks: `because "..."`.' in " ".join(problems)
-        assert extract(f"{text} for Acme", CATALOGUE).open_questions
+        assert extract(f"{text} for Acme", CATALOGUE).open_questions or text.endswith('" 5 sso')  # which has one meaning
     found = read_request("10 pro @9 because of volume,40 sso", CATALOGUE)
     assert not isinstance(found, tuple)
     assert [(line.sku, line.quantity, line.price_reason) for line in found.lines] == [("pro", 10, "of volume"), ("sso", 40, "")]
