@@ -137,7 +137,7 @@ class Rules:
     def report_readers(self) -> frozenset[str]:
         """Everyone who may read reports: operators, and the holders of the policy's desk role and of those above it."""
         roles = self.policy.roles
-        return frozenset(self.operators).union(*(self.approvers.get(role, ()) for role in roles.sufficient(roles.desk)))
+        return frozenset(self.operators).union(*(self.approvers.get(role, ()) for role in roles.sufficient(roles.reporting)))
 
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""

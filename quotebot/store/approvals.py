@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import keys
 from quotebot.domain.approvals.calendars import calendar_document, read_calendar
-from quotebot.domain.approvals.people import PACKAGED, Delegation
+from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.approvals.policy import Timing, without_margin_figures
 from quotebot.domain.approvals.policy_document import read_roles, roles_document
 from quotebot.domain.approvals.reuse import EarlierApproval
+from quotebot.domain.approvals.roles import PACKAGED
 from quotebot.domain.pricing import engine as pricing_rules
 from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Slot, SlotState
 from quotebot.domain.schedule.schedules import DAY_MS

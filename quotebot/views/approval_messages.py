@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
-from quotebot.domain.approvals.people import PACKAGED
+from quotebot.domain.approvals.roles import PACKAGED
 from quotebot.domain.language import N_, _, grouped, ngettext
 from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_day, local_time, title
 from quotebot.views import messages

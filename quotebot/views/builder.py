@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from quotebot.domain.approvals.advice import Avoidance
-    from quotebot.domain.approvals.people import Roles
     from quotebot.domain.approvals.policy import ApprovalPolicy
+    from quotebot.domain.approvals.roles import Roles
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.pricing.priced import Pricing
     from quotebot.domain.quotes.quote import Quote

@@ -63,8 +63,9 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from quotebot.domain.approvals.advice import Avoidance, EasierChange
-    from quotebot.domain.approvals.people import Delegation, Roles
+    from quotebot.domain.approvals.people import Delegation
     from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision
+    from quotebot.domain.approvals.roles import Roles
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES = "approval.request_changes"

@@ -18,8 +18,8 @@ from quotebot.domain.pricing.engine import PricedLine, Pricing, PricingProblem, 
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, local_day, local_time, state_words, title
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.people import Roles
     from quotebot.domain.approvals.policy import PolicyDecision
+    from quotebot.domain.approvals.roles import Roles
 
 _MENTIONED = re.compile(r"<@([UW][A-Z0-9]+)>")
 NAMED_MAX = 10  # people mentioned in one sentence

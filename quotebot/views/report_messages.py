@@ -11,7 +11,7 @@ from quotebot.domain.quotes.quote import QuoteState, state_words
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.people import Roles
+    from quotebot.domain.approvals.roles import Roles
     from quotebot.domain.quotes.reports import Report
 
 NOT_FOR_YOU: Final = N_("Reports are for the deal desk and above, and for operators.")

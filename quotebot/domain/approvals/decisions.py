@@ -12,7 +12,8 @@ from quotebot.domain.language import N_, _, listed
 from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, QuoteState, Slot, SlotState, local_time, state_words
 
 if TYPE_CHECKING:
-    from quotebot.domain.approvals.people import Person, Roles
+    from quotebot.domain.approvals.people import Person
+    from quotebot.domain.approvals.roles import Roles
 
 _DECIDED: Final = {
     ApprovalState.APPROVED: N_("approved by {people}"),

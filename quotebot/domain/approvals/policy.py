@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
-from quotebot.domain.approvals.people import PACKAGED, Roles
+from quotebot.domain.approvals.roles import PACKAGED, Roles
 from quotebot.domain.language import N_, _, grouped, localized, ngettext
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
@@ -350,7 +350,7 @@ def _segment_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     segment = None if pricing.request is None else pricing.request.segment
     if segment is None or pricing.segment_is_open:
         return
-    role = policy.segment_roles.get(segment, policy.roles.desk)
+    role = policy.segment_roles.get(segment, policy.roles.reporting)
     if role == BLOCKED:
         closed = N_("prices of the segment {segment} are not open to this customer, which nobody can approve")
         yield _Hit(

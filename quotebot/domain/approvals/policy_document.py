@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.calendars import calendar_document, read_calendar
-from quotebot.domain.approvals.people import PACKAGED, ROLE_ID, Roles
 from quotebot.domain.approvals.policy import (
     ANY_FAMILY,
     BLOCKED,
@@ -18,6 +17,7 @@ from quotebot.domain.approvals.policy import (
     Threshold,
     Timing,
 )
+from quotebot.domain.approvals.roles import PACKAGED, ROLE_ID, Roles
 from quotebot.domain.catalogue.reader import DocumentError, read_toml
 from quotebot.domain.pricing.price_requests import TERM_NAME
 

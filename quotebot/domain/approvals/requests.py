@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from quotebot.domain.approvals.decisions import Mandate
-    from quotebot.domain.approvals.people import Holders, Roles
+    from quotebot.domain.approvals.people import Holders
     from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing
+    from quotebot.domain.approvals.roles import Roles
 
     Zones = Mapping[str, str]  # Slack user id -> IANA name
 

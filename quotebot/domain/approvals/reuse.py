@@ -18,7 +18,8 @@ from quotebot.domain.quotes.quote import Approval, ApprovalState, Quote, Slot, S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quotebot.domain.approvals.people import Holders, Roles
+    from quotebot.domain.approvals.people import Holders
+    from quotebot.domain.approvals.roles import Roles
     from quotebot.domain.pricing.engine import Pricing
     from quotebot.domain.pricing.priced import PricedLine
 

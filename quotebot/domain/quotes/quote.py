@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from quotebot.domain.approvals.people import PACKAGED, Roles
+from quotebot.domain.approvals.roles import PACKAGED, Roles
 from quotebot.domain.language import N_, _, day_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from itertools import product
 import pytest
 
 from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide
-from quotebot.domain.approvals.people import LADDER, PACKAGED, Person
+from quotebot.domain.approvals.people import Person
+from quotebot.domain.approvals.roles import LADDER, PACKAGED
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
 from quotebot.domain.quotes.quote import (

@@ -6,7 +6,6 @@ from importlib.resources import files
 
 import pytest
 
-from quotebot.domain.approvals.people import LADDER
 from quotebot.domain.approvals.policy import (
     ApprovalPolicy,
     Need,
@@ -17,6 +16,7 @@ from quotebot.domain.approvals.policy import (
     without_margin_figures,
 )
 from quotebot.domain.approvals.policy_document import PolicyError, parse_policy
+from quotebot.domain.approvals.roles import LADDER
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PricedLine, PriceRequest, Pricing, price
 

@@ -14,12 +14,13 @@ from ledger import keys
 from quotebot.app.installation import speak
 from quotebot.domain.approvals.advice import Advice, Avoidance, EasierChange, canonical_advice, parse_advice
 from quotebot.domain.approvals.decisions import DecisionRefusal, Mandate, may_decide, slot_words
-from quotebot.domain.approvals.people import PACKAGED, ROLE_ID, Person, Roles, asked_people, covers, higher_with_holders
+from quotebot.domain.approvals.people import Person, asked_people, covers, higher_with_holders
 from quotebot.domain.approvals.policy import Need, PolicyDecision, Timing, evaluate
 from quotebot.domain.approvals.policy_document import PolicyError, lint_policy, policy_document, read_policy
 from quotebot.domain.approvals.policy_sheet import read_policy_sheet, write_policy_sheet
 from quotebot.domain.approvals.requests import open_request
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
+from quotebot.domain.approvals.roles import PACKAGED, ROLE_ID, Roles
 from quotebot.domain.approvals.special_terms import unknown_terms
 from quotebot.domain.catalogue.rulesets import ruleset_changes, with_policy
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, price
@@ -111,7 +112,7 @@ def test_an_own_ladder_has_a_desk_and_a_role_for_special_terms(
     ladder: tuple[str, ...], beside: tuple[str, ...], desk: str, for_terms: str
 ) -> None:
     roles = Roles(ladder, beside)
-    assert (roles.desk, roles.for_terms, roles.top) == (desk, for_terms, ladder[-1])
+    assert (roles.reporting, roles.for_terms, roles.top) == (desk, for_terms, ladder[-1])
     rules = replace(RULES, builtin_policy=replace(POLICY, roles=roles), approvers={role: (f"U-{role}",) for role in roles.every})
     assert rules.report_readers == {f"U-{role}" for role in ladder[ladder.index(desk) :]}
 

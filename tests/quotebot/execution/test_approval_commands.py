@@ -24,8 +24,9 @@ from quotebot.commands.payloads import (
 )
 from quotebot.commands.queries import Section
 from quotebot.domain.access import Viewer
-from quotebot.domain.approvals.people import Delegation, Roles
+from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.approvals.policy import Threshold
+from quotebot.domain.approvals.roles import Roles
 from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import plain_times
 from quotebot.domain.rules import KEEP_REFUSED_MS
