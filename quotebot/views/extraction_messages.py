@@ -39,6 +39,7 @@ _SAID: Final[Mapping[Code, str]] = {
     "terms": N_("Which term: {said}?"),
     "discounts": N_("Which discount: {said}?"),
     "currencies": N_("Which currency: {said}?"),
+    "choice": N_('"{said}": which one, {meaning}?'),
     "twice": N_('"{said}": you named {meaning} more than once. Give one quantity.'),
     "unknown_product": N_('"{said}" isn\'t in the catalog.'),
     "no_quantity": N_('"{said}" has no quantity. How many {meaning}?'),

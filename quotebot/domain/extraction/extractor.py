@@ -81,6 +81,7 @@ def extract(text: str, catalogue: Catalogue) -> Extraction:
     reading.products = len({item.sku for item in reading.items if item.kind == "product"})
     _read_money(reading)
     _read_terms(reading)
+    _read_rates(reading)
     _read_discounts(reading)
     _read_currencies(reading)
     _read_lines(reading)
@@ -96,12 +97,13 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
     while index < len(found):
         token = found[index]
         length, sku = names.longest(found, index)
-        if length:
+        if length <= 1 and names.is_per(found, index):
+            items.append(Item("per", token.text, token.start, token.end))
+        elif length:
             items.append(Item("product", "", token.start, found[index + length - 1].end, sku=sku))
-            index += length
-            continue
-        items.append(_named(token))
-        index += 1
+        else:
+            items.append(_named(token))
+        index += max(length, 1)
     return items
 
 
@@ -177,6 +179,25 @@ def _is_rate(reading: ExtractionState, index: int) -> bool:
     return item is not None and (item.kind in ("money_sign", "currency", "number") or item.text in ("once", "twice", "times"))
 
 
+def _read_rates(reading: ExtractionState) -> None:
+    """Report a number per something else: "5 users per site", "per site 5 users". A price per something is no quantity."""
+    for index, item in enumerate(reading.items):
+        if item.kind != "per":
+            continue
+        at = index - 1
+        while index - at <= GAP_ITEMS_MAX and (reading.kind(at) in ("unit", "product") or reading.word(at) in known.COUNT_LINKS):
+            at -= 1
+        following = reading.at(index + 2)
+        if reading.kind(at) == "number" and not reading.items[at].used:
+            first = at
+        elif reading.kind(index - 1) == "break" and following is not None and following.kind == "number" and not following.used:
+            first = index
+        else:
+            continue
+        reading.note("word", first, index + 1)
+        reading.use(first, index + 1)
+
+
 def _read_discounts(reading: ExtractionState) -> None:
     for index, item in enumerate(reading.items):
         if item.kind != "number" or item.used:
@@ -189,7 +210,9 @@ def _read_discounts(reading: ExtractionState) -> None:
         first = index if before is None else before
         end = last if after is None else after
         if last > index and before is None and after is None and not _stands_alone(reading, first, last):
-            continue  # per cent of something else: unclaimed, and therefore a doubt
+            reading.note("number", first, last)  # per cent of something else
+            reading.use(first, last)
+            continue
         if item.number is None:
             reading.note("number", first, end)
         elif (own := _own_product(reading, end)) is not None:
@@ -214,7 +237,8 @@ def _discount_before(reading: ExtractionState, index: int) -> int | None:
 def _stands_alone(reading: ExtractionState, first: int, last: int) -> bool:
     around = (reading.word(first - 1), reading.word(last + 1))
     kinds = (reading.kind(first - 1), reading.kind(last + 1))
-    return all(kind == "break" or word in ("with", "at", "and", "for") for kind, word in zip(kinds, around, strict=True))
+    alone = all(kind == "break" or word in known.PERCENT_LINKS for kind, word in zip(kinds, around, strict=True))
+    return alone and not known.is_no_discount(reading.items, first, last)
 
 
 def _own_product(reading: ExtractionState, last: int) -> int | None:
@@ -439,7 +463,7 @@ def _read_accounts(reading: ExtractionState) -> None:
         end = index + 1
         if word in known.ACCOUNT_LEADS and not reading.items[index].used:
             end = _see_account(reading, index + 1, guessed=word not in known.ACCOUNT_SURE)
-        elif reading.kind(index - 1) == "break" and _capital(reading, index):
+        elif reading.kind(index - 1) == "break" and _capital(reading, index) and word not in known.NO_DISCOUNT:
             last = _name_end(reading, index)
             heads = index == 0 and reading.word(last) in known.DASHES
             if heads or reading.word(last) in known.ACCOUNT_VERBS or reading.word(last) == ":":

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.domain.catalogue.catalogue import NO_CHOICE
 from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.remarks import Remark
-from quotebot.domain.language import typed_number
+from quotebot.domain.language import either, typed_number
 from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, reason_text
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, clipped, reason_text
 from quotebot.domain.pricing.term_clauses import ALIASES, FIELDS, clauses, read_clause
 
 if TYPE_CHECKING:
@@ -223,19 +223,25 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int, int]], c
             for choice in attribute.choices
             for text in (choice, *_names(choice, catalogue.products[sku], catalogue))
         }
-        either = "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True))
+        texts = "|".join(re.escape(choice) for choice in sorted(choices, key=len, reverse=True))
         joined, absent = known.either("with"), known.either("without")
-        words = rf"(?:{joined} )?(?:{re.escape(name)} ?[:=]? ?({either})|({either}) ?{re.escape(name)})"
+        comes = rf"(?:{joined}|{known.either('including')}\.?|plus)(?: (?:{known.either('a')}|an|{known.either('the')}))?"
+        words = rf"(?:{joined} )?(?:{re.escape(name)} ?[:=]? ?({texts})|({texts}) ?{re.escape(name)})"
         bundled = any(catalogue.products[sku].choices for _, sku in places)
         if bundled:  # a product after a number is a line of its own
-            words = rf"(?<![0-9] )(?:{words}|{joined} ({either})|(?P<absent>{absent}) {re.escape(name)})"
+            words = rf"{words}|{joined} ({texts})|(?P<absent>{absent}) {re.escape(name)}|(?P<bare>{comes}) {re.escape(name)}"
+            words = rf"(?<![0-9] )(?:{words})"
         for match in re.finditer(rf"(?<!\w){words}(?!\w)", found.text, re.IGNORECASE):
+            before = (sku for sku, _, end in reversed(mentions) if end <= match.start() and not found.text[end - 1].isspace())
+            last = next(before, "")  # a choice that was read is blank
+            if match.groupdict().get("bare"):
+                found.claim(match.start(), match.end(), " ")
+                _read_only_choice(found, match[0], name, last, places[0][1], catalogue)
+                continue
             said = NO_CHOICE if match.groupdict().get("absent") else next(filter(None, match.groups())).casefold()
-            last = next((sku for sku, _, end in reversed(mentions) if end <= match.start()), "")
             if said not in choices or (bundled and match[1] is None and all(sku != last for _, sku in places)):
                 continue  # "with premium support" is about the product before it
-            before = [sku for end, sku in places if end <= match.start()]
-            sku = before[-1] if before else places[0][1]
+            sku = next((sku for end, sku in reversed(places) if end <= match.start()), places[0][1])
             own = found.options.setdefault(sku, {})
             chosen = (name, choices[said])
             found.claim(match.start(), match.end(), " ")
@@ -243,6 +249,20 @@ def _read_attributes(found: Written, mentions: Sequence[tuple[str, int, int]], c
                 found.report_ambiguous(match.start(), match.end())
             own["attributes"] = tuple(sorted({*own.get("attributes", ()), chosen}))
         found.apply()
+
+
+def _read_only_choice(found: Written, said: str, name: str, last: str, owner: str, catalogue: Catalogue) -> None:
+    """Read "with setup", a bundle's choice without a product, as its only product. With several, or after another product, ask."""
+    named = {each.name: each for each in (catalogue.products[last].attributes if last else ())}.get(name)
+    attribute = named or next(each for each in catalogue.products[owner].attributes if each.name == name)
+    offered = [choice for choice in attribute.choices if choice != NO_CHOICE]
+    own = dict(found.options.get(last, {}).get("attributes", ()))
+    if named and own.get(name, attribute.default or NO_CHOICE) != NO_CHOICE:
+        return  # it has one
+    if named and len(offered) == 1 and name not in own:
+        found.options.setdefault(last, {})["attributes"] = tuple(sorted({**own, name: offered[0]}.items()))
+    else:
+        found.remarks.append(Remark("choice", clipped(said), clipped(either(offered))))
 
 
 def _names(choice: str, product: Product, catalogue: Catalogue) -> tuple[str, ...]:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 # Doubts of the rule-based extraction that a model cannot override: ambiguous values, or a reference to an existing quote.
-_KEPT: Final = frozenset({"accounts", "terms", "discounts", "currencies", "existing"})
+_KEPT: Final = frozenset({"accounts", "terms", "discounts", "currencies", "choice", "existing"})
 NEAR_TOKENS: Final = 2  # "discount of 10", "10 or so off"
-# Notes that the author sees whatever the model says: an amount of money that changes nothing.
-_NOTED: Final = frozenset({"money"})
+# Notes that the author sees whatever the model says: an amount of money that changes nothing, a bare percentage as a discount.
+_NOTED: Final = frozenset({"money", "percent"})
 # Doubts that a model may override but that the author still sees.
 _SHOWN: Final = frozenset({"number", "sign", "word"})
 _MONTHS_PER: Final = (1, 3, 12)  # a term may be written in months, quarters or years
@@ -81,11 +81,16 @@ _PHRASES: Final = {
 }
 MORE: Final = tuple(_PHRASES)
 _BILLING_SAID: Final = {
-    "monthly": re.compile(r"\b(?:monthly|(?:each|every|per|a) month)\b", re.IGNORECASE),
-    "quarterly": re.compile(r"\b(?:quarterly|(?:each|every|per|a) quarter)\b", re.IGNORECASE),
-    "annual": re.compile(r"\b(?:annual|annually|yearly|(?:each|every|per|a) year)\b", re.IGNORECASE),
+    "monthly": re.compile(r"\b(?:monthly|monatlich\w*|(?:each|every|per|a) month|(?:je|jeden|pro) monat)\b", re.IGNORECASE),
+    "quarterly": re.compile(
+        r"\b(?:quarterly|vierteljährlich\w*|quartalsweise|(?:each|every|per|a) quarter|(?:je|jedes|pro) quartal)\b", re.IGNORECASE
+    ),
+    "annual": re.compile(
+        r"\b(?:annual|annually|yearly|jährlich\w*|(?:each|every|per|a) year|(?:je|jedes|pro) jahr)\b", re.IGNORECASE
+    ),
     "upfront": re.compile(r"\b(?:upfront|up front|in advance|prepaid)\b", re.IGNORECASE),
 }
+_PAYMENT_SAID: Final = re.compile(r"\b(?:net|pay\w*|days|tagen?|zahlbar|zahlung\w*)\b", re.IGNORECASE)
 _PERCENT: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4})?")
 _FORMATS: Final = {
     "account": re.compile(r".{1,100}"),
@@ -120,13 +125,15 @@ def checked(text: str, given: ModelReading, catalogue: Catalogue) -> Extraction:
         elif remark.code in _SHOWN:
             remarks.append(Remark("unsure", remark.excerpt))
     given = _in_format(given, plain, remarks)
-    numbers = {token.value for token in tokens(text) if token.value is not None}
+    numbers = {value for token in tokens(text) if (value := known.value(token)) is not None}
     account = _account(text, given.account, plain.account, remarks)
     lines = _lines(text, given.lines, catalogue, plain, remarks)
     inputs = _inputs(text, given, plain.inputs, numbers, remarks)
     term = _term(given.term_months, plain.term_months, numbers, remarks)
     discount = _discount(given.discount_percent, plain.discount_percent, _percentages(text), remarks)
     discount = _applied_once(text, discount, lines, remarks)
+    if discount is None:
+        remarks = [remark for remark in remarks if remark.code != "percent"]
     currency = _currency(text, given.currency, plain.currency, remarks)
     claimed = {line.sku for line in lines}
     remarks += [Remark("no_quantity", excerpt, sku) for sku, excerpt in plain.named if sku not in claimed]
@@ -174,7 +181,7 @@ def _lines(
     lines: dict[str, LineRequest] = {}
     for line in given[:LINES_MAX]:
         product = catalogue.find(line.product)
-        counted = {token.value for token in tokens(line.excerpt)}
+        counted = {known.value(token) for token in tokens(line.excerpt)}
         said = _says(text, fold(line.excerpt))
         if product is None or not product.active or not said or Decimal(line.quantity) not in counted:
             remarks.append(Remark("invented", clipped(f"{line.quantity} {line.product}")))
@@ -257,14 +264,14 @@ def _supported(text: str, name: str, value: str, numbers: set[Decimal]) -> Any:
             return None
         return day if _states(text, day, numbers) else None
     if name == "payment_days":
-        return int(value) if int(value) in numbers and re.search(r"\b(?:net|pay\w*|days)\b", text, re.IGNORECASE) else None
+        return int(value) if int(value) in numbers and _PAYMENT_SAID.search(text) else None
     return value if _stands_in(text, value) else None
 
 
 def _states(text: str, day: date, numbers: set[Decimal]) -> bool:
     """Return whether the message states a day in a way that no reader takes for another one."""
     month = MONTH_NAMES[day.month - 1]
-    if re.search(rf"(?<!\w)(?:{month[:3]}|{month})(?!\w)", text, re.IGNORECASE):
+    if re.search(rf"(?<!\w)(?:{month[:3]}|{known.either(month.casefold())})(?!\w)", text, re.IGNORECASE):
         return {Decimal(day.year), Decimal(day.day)} <= numbers
     if re.search(rf"(?<![\w./-]){day.year}(?P<mark>[./-])0?{day.month}(?P=mark)0?{day.day}(?!\w|[./-]\w)", text):
         return True
@@ -320,7 +327,8 @@ def _percentages(text: str) -> set[Decimal]:
         percent = after is not None and (after.kind == "percent" or known.english(after.text) in known.PERCENT)
         around = found[max(0, index - NEAR_TOKENS) : index + NEAR_TOKENS + 1]
         if (value := known.value(token)) is not None and (
-            percent or any(known.english(each.text) in known.DISCOUNT for each in around)
+            (percent and not known.is_no_discount(found, index, index + 1))
+            or any(known.english(each.text) in known.DISCOUNT for each in around)
         ):
             called.add(value)
     return called

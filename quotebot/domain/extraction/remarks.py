@@ -30,6 +30,7 @@ Doubt = Literal[
     "terms",
     "discounts",
     "currencies",
+    "choice",
     "twice",
     "unknown_product",
     "no_quantity",

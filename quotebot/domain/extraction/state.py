@@ -9,7 +9,9 @@ from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
 from quotebot.domain.catalogue.catalogue import Catalogue, fold
+from quotebot.domain.extraction import vocabulary as known
 from quotebot.domain.extraction.remarks import Code, Remark
+from quotebot.domain.extraction.tokens import QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +28,7 @@ GAP_ITEMS_MAX: Final = 4  # between a number and the product it counts
 class Item:
     """One token, or several with one meaning."""
 
-    kind: str  # word | number | product | unit | term_unit | currency | discount | break | odd | percent | money_sign
+    kind: str  # word | number | product | per | unit | term_unit | currency | discount | break | odd | percent | money_sign
     text: str
     start: int
     end: int
@@ -61,6 +63,16 @@ class Names:
             if spelling in names:
                 length, sku = count, names[spelling]
         return length, sku
+
+    def is_per(self, found: Sequence[Token], index: int) -> bool:
+        """Return whether the word at `index`, unquoted and before a further word, means "per" in the language."""
+        token, following = found[index], found[index + 1] if index + 1 < len(found) else None
+        if following is None or following.kind != "word" or not known.is_per(token.text, following.text):
+            return False
+        inside = index and found[index - 1].kind != "break"
+        if inside and self._text[token.start].isupper() and self._text[following.start].islower():
+            return False  # "10 Pro netto"
+        return self._text[token.start - 1 : token.start] not in QUIET and self._text[token.end : following.start].isspace()
 
     def _spellings(self, found: Sequence[Token], index: int) -> Iterator[tuple[int, str]]:
         """Yield runs of words from `index` on, each with its length: joined by spaces, by hyphens, and as written."""

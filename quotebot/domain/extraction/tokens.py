@@ -21,7 +21,7 @@ Kind = Literal["word", "number", "percent", "money_sign", "break", "odd"]
 
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[.,][0-9]+)*)|(?P<word>[^\W\d_]\w*(?:['\u2019][^\W\d_]+)?)|(?P<sign>\S|\n)")
 _DECIMAL: Final = re.compile(r"(?!0*[1-9][0-9]{0,2}\.[0-9]{3}$)[0-9]{1,6}\.[0-9]{1,6}")  # "1.500" is 1500 to some people
-_QUIET: Final = frozenset("*_\"'\u2018\u2019\u201c\u201d`\u00ab\u00bb")  # marks of emphasis and quotation
+QUIET: Final = frozenset("*_\"'\u2018\u2019\u201c\u201d`\u00ab\u00bb")  # marks of emphasis and quotation
 _ODD: Final = frozenset("~<>\u00b1\u2248")
 _HYPHENS: Final = frozenset("-\u2010\u2011\u2012\u2013\u2212")
 _SIGNS: Final[Mapping[str, tuple[Kind, str]]] = {
@@ -73,7 +73,7 @@ def _token(text: str, match: re.Match[str]) -> Iterator[Token]:
         yield Token("number", found, start, end, number(found))
     elif match["word"]:
         yield Token("word", found.casefold(), start, end)
-    elif found in _QUIET:
+    elif found in QUIET:
         return
     elif found in _SIGNS:
         yield Token(*_SIGNS[found], start, end)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import language
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from quotebot.domain.extraction.state import Item
     from quotebot.domain.extraction.tokens import Token
 
 TERM_MONTHS_DEFAULT: Final = 12
@@ -68,6 +69,11 @@ MAGNITUDES: Final = _words("k m mio bn")
 PERCENT: Final = _words("percent pct")
 DISCOUNT: Final = _words("off discount discounts discounted rebate less")
 DISCOUNT_LINKS: Final = _words("of a at is by")
+# A percentage beside one of these, in any language, is no discount: "USt. 19 %", "Skonto: 2 %", "deposit 30%".
+NO_DISCOUNT: Final = _words(
+    "mwst ust mehrwertsteuer umsatzsteuer steuer steuern steuersatz satz vat tax taxes gst skonto anzahlung deposit"
+)
+PERCENT_LINKS: Final = _words("with at and for")  # beside a percentage that stands alone
 OPTIONAL: Final = _words("optional optionally")
 COUNT_LINKS: Final = _words("x of")
 JOINS: Final = _words("and plus with also a an the & optional optionally")  # before a further product
@@ -254,6 +260,17 @@ _GERMAN: Final[Mapping[str, str]] = {
     }.items()
     for german in words.casefold().split()
 }
+# "per", by language: also a product's name, unless a word follows that no name is followed by.
+_PER: Final[Mapping[str, str]] = {"de": "pro"}
+_SINGULARS: Final = _words("nutzer benutzer anwender platz stück einheit")  # of units that are read as a plural
+_AFTER_NAME: Final = (
+    DISCOUNT
+    | OPTIONAL
+    | _words(
+        "for and also with including plus of at on to in from x a an the please pro is has needs wants à or without except not no"
+        " minus instead up as than over under total each term"
+    )
+)
 _GERMAN_ONES: Final = ("ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun")
 _GERMAN_TENS: Final = ("zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig")
 _GERMAN_NUMBERS: Final[Mapping[str, int]] = {
@@ -284,6 +301,24 @@ def either(word: str) -> str:
     """Return the pattern of an English word and of the words of the installation's language that are read as it."""
     own = (each for each, meant in WORDS.get(language.current(), {}).items() if meant == word)
     return f"(?:{'|'.join((word, *own))})"
+
+
+def is_per(word: str, following: str) -> bool:
+    """Return whether a word means "per" before the following one: "pro Monat", but neither "pro für" nor "pro Lizenzen"."""
+    meant = english(following)
+    plural = meant in UNITS and meant.endswith("s") and following not in _SINGULARS
+    return word == _PER.get(language.current()) and not plural and meant not in _AFTER_NAME and number(following) is None
+
+
+def is_no_discount(found: Sequence[Token] | Sequence[Item], first: int, last: int) -> bool:
+    """Return whether the word nearest to a percentage, before or after it, calls it a tax or a payment."""
+    for index, step in ((first - 1, -1), (last + 1, 1)):
+        at = index
+        while 0 <= at < len(found) and (found[at].kind == "break" or english(found[at].text) in PERCENT_LINKS):
+            at += step
+        if 0 <= at < len(found) and found[at].text in NO_DISCOUNT:
+            return True
+    return False
 
 
 def value(token: Token) -> Decimal | None:

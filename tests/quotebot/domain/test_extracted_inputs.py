@@ -16,7 +16,7 @@ from quotebot.domain.extraction.remarks import Remark
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.slack.grammar import creation
-from quotebot.views.extraction_messages import written
+from quotebot.views.extraction_messages import question, written
 from tests.quotebot.domain.ruleset_parts import product, ruleset
 
 if TYPE_CHECKING:
@@ -35,12 +35,16 @@ CATALOGUE: Final = ruleset(
             ],
         ),
         product("basic"),
+        product("onboarding"),
         product("premium", name="Premium Care", aliases=["deluxe"]),
         product(
             "suite",
             kind="bundle",
             components=[{"sku": "storage"}],
-            choices=[{"name": "care", "of": ["basic", "premium"], "optional": True}],
+            choices=[
+                {"name": "care", "of": ["basic", "premium"], "optional": True},
+                {"name": "setup", "of": ["onboarding"], "optional": True},
+            ],
         ),
     ]
 ).catalogue
@@ -147,6 +151,38 @@ def test_a_choice_is_said_in_the_language_of_the_installation() -> None:
     for said, choice in (("mit Premium Care", "premium"), ("ohne care", "none")):
         found = extract(f"20 suite {said} für Acme, 12 Monate", CATALOGUE)
         assert (found.open_questions, found.lines) == ((), (LineRequest("suite", 20, attributes=(("care", choice),)),))
+
+
+@pytest.mark.parametrize(
+    ("said", "choices", "doubts"),
+    [
+        ("with setup", (("setup", "onboarding"),), []),
+        ("including the setup", (("setup", "onboarding"),), []),
+        ("with setup and 5 sso", (("setup", "onboarding"),), []),
+        ("with basic care and with setup", (("care", "basic"), ("setup", "onboarding")), []),
+        ("(care=basic) with care", (("care", "basic"),), []),
+        ("with care", (), [Remark("choice", "with care", "basic or premium")]),
+        ("and 5 sso with setup", (), [Remark("choice", "with setup", "onboarding")]),
+    ],
+)
+def test_a_bundles_choice_by_its_own_name_selects_its_only_product_or_is_asked(
+    said: str, choices: tuple[tuple[str, str], ...], doubts: list[Remark]
+) -> None:
+    text = f"10 suite {said} for Acme, 12 months"
+    found = extract(text, CATALOGUE)
+    assert (found.lines[0], list(found.open_questions)) == (LineRequest("suite", 10, attributes=choices), doubts)
+    given = ModelReading("Acme", (ModelLine("suite", "10", "10 suite"), ModelLine("sso", "5", "5 sso")), "12", None, None)
+    beside = checked(text, given, CATALOGUE)
+    assert beside.lines[0].attributes == choices
+    assert [remark for remark in beside.open_questions if remark.code == "choice"] == doubts
+
+
+def test_a_bundles_choice_by_its_own_name_is_read_in_german() -> None:
+    speak("de")
+    found = extract("10 suite mit Setup für Acme, 12 Monate", CATALOGUE)
+    asked = question(extract("10 suite mit care für Acme, 12 Monate", CATALOGUE))
+    assert (found.open_questions, found.lines[0].attributes) == ((), (("setup", "onboarding"),))
+    assert asked.endswith("• „mit care“: Was davon, basic oder premium?")
 
 
 def test_a_discount_on_a_named_product_is_that_lines_own() -> None:
@@ -344,3 +380,67 @@ def test_a_date_that_can_be_read_in_two_ways_stays_a_question_beside_a_model(sai
 def test_a_date_that_can_be_read_in_one_way_is_taken_from_a_model(said: str) -> None:
     found = checked(f"{PLAIN}, kick-off {said}.", replace(MODEL, start_date="2027-12-25"), CATALOGUE)
     assert (found.inputs.commercial.start_date, found.open_questions) == (date(2027, 12, 25), ())
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "inputs"),
+    [
+        ("Zahlungsziel 30 Tage, monatliche Abrechnung", ("30", "monthly"), (30, "monthly")),
+        ("zahlbar in dreißig Tagen, Rechnung vierteljährlich", ("30", "quarterly"), (30, "quarterly")),
+        ("Rechnung pro Quartal, nicht je Jahr", (None, "quarterly"), (None, "quarterly")),
+        ("jährliche Rechnung", (None, "annual"), (None, "annual")),
+    ],
+)
+def test_a_model_is_supported_by_german_words(said: str, given: tuple[str | None, str], inputs: tuple[int | None, str]) -> None:
+    speak("de")
+    line = ModelLine("pro", "10", "zehn Pro")
+    reading = ModelReading("Acme", (line,), "12", None, None, payment_days=given[0], billing_frequency=given[1])
+    found = checked(f"zehn Pro für Acme, zwölf Monate, {said}", reading, CATALOGUE)
+    assert (found.open_questions, found.lines) == ((), (LineRequest("pro", 10),))
+    assert (found.inputs.commercial.payment_days, found.inputs.billing_frequency) == inputs
+
+
+def test_german_words_support_no_other_value_of_a_model() -> None:
+    speak("de")
+    text = "zehn Pro für Acme, zwölf Monate, vierteljährliche Rechnung, 30 Leute"
+    for given in ({"billing_frequency": "annual"}, {"payment_days": "30"}):
+        found = checked(text, replace(MODEL, lines=(ModelLine("pro", "10", "zehn Pro"),), **given), CATALOGUE)
+        assert [remark.code for remark in found.open_questions] == ["invented"], given
+
+
+@pytest.mark.parametrize("percent", [None, "19"])
+def test_a_tax_rate_is_no_discount_beside_a_model(percent: str | None) -> None:
+    speak("de")
+    text = "10 Pro für Acme, zwölf Monate, zzgl. MwSt. 19 %"
+    found = checked(text, replace(MODEL, discount_percent=percent, lines=(ModelLine("pro", "10", "10 Pro"),)), CATALOGUE)
+    assert found.discount_percent is None
+    assert [remark.code for remark in found.open_questions] == (["invented"] if percent else [])
+    assert Remark("unsure", "19 %") in found.remarks
+
+
+def test_a_tax_rate_is_no_discount_of_a_models_line() -> None:
+    line = ModelLine("pro", "10", "10 pro, VAT 19%", "19")
+    found = checked("10 pro, VAT 19%, for Acme, 12 months", replace(MODEL, lines=(line,)), CATALOGUE)
+    assert (found.lines, Remark("invented", "19 %") in found.open_questions) == ((LineRequest("pro", 10),), True)
+
+
+def test_a_bare_percentage_is_remarked_beside_a_model_as_long_as_it_is_applied() -> None:
+    text = "10 pro for Acme, 12 months, 15%"
+    assert Remark("percent", "15%", "15") in checked(text, MODEL, CATALOGUE).remarks
+    lines = (ModelLine("pro", "10", "10 pro for Acme, 12 months, 15%", "15"),)
+    applied = checked(text, replace(MODEL, lines=lines), CATALOGUE)
+    assert (applied.discount_percent, "percent" in {remark.code for remark in applied.remarks}) == (None, False)
+
+
+def test_the_german_word_pro_is_no_product_that_a_model_left_out() -> None:
+    speak("de")
+    line = ModelLine("sso", "20", "20 SSO")
+    found = checked("20 SSO für Acme, 12 Monate, 5 Nutzer pro Standort", replace(MODEL, lines=(line,)), CATALOGUE)
+    assert (found.open_questions, Remark("unsure", "5 Nutzer pro Standort") in found.remarks) == ((), True)
+
+
+def test_a_date_with_a_german_month_is_taken_from_a_model() -> None:
+    speak("de")
+    for said, start in (("1. März 2027", "2027-03-01"), ("1. Mai 2027", "2027-05-01"), ("1. Dezember 2027", "2027-12-01")):
+        found = checked(f"Acme möchte 10 pro, 12 Monate, ab {said}", replace(MODEL, start_date=start), CATALOGUE)
+        assert (found.inputs.commercial.start_date, found.open_questions) == (date.fromisoformat(start), ()), said

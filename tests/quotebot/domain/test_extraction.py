@@ -190,6 +190,52 @@ def test_german_text_that_is_unclear_is_asked_about(text: str, doubt: tuple[str,
     assert doubt in [(remark.code, remark.excerpt) for remark in extract(text, CATALOGUE).open_questions]
 
 
+@pytest.mark.usefixtures("_german")
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("USt. 19 %", "Preise netto, MwSt. 19 %", "Umsatzsteuer: 19 %", "19 % (MwSt.)", "19 %, Mehrwertsteuer", "USt-Satz 19 %"),
+        *("VAT 19%", "tax: 19 percent", "VAT at 19%", "Skonto 2 %", "Skonto: zwei Prozent", "Anzahlung 30 %", "deposit, 30%"),
+    ],
+)
+def test_a_percentage_beside_a_tax_or_a_payment_is_no_discount_but_asked_about(said: str) -> None:
+    found = extract(f"20 Pro für Acme, 12 Monate, {said}", CATALOGUE)
+    assert (found.discount_percent, [remark.code for remark in found.open_questions]) == (None, ["number"])
+
+
+@pytest.mark.usefixtures("_german")
+@pytest.mark.parametrize(
+    ("text", "lines", "doubts"),
+    [
+        ("20 Support, 5 Nutzer pro Standort, für Acme", [(20, "support")], ["5 Nutzer pro Standort"]),
+        ("SSO für Acme, 5 Nutzer pro Standort", [], ["5 Nutzer pro Standort", "SSO"]),
+        ("20 SSO pro Kunde für Acme", [], ["20 SSO pro Kunde"]),
+        ("10 Nutzer pro Monat für Acme", [], ["10 Nutzer pro Monat"]),
+        ("10 pro nutzer für Acme", [], ["10 pro nutzer"]),
+        ("20 SSO für Acme, Pro Standort 5 Nutzer", [(20, "sso")], ["Pro Standort", "5"]),
+        ("20 SSO für Acme, 5 EUR pro Monat", [(20, "sso")], []),
+        ("20 SSO für Acme, Abrechnung pro Jahr", [(20, "sso")], []),
+        ("20 pro à 5 EUR pro Nutzer für Acme", [(20, "pro")], []),
+        *(
+            (f"{said} für Acme", [(10, "pro")], [])
+            for said in ("10 Pro", "10 pro", "10 Pro-Lizenzen", "10 Pro Lizenzen", "10 pro seats")
+        ),
+        *((f"{said} für Acme", [(10, "pro")], []) for said in ('10 "pro" Monatslizenz', "10 Pro, Monatslizenz", "10 Pro nur")),
+        ("150 pro und 20 SSO für Acme", [(150, "pro"), (20, "sso")], []),
+        ("Acme: pro zwölf", [(12, "pro")], []),
+        ("10 Pro Plan für Acme", [(10, "pro")], []),
+    ],
+)
+def test_the_german_word_pro_before_a_noun_is_no_product(text: str, lines: list[tuple[int, str]], doubts: list[str]) -> None:
+    found = extract(text, CATALOGUE)
+    assert [(line.quantity, line.sku) for line in found.lines] == lines
+    assert [remark.excerpt for remark in found.open_questions if remark.code != "no_lines"] == doubts
+
+
+def test_pro_stays_a_product_where_the_installation_speaks_english() -> None:
+    assert [line.sku for line in extract("10 pro Monatslizenz for Acme", CATALOGUE).lines] == ["pro"]
+
+
 def test_german_words_mean_nothing_where_the_installation_speaks_english() -> None:
     found = extract("20 Pro für Acme, 24 Monate", CATALOGUE)
     assert (found.account, found.term_months) == (None, None)
