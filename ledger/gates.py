@@ -106,6 +106,13 @@ def family(effect_class: str) -> str:
     return effect_class.partition(".")[0]
 
 
+def is_stopped(tx: Tx, effect_class: str) -> bool:
+    """Tell whether a class may wait long: it is paused, its login is refused, or its outage is not known to be over."""
+    gates = map(Gate.of, tx.all("gates_over", **{"class": effect_class}, family=family(effect_class)))
+    waits = {"held": ("auth", "operator", "breaker"), "half_open": ("breaker",), "flowing": ()}
+    return any(gate.cause in waits[gate.state] for gate in gates)
+
+
 def began_before(began_at: int | None, resumed_at: int | None, now: int) -> bool:
     """Tell whether an attempt began before the last resume (all in ms).
 

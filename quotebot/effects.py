@@ -215,14 +215,9 @@ def render(quote_id: str, version: int, *, announces: bool = False) -> EffectInt
 
 
 def share(quote_id: str, version: int, sha256: str, root_key: str, *, announces: bool = False) -> EffectIntent:
-    """Upload a rendered PDF into the quote's thread. If it `announces` the approval, no other message of the thread does."""
+    """Upload a rendered PDF into the quote's thread. If it `announces` the approval, its comment or a notice after it tells it."""
     content: dict[str, Any] = {"quote_id": quote_id, "version": version, "sha256": sha256}
     return _intent(FILE, quote_id, quote_id, content | ({"announces": True} if announces else {}), after=root_key)
-
-
-def announces(effect: Effect) -> bool:
-    """Return whether the approval is told with this PDF: after a failure a notice has told it."""
-    return effect.payload.get("announces") is True and effect.cycle == 1
 
 
 def create_in_crm(quote_id: str, version: int) -> EffectIntent:

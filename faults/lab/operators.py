@@ -185,6 +185,8 @@ COMMANDS: Final[Mapping[str, Callable[[Terminal], Awaitable[object]]]] = {
     ),
     "pause": lambda at: at.ledger.pause("crm", ACTOR, REASON),  # quotebot pause crm
     "resume": lambda at: at.ledger.resume("crm", ACTOR),  # quotebot resume crm
+    "pause_rendering": lambda at: at.ledger.pause("pdf.render", ACTOR, REASON),  # quotebot pause pdf.render
+    "resume_rendering": lambda at: at.ledger.resume("pdf.render", ACTOR),  # quotebot resume pdf.render
     "prune": lambda at: forget(at.ledger, at.clock.now_ms(), dry_run=False),  # quotebot ledger prune
     "cancel_quote": _cancel_quote,  # quotebot quote cancel Q-2027-0001 --as U0REP --request-id r1
     "give_up_command": _give_up_command,

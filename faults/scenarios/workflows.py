@@ -254,8 +254,12 @@ STORIES: Final = (
     Story("revise what is sent", lambda: [Types(f"revise {QUOTE}: discount 8%"), Settles()], _sent),
     Story(
         "revise while its PDF is due",
-        lambda: [Clicks("approval.approve", MANAGER), Types(f"revise {QUOTE}: discount 12%"), Settles()],
-        submitted,
+        lambda: [Starts(), Types(f"revise {QUOTE}: discount 12%"), Settles()],
+        # Approved while rendering is paused: a notice tells it, so it is the same whether the PDF or the new version is first.
+        lambda: [
+            *(*submitted(), Stops(), Operates("pause_rendering"), Starts(), Clicks("approval.approve", MANAGER), Settles()),
+            *(Stops(), Operates("resume_rendering")),
+        ],
     ),
     Story("clone", lambda: [Types(f"clone {QUOTE} for Bolt Ltd"), Settles()], created),
     Story("cancel what waits for approval", lambda: [Types(f"cancel {QUOTE}: not wanted"), Settles()], submitted),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from adapters.failures import AdapterError, Failure
 from adapters.pdf.renderer import render_key
+from ledger.gates import is_stopped
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
 from quotebot.dispatch import slack_card
-from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, earliest_attempt, enqueuing
+from quotebot.dispatch.services import EffectHandler, announces, dead_letter_card_updated, earliest_attempt, enqueuing
 from quotebot.domain.language import N_, _
 from quotebot.execution import crm_effects
 from quotebot.store import quotes
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from quotebot.dispatch.services import Services
     from quotebot.domain.quotes.quote import Quote
 
+LATE_MS: Final = 5 * 60_000  # a PDF that is not tried again by then does not announce its approval any more
 RENDERED: Final = "rendered"  # durable step of an upload whose file was lost and rendered again with other bytes
 
 NAMES: Final = {effects.RENDER: N_("The PDF"), effects.FILE: N_("The PDF"), effects.CRM: N_("The write to Salesforce")}
@@ -140,8 +142,11 @@ class RenderHandler(EffectHandler):
             remember(tx, effect, now_ms)
             root = quotes.root_effect_key(tx, effect.aggregate_id)
             version, sha256 = effect.payload["version"], effect.result["sha256"]
-            upload = effects.share(effect.aggregate_id, version, sha256, root, announces=effects.announces(effect))
-            more = (upload, *crm_effects.document_pending(tx, effect))
+            untold = announces(tx, effect)
+            told = untold and is_stopped(tx, effects.FILE)
+            notices = (effects.notice(effect.aggregate_id, root, messages.approved(enqueuing(tx, effect))),) if told else ()
+            upload = effects.share(effect.aggregate_id, version, sha256, root, announces=untold and not told)
+            more = (*notices, upload, *crm_effects.document_pending(tx, effect))
         return of_approved(tx, effect, now_ms, more)
 
 
@@ -150,13 +155,13 @@ def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, .
 
     `name` begins the sentence of the notice; None is the name of the effect's class.
     """
+    notices = _approval_notice(tx, effect)
     if _looks_the_same(effect):
-        return FollowUps(dead_letter_card_updated(tx, effect))
+        return FollowUps((*notices, *dead_letter_card_updated(tx, effect)))
     root = quotes.root_effect_key(tx, effect.aggregate_id)
     if effect.state in ("pending", "uncertain"):  # after the current card, without replacing it: this effect may settle first
         again = effects.card_again(effect.aggregate_id, root, now_ms)
-        return FollowUps((again, *dead_letter_card_updated(tx, effect)))
-    notices = _approval_notice(tx, effect)
+        return FollowUps((again, *notices, *dead_letter_card_updated(tx, effect)))
     if effect.state == "failed" or effect.effect_class != effects.RENDER:
         notices = (*notices, *outcome_notices(tx, effect, name or _(NAMES[effect.effect_class])))
     card = effects.card(effect.aggregate_id, root)
@@ -164,21 +169,28 @@ def of_approved(tx: Tx, effect: Effect, now_ms: int, more: tuple[EffectIntent, .
 
 
 def _approval_notice(tx: Tx, effect: Effect) -> tuple[EffectIntent, ...]:
-    """Return the notice of the approval, in place of the comment of a PDF that failed or was cancelled."""
-    if not effects.announces(effect) or effect.state not in ("failed", "discarded"):
-        return ()
-    of_quote = tx.all("effects_of_aggregate", aggregate_id=effect.aggregate_id)
-    if any(row["parent_id"] == effect.id and row["class"] == effects.POST for row in of_quote):  # when it failed
+    """Return the notice of the approval, in place of the comment of a PDF that is late, failed or was cancelled.
+
+    It is enqueued once: from then on the PDF announces nothing. While the comment may be there already, there is no notice.
+    """
+    ended, waits = effect.state in ("failed", "discarded"), effect.state == "pending" and _is_late(effect)
+    if not (ended or waits) or not announces(tx, effect):
         return ()
     root, text = quotes.root_effect_key(tx, effect.aggregate_id), messages.approved(enqueuing(tx, effect))
     return (effects.notice(effect.aggregate_id, root, text),)
+
+
+def _is_late(effect: Effect) -> bool:
+    """Return true if a pending effect waits for a refused login, or for its next attempt until long after it was enqueued."""
+    due_at = effect.next_attempt_at
+    return effect.category == Failure.AUTH.value or (due_at is not None and due_at - effect.created_at >= LATE_MS)
 
 
 def _direct_notice(tx: Tx, effect: Effect, now_ms: int) -> tuple[EffectIntent, ...]:
     """Tell the approval to the person who asked for it, if its PDF is in a direct message that only the requester reads."""
     quote = enqueuing(tx, effect)
     asked_by = quote.requester if quote.approval is None else quote.approval.requested_by
-    if not effects.announces(effect) or quote.card_channel is None or asked_by == quote.requester:
+    if not announces(tx, effect) or quote.card_channel is None or asked_by == quote.requester:
         return ()
     text = messages.sent_directly(quote, messages.approved(quote))
     return (effects.tell(quote.quote_id, asked_by, text, now_ms),)
@@ -229,12 +241,13 @@ class FileHandler(EffectHandler):
             async with self.services.pacer.place_in(quote.place) as busy:
                 if busy is not None:
                     return busy
+                told = await self.services.ledger.database.read(lambda tx: announces(tx, effect))
                 completed = await slack.complete_upload(
                     file_id=file_id,
                     title=file_title(quote),
                     channel=quote.place,
                     thread_ts=quote.thread_ts,
-                    comment=messages.pdf_comment(quote, announces=effects.announces(effect)),
+                    comment=messages.pdf_comment(quote, announces=told),
                 )
         except AdapterError as error:
             if error.failure is not Failure.NOT_FOUND:

@@ -12,6 +12,7 @@ from adapters.failures import AdapterError, Failure
 from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
 from quotebot.domain.language import _
+from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.execution.membership import Channels, Directory
 from quotebot.store import approvals, dead_letters
 from quotebot.store import quotes as store
@@ -387,6 +388,17 @@ def enqueuing(tx: Tx, effect: Effect) -> Quote:
     if quote is None:
         raise LookupError(f"There is no quote {effect.aggregate_id}.")
     return quote
+
+
+def announces(tx: Tx, effect: Effect) -> bool:
+    """Return true if this PDF still has to tell the approval: no notice of it does, and its version is the quote's, not ended."""
+    if effect.payload.get("announces") is not True:
+        return False
+    quote = enqueuing(tx, effect)
+    if quote.superseded or is_final(quote.state):
+        return False
+    of_quote = tx.all("effects_of_aggregate", aggregate_id=effect.aggregate_id)
+    return not any(row["parent_id"] == effect.id and row["class"] == effects.POST for row in of_quote)
 
 
 def earliest_attempt(effect: Effect) -> float:

@@ -21,7 +21,7 @@ from ledger.records import AuditEvent, Delivered, Drop, Effect, FollowUps, Troub
 from quotebot import effects
 from quotebot.dispatch import ops_cards
 from quotebot.dispatch.ops_cards import GONE_CODES
-from quotebot.dispatch.services import GONE, EffectHandler, unknown_quote
+from quotebot.dispatch.services import GONE, EffectHandler, announces, unknown_quote
 from quotebot.domain.access import Refusal, Sight, admit, may_see
 from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.policy import approver_rows, evaluate
@@ -160,7 +160,7 @@ def replaced(tx: Tx, effect: Effect, now: int) -> FollowUps:
         follow_ups.append(notice)
     if effect.effect_class == effects.FILE:
         version, sha256 = effect.payload["version"], effect.payload["sha256"]
-        follow_ups.append(effects.share(quote_id, version, sha256, post_key, announces=effects.announces(effect)))
+        follow_ups.append(effects.share(quote_id, version, sha256, post_key, announces=announces(tx, effect)))
     shared = effect.steps[GONE].get("channel")
     if first and shared is not None:
         follow_ups.append(effects.card_withdrawn(quote_id, shared, dead_ts))

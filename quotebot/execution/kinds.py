@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ledger.gates import is_stopped
 from ledger.keys import effect_key
 from ledger.records import Outcome
 from ledger.retention import close_aggregate
@@ -272,6 +273,7 @@ def submit(run: Run, payload: SubmitQuote, head: QuoteHead) -> Decision:
         gone=frozenset(user for user in deciders if not run.is_member(user)),
         delegations=_delegations(run, quote),
         asked_today=approval_store.requested_today(tx, asked.actor, asked.received_at) if run.rules.summaries_per_day else 0,
+        pdf_stopped=is_stopped(tx, effects.RENDER),
     )
 
 
@@ -281,7 +283,16 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
     others = approval_store.acted_for_others(run.tx, quote_id, asked.actor, asked.terminal_user, run.rules.terminal_users)
     delegations = _delegations(run, head.quote)
     rules = _with_zones(run, head.quote)
-    return approvals.decide(asked, payload, head.quote, head.root, rules, delegations=delegations, acted_for_others=others)
+    return approvals.decide(
+        asked,
+        payload,
+        head.quote,
+        head.root,
+        rules,
+        delegations=delegations,
+        acted_for_others=others,
+        pdf_stopped=is_stopped(run.tx, effects.RENDER),
+    )
 
 
 def follow_up(run: Run, payload: SlotCommand, head: QuoteHead) -> Decision:

@@ -62,12 +62,14 @@ def submit(
     gone: frozenset[str] = frozenset(),
     delegations: tuple[Delegation, ...] = (),
     asked_today: int = 0,
+    pdf_stopped: bool = False,
 ) -> Decision:
     """Request the approval that the policy requires, unless it requires none or an earlier decision still holds.
 
     `requests` counts the version's earlier requests; `generation` is the ledger's. `earlier` is the last decision by people on the
     quote, with the price they saw; `gone` are those of them who are no longer known to be full members of the workspace.
     `asked_today` counts this user's requests for approval since midnight, UTC: the model summarizes only a limited number of them.
+    `pdf_stopped` is as of `decide`.
     """
     if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
         return refusal
@@ -86,7 +88,8 @@ def submit(
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=replace(settled, policy=stamp))
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
-        return _approved(asked, after, root, (submitted, AuditEvent(kind, quote.quote_id, after=approval_facts(after))))
+        events = (submitted, AuditEvent(kind, quote.quote_id, after=approval_facts(after)))
+        return _approved(asked, after, root, events, pdf_stopped=pdf_stopped)
     approval = open_request(
         approval_id,
         quote,
@@ -141,10 +144,11 @@ def decide(
     *,
     delegations: tuple[Delegation, ...] = (),
     acted_for_others: bool = False,
+    pdf_stopped: bool = False,
 ) -> Decision:
     """Apply one person's decision, if they are authorized, to the version they saw. The first valid decision of a slot wins.
 
-    `acted_for_others`: the same person acted on this quote in another person's name.
+    `acted_for_others`: the same person acted on this quote in another person's name. `pdf_stopped`: no PDF is rendered at present.
     """
     verdict = _verdict(asked, command, quote, rules, delegations)
     if isinstance(verdict, Mandate) and acted_for_others:
@@ -167,7 +171,8 @@ def decide(
     after = replace(quote, state=_AFTER[decided.state], approval=decided)
     before, now = approval_facts(quote), approval_facts(after)
     if decided.state is ApprovalState.APPROVED:
-        return _approved(asked, after, root, (AuditEvent("approval.approved", quote.quote_id, before, now),))
+        events = (AuditEvent("approval.approved", quote.quote_id, before, now),)
+        return _approved(asked, after, root, events, pdf_stopped=pdf_stopped)
     if decided.state is ApprovalState.PENDING:
         waiting = rules.who_may_decide(decided, quote.makers, delegations)
         code, kind, text = "approved_in_part", "slot_approved", approval_messages.progress(after, decided, waiting)
@@ -425,8 +430,11 @@ def _no_authority(asked: Asked, quote: Quote, code: str, text: str) -> Decision:
     return refused(asked, quote.quote_id, quote.channel, code, text, (_refused_event(asked, quote, code),))
 
 
-def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...]) -> Decision:
-    """Approve the quote: enqueue its PDF, whose comment tells it in the thread, and its record in Salesforce."""
+def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, ...], *, pdf_stopped: bool) -> Decision:
+    """Approve the quote: enqueue its PDF, whose comment tells it in the thread, and its record in Salesforce.
+
+    With `pdf_stopped` a notice tells it at once.
+    """
     approval = quote.approval
     assert approval is not None  # noqa: S101 -- both callers set it
     notice = messages.decided_notice(quote, approval) if approval.earlier is None else approval_messages.reused(quote, approval)
@@ -436,7 +444,8 @@ def _approved(asked: Asked, quote: Quote, root: str, events: tuple[AuditEvent, .
         quote,
         (
             effects.card(quote.quote_id, root),
-            effects.render(quote.quote_id, quote.version, announces=True),
+            *((effects.notice(quote.quote_id, root, messages.approved(quote)),) if pdf_stopped else ()),
+            effects.render(quote.quote_id, quote.version, announces=not pdf_stopped),
             effects.create_in_crm(quote.quote_id, quote.version),
         ),
         events,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.gates import Breaker, Gate, family
+from ledger.gates import Breaker, Gate, family, is_stopped
 from ledger.records import Delivered, Drop, Fail, Hold, Retry, Trouble, Uncertain
 from ledger.recovery import take_back
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, intent, restart, sure
@@ -16,6 +16,7 @@ from tests.ledger.parts import QUOTE, START_MS, TROUBLE, intent, restart, sure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ledger.gates import Cause
     from ledger.records import Effect, EffectIntent, Settlement
     from tests.ledger.parts import Desk
 
@@ -298,6 +299,26 @@ async def test_answer_opens_the_class_even_when_the_clock_was_set_back_past_the_
     desk.shell.execute("UPDATE effects SET next_attempt_at = ?", (desk.clock.wall_ms,))
     await desk.ledger.settle(await desk.claim(), DONE)
     assert gate_of(desk, "crm") == "flowing"
+
+
+@pytest.mark.parametrize(("cause", "after"), [("operator", False), ("auth", False), ("breaker", True)])
+async def test_class_is_stopped_until_its_hold_ends_and_its_outage_is_over(desk: Desk, cause: Cause, *, after: bool) -> None:
+    gates = desk.ledger.gates
+    for step, expected in (
+        (lambda tx: gates.hold(tx, AT, "crm", cause, "why", "ops"), True),
+        (lambda tx: gates.resume(tx, AT, "crm"), after),
+    ):
+        await desk.ledger.database.write("step", step)
+        assert await desk.ledger.database.read(lambda tx: is_stopped(tx, "crm.create")) is expected
+    assert not await desk.ledger.database.read(lambda tx: is_stopped(tx, "slack.file"))
+
+
+async def test_a_429_does_not_stop_a_class(desk: Desk) -> None:
+    gates = desk.ledger.gates
+    await desk.ledger.database.write(
+        "hold", lambda tx: gates.hold(tx, AT, "slack.file", "throttled", "429", "quotebot", AT + 2_000)
+    )
+    assert not await desk.ledger.database.read(lambda tx: is_stopped(tx, "slack.file"))
 
 
 async def test_an_open_breaker_is_one_alert_until_it_closes_however_many_trials_fail(desk: Desk) -> None:

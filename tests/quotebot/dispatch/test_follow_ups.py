@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from adapters.slack.api import SharedFile
 from ledger import recovery
 from ledger.claims import POISON_CLAIMS
+from ledger.gates import family
 from ledger.operator.actions import cancel_effect
-from ledger.records import Delivered, Fail, Hold, Retry, Trouble
+from ledger.records import Delivered, Fail, Hold, Retry, Trouble, Uncertain
 from quotebot import effects
 from quotebot.app.installation import dead_letters
-from quotebot.commands.payloads import DecideApproval, SubmitQuote
+from quotebot.commands.payloads import CancelQuote, DecideApproval, ReviseQuote, SubmitQuote
+from quotebot.dispatch.documents import LATE_MS, TICKET, UPLOADED
 from quotebot.dispatch.registry import follow_ups
+from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor, failure_answer
-from quotebot.views import messages
+from quotebot.store import quotes
 from quotebot.views.document import Seller, document_set
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.records import Effect, Settlement
+    from quotebot.commands.registry import Payload
     from quotebot.dispatch.services import EffectHandlers
     from tests.quotebot.parts import Bench
 
@@ -46,22 +52,33 @@ async def settle(bench: Bench, effect_class: str, settlement: Settlement) -> Non
     await bench.ledger.settle(await claimed(bench, effect_class), settlement, performer_of(bench).follow_ups)
 
 
-@pytest.fixture
-async def approved(bench: Bench) -> str:
+def executor_of(bench: Bench) -> Executor:
+    return Executor(bench.ledger, replace(RULES, documents=document_set(SELLER)), lambda low, _: low, MATRIX)
+
+
+async def approve(bench: Bench, *, submitter: str = "U0REP", card_channel: str | None = None) -> str:
     """Make an approved quote whose card is posted; return its id."""
-    rules = replace(RULES, documents=document_set(SELLER))
-    executor = Executor(bench.ledger, rules, lambda low, _: low, MATRIX)
+    executor = executor_of(bench)
     await bench.ledger.reserve(request_for(create_command(), "1"))
     await executor.step()
     await settle(bench, effects.POST, Delivered("1700000000.000100", {}))
     quote_id: str = bench.row("SELECT quote_id FROM quotes")["quote_id"]
-    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
+    if card_channel is not None:
+        now = bench.clock.now_ms()
+        await bench.ledger.database.write("move", lambda tx: quotes.move_card(tx, quote_id, card_channel, now))
+    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id=quote_id, version=1, actor=submitter))
     await executor.step()
     approval = bench.row("SELECT approval_id FROM approvals")["approval_id"]
     decision = DecideApproval(approval, "approve")
     await bench.ledger.reserve(request_for(decision, "3", quote_id=quote_id, version=1, actor="U0MANAGER"))
     await executor.step()
     return quote_id
+
+
+@pytest.fixture
+async def approved(bench: Bench) -> str:
+    """Make an approved quote whose card is posted; return its id."""
+    return await approve(bench)
 
 
 async def drawn(bench: Bench, settlement: Settlement) -> None:
@@ -87,15 +104,141 @@ def thread(bench: Bench) -> list[str]:
     return [json.loads(post["payload"])["text"] for post in posts[2:]]
 
 
+APPROVED = "was approved by <@U0MANAGER> (Sales Manager), "
+HELD = Hold(Trouble("auth", "Slack refused files.completeUploadExternal (missing_scope)."))
+RENDERED = Delivered("f" * 64, {"sha256": "f" * 64})
+
+
+@dataclass(slots=True)
+class Uploads:
+    """Slack's completing call; the bytes of its files are there already."""
+
+    comments: list[str] = field(default_factory=list)
+
+    async def may_post(self, _channel: str) -> bool:
+        return True
+
+    async def complete_upload(self, *, file_id: str, comment: str, **_: object) -> SharedFile:
+        self.comments.append(comment)
+        return SharedFile(file_id, "https://files.example/F1")
+
+
+async def uploaded(bench: Bench) -> str:
+    """Perform the due upload and settle it; return the comment of the file."""
+    upload, slack = await claimed(bench, effects.FILE), Uploads()
+    steps: dict[str, dict[str, Any]] = {TICKET: {"file_id": "F1"}, UPLOADED: {"bytes": 1}}
+    for name, value in steps.items():
+        upload = await bench.ledger.record_step(upload, name, value)
+    performer = handlers_of(bench, slack=slack, channels=slack)
+    await bench.ledger.settle(upload, await performer.perform(upload), performer.follow_ups)
+    return slack.comments[0]
+
+
+async def resolved(bench: Bench, *, delivered: bool) -> None:
+    """Let an operator tell whether the upload was delivered."""
+    row = bench.row("SELECT id FROM effects WHERE class = 'slack.file'")
+    follow, letters = performer_of(bench).follow_ups, dead_letters(bench.ledger)
+    ref = "F1" if delivered else None
+    ruling = await letters.resolve(str(row["id"]), delivered=delivered, actor="ops", reason="seen", follow=follow, external_ref=ref)
+    assert ruling.verdict == "done"
+
+
 async def test_only_the_comment_of_the_pdf_tells_the_approval(bench: Bench, approved: str) -> None:
-    await settle(bench, effects.RENDER, Delivered("f" * 64, {"sha256": "f" * 64}))
-    upload = await claimed(bench, effects.FILE)
-    quote = await performer_of(bench).services.quote(upload)
-    told, facts = messages.pdf_comment(quote, announces=effects.announces(upload)).split("\n")
-    assert told.startswith(f"<@U0REP> ✅ {approved} was approved by <@U0MANAGER> (Sales Manager), ")
-    assert facts == messages.pdf_comment(quote, announces=effects.announces(replace(upload, cycle=2)))  # a notice told it
-    await bench.ledger.settle(upload, Delivered("F1", {}), performer_of(bench).follow_ups)
+    await settle(bench, effects.RENDER, RENDERED)
+    told, facts = (await uploaded(bench)).split("\n")
+    assert told.startswith(f"<@U0REP> ✅ {approved} {APPROVED}")
+    assert facts.startswith(f"{approved} v1 · ")
     assert thread(bench) == []
+
+
+async def test_comment_of_an_uncertain_upload_sent_again_tells_the_approval(bench: Bench, approved: str) -> None:
+    await settle(bench, effects.RENDER, RENDERED)
+    await settle(bench, effects.FILE, Uncertain(OUTAGE, 1000))
+    await resolved(bench, delivered=False)
+    assert (await uploaded(bench)).startswith(f"<@U0REP> ✅ {approved} {APPROVED}")
+    assert [text for text in thread(bench) if APPROVED in text] == []
+
+
+async def test_upload_sent_again_long_after_is_not_what_tells_the_approval(bench: Bench, approved: str) -> None:
+    await settle(bench, effects.RENDER, RENDERED)
+    await settle(bench, effects.FILE, Uncertain(OUTAGE, 1000))
+    bench.clock.advance(LATE_MS)
+    await resolved(bench, delivered=False)
+    (told,) = thread(bench)
+    assert told.startswith(f"<@U0REP> ✅ {approved} {APPROVED}")
+    assert APPROVED not in await uploaded(bench)
+
+
+@pytest.mark.parametrize("effect_class", [effects.RENDER, effects.FILE])
+@pytest.mark.parametrize("late", [HELD, Retry(OUTAGE, LATE_MS), Retry(Trouble("throttled", "Wait."), LATE_MS, spent=False)])
+async def test_a_notice_tells_the_approval_once_if_the_pdf_is_late(
+    bench: Bench, approved: str, effect_class: str, late: Settlement
+) -> None:
+    if effect_class == effects.FILE:
+        await settle(bench, effects.RENDER, RENDERED)
+    await settle(bench, effect_class, late)
+    (told,) = thread(bench)
+    assert told.startswith(f"<@U0REP> ✅ {approved} {APPROVED}")
+    await bench.ledger.resume(family(effect_class), "ops")
+    bench.clock.advance(LATE_MS)
+    await settle(bench, effect_class, HELD)
+    await bench.ledger.resume(family(effect_class), "ops")
+    if effect_class == effects.RENDER:
+        await settle(bench, effects.RENDER, RENDERED)
+    assert APPROVED not in await uploaded(bench)
+    assert thread(bench) == [told]
+
+
+async def test_a_pdf_that_is_retried_soon_still_tells_the_approval(bench: Bench, approved: str) -> None:
+    await settle(bench, effects.RENDER, Retry(OUTAGE, 1000))
+    bench.clock.advance(1000)
+    await settle(bench, effects.RENDER, RENDERED)
+    await settle(bench, effects.FILE, Retry(OUTAGE, 0))
+    assert thread(bench) == []
+    assert (await uploaded(bench)).startswith(f"<@U0REP> ✅ {approved} {APPROVED}")
+
+
+async def test_a_notice_tells_the_approval_while_uploads_are_paused(bench: Bench, approved: str) -> None:
+    await bench.ledger.pause(effects.FILE, "ops", "no room")
+    await settle(bench, effects.RENDER, RENDERED)
+    (told,) = thread(bench)
+    assert told.startswith(f"<@U0REP> ✅ {approved} {APPROVED}")
+    await bench.ledger.resume(effects.FILE, "ops")
+    assert APPROVED not in await uploaded(bench)
+
+
+async def test_a_notice_tells_the_approval_while_rendering_is_paused(bench: Bench) -> None:
+    await bench.ledger.pause(effects.RENDER, "ops", "new templates")
+    quote_id = await approve(bench)
+    (told,) = thread(bench)
+    assert told.startswith(f"<@U0REP> ✅ {quote_id} {APPROVED}")
+    await bench.ledger.resume(effects.RENDER, "ops")
+    await settle(bench, effects.RENDER, RENDERED)
+    assert APPROVED not in await uploaded(bench)
+    assert thread(bench) == [told]
+
+
+@pytest.mark.parametrize("change", [ReviseQuote(Changes(discount_percent=Decimal(12))), CancelQuote("not wanted")])
+async def test_pdf_of_a_version_that_is_no_longer_valid_announces_nothing(bench: Bench, approved: str, change: Payload) -> None:
+    await settle(bench, effects.RENDER, RENDERED)
+    await bench.ledger.reserve(request_for(change, "4", quote_id=approved, version=1))
+    await executor_of(bench).step()
+    (changed,) = thread(bench)
+    assert (await uploaded(bench)).startswith(f"{approved} v1 · ")
+    assert thread(bench) == [changed]
+
+
+@pytest.mark.parametrize("told_before", [False, True])
+async def test_submitter_is_told_once_beside_a_card_in_a_direct_message(bench: Bench, *, told_before: bool) -> None:
+    quote_id = await approve(bench, submitter="U0PEER", card_channel="D0REP")
+    await settle(bench, effects.RENDER, RENDERED)
+    await settle(bench, effects.FILE, Fail(replace(OUTAGE, category="uncertain")) if told_before else Uncertain(OUTAGE, 1000))
+    if told_before:  # the notices in the thread: of the request, of the approval, of the failure
+        for ts in ("1700000000.000200", "1700000000.000300", "1700000000.000400"):
+            await settle(bench, effects.POST, Delivered(ts, {}))
+    await resolved(bench, delivered=True)
+    told = bench.rows("SELECT payload FROM effects WHERE class = 'slack.reply' AND target = 'U0PEER'")
+    assert len([reply for reply in told if f"{quote_id} {APPROVED}" in json.loads(reply["payload"])["text"]]) == 1
 
 
 @pytest.mark.parametrize("effect_class", [effects.RENDER, effects.FILE])
