@@ -118,7 +118,7 @@ def document(tx: Tx, version: int) -> Ruleset:
 @functools.lru_cache(maxsize=4)
 def _parsed(text: str) -> Ruleset:
     """Parse a stored document once for all callers: a large one takes a second, and it never changes."""
-    return parse_ruleset(json.loads(text))
+    return parse_ruleset(json.loads(text), stored=True)
 
 
 def insert(tx: Tx, ruleset: Ruleset, *, origin: str, note: str | None, actor: str, now: int) -> int:

@@ -51,26 +51,33 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 1]}…"
 
 
-def is_text(text: str, most: int) -> bool:
-    """Return whether a text is non-empty, within the limit and on one line: no line ends, control or direction characters."""
+def is_text(text: str, most: int, *, stored: bool = False) -> bool:
+    """Return whether a text is non-empty, within the limit and on one line: no line ends, control or direction characters.
+
+    A stored text may have the two line ends of Unicode, which older builds accepted.
+    """
     if text.isascii() and text.isprintable():  # the common case
         return bool(text.strip()) and len(text) <= most
-    return bool(text.strip()) and len(text) <= most and not any(_ends_or_hides(sign) for sign in text)
+    refused = _HIDING if stored else _HIDING | _LINE_ENDS
+    return bool(text.strip()) and len(text) <= most and not any(unicodedata.category(sign) in refused for sign in text)
 
 
-def _ends_or_hides(sign: str) -> bool:
-    """Return whether a character ends a line or is a control, format, surrogate or unassigned one."""
-    category = unicodedata.category(sign)
-    return category[0] == "C" or category in ("Zl", "Zp")
+# Categories of Unicode. An unassigned sign (Cn) is not among them: this Python's tables may only be older than the sign.
+_HIDING: Final = frozenset({"Cc", "Cf", "Cs"})
+_LINE_ENDS: Final = frozenset({"Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One mapping of the document. Each method reads one key and records errors in `problems`, which all tables share."""
+    """One mapping of the document. Each method reads one key and records errors in `problems`, which all tables share.
+
+    A `stored` document was accepted by this build or an older one.
+    """
 
     entries: Mapping[str, Any]
     path: Path
     problems: list[RulesetProblem]
+    stored: bool = False
 
     def report(self, message: str, suggestion: str, *below: str | int) -> None:
         """Record a problem with this table, or with the entry at the path `below` it."""
@@ -85,7 +92,7 @@ class Table:
     def text(self, key: str, default: str | None = None, *, most: int = TEXT_CHARACTERS_MAX) -> str:
         """Return a text of 1 to `most` characters."""
         value = self.entries.get(key, default)
-        if isinstance(value, str) and is_text(value, most):
+        if isinstance(value, str) and is_text(value, most, stored=self.stored):
             return value
         self.report(f"{shown(value)} must be a non-empty text of at most {most} visible characters", f"write {key}", key)
         return ""
@@ -172,7 +179,7 @@ class Table:
         """Return a list of texts; empty when the key is absent."""
         value = self.entries.get(key, [])
         if isinstance(value, list | tuple) and len(value) <= most:
-            good = [row for row in value if isinstance(row, str) and is_text(row, TEXT_CHARACTERS_MAX)]
+            good = [row for row in value if isinstance(row, str) and is_text(row, TEXT_CHARACTERS_MAX, stored=self.stored)]
             if len(good) == len(value):
                 return tuple(good)
         self.report(f"{shown(value)} must be a list of at most {most} non-empty texts", 'e.g. ["a", "b"]', key)
@@ -188,7 +195,7 @@ class Table:
         found: list[Table] = []
         for index, row in enumerate(value):
             if isinstance(row, Mapping):
-                found.append(Table(row, (*self.path, key, index), self.problems))
+                found.append(Table(row, (*self.path, key, index), self.problems, self.stored))
             else:
                 self.report(f"{shown(row)} must be a table", "write its keys and values", key, index)
         return found

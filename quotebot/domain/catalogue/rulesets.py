@@ -76,12 +76,15 @@ class Ruleset:
         return f"{self.name} {self.version}"
 
 
-def parse_ruleset(document: object) -> Ruleset:
-    """Parse a document. Raises RulesetError with every problem, each with its path and a suggestion."""
+def parse_ruleset(document: object, *, stored: bool = False) -> Ruleset:
+    """Parse a document. Raises RulesetError with every problem, each with its path and a suggestion.
+
+    A `stored` document was accepted before: later rules about texts do not apply to it.
+    """
     problems: list[RulesetProblem] = []
     if not isinstance(document, Mapping):
         raise RulesetError([RulesetProblem((), "a ruleset is a table", "write name, version, currency, products, price_books")])
-    table = Table(document, (), problems)
+    table = Table(document, (), problems, stored)
     table.only(*KEYS)
     table.whole("schema", DOCUMENT_SCHEMA, DOCUMENT_SCHEMA, DOCUMENT_SCHEMA)
     catalogue = read_catalogue(table)
@@ -151,12 +154,21 @@ def _policy(table: Table) -> ApprovalPolicy | None:
 
 def with_policy(ruleset: Ruleset, policy: ApprovalPolicy, version: str) -> Ruleset:
     """Return the same prices under another approval policy and version, with the matching hash."""
-    return parse_ruleset({**canonical_ruleset(ruleset), "policy": policy_document(policy), "version": version})
+    return _again(ruleset, version, policy=policy_document(policy))
 
 
 def renamed(ruleset: Ruleset, version: str) -> Ruleset:
     """Return the same rules under another version, with the matching hash. Raises RulesetError for an invalid version."""
-    return parse_ruleset({**canonical_ruleset(ruleset), "version": version})
+    return _again(ruleset, version)
+
+
+def _again(ruleset: Ruleset, version: str, **replaced: object) -> Ruleset:
+    """Parse a ruleset, which was accepted before, with other parts; a new version is checked like any new text."""
+    named = Table({"version": version}, (), [], stored=version == ruleset.version)
+    named.text("version")
+    if named.problems:
+        raise RulesetError(named.problems)
+    return parse_ruleset({**canonical_ruleset(ruleset), **replaced, "version": version}, stored=True)
 
 
 def canonical_ruleset(ruleset: Ruleset) -> dict[str, object]:

@@ -204,11 +204,16 @@ def worse_terms(before: CommercialTerms, after: CommercialTerms, days: tuple[dat
         yield "billing address"
 
 
-def find_term_problems(terms: CommercialTerms, special_terms: Iterable[str], today: date | None) -> Iterator[tuple[str, str, str]]:
-    """Yield (code, message, suggestion) of every problem. `today` is the day of the price, if known."""
+def find_term_problems(
+    terms: CommercialTerms, special_terms: Iterable[str], today: date | None, accepted: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (code, message, suggestion) of every problem. `today` is the day of the price, if known.
+
+    Texts among `accepted` have been accepted before, by an older build.
+    """
     for name in TEXTS_MAX:
         text = getattr(terms, name)
-        if text is not None and (problem := _text_problem(name, text)) is not None:
+        if text is not None and (problem := _text_problem(name, text, accepted)) is not None:
             yield _code(name), *problem
     for name, (shape, refusal) in _SHAPES.items():
         text = getattr(terms, name)
@@ -260,12 +265,12 @@ def _number_problems(terms: CommercialTerms, special_terms: Iterable[str]) -> It
         yield "valid", message, _("e.g. valid 45d")
 
 
-def _text_problem(name: str, text: str) -> tuple[str, str] | None:
+def _text_problem(name: str, text: str, accepted: frozenset[str]) -> tuple[str, str] | None:
     what, limit = _(_NAMED[name]), TEXTS_MAX[name]
     if len(text) > limit:
         message = _("the {name} has {count} characters, and {limit} are possible", name=what, count=grouped(len(text)), limit=limit)
         return message, _("shorten it")
-    if not is_text(text, limit) or text != " ".join(text.split()):
+    if (text not in accepted and not is_text(text, limit)) or text != " ".join(text.split()):
         return _("the {name} is no text on one line", name=what), _("write it without control characters")
     return None
 

@@ -23,6 +23,7 @@ from quotebot.domain.pricing.price_requests import (
     PriceRequest,
     PricingProblem,
     as_of,
+    as_stored,
     authorised,
     clipped,
     dated,
@@ -309,7 +310,7 @@ def request_of(pricing: Pricing) -> PriceRequest:
     For a snapshot of schema 1 the request is rebuilt from the lines; it has no day.
     """
     if pricing.request is not None:
-        return pricing.request
+        return as_stored(pricing.request)
     lines = tuple(LineRequest(line.sku, line.quantity) for line in pricing.lines)
     return PriceRequest(lines, pricing.term_months, pricing.discount_percent, currency=pricing.currency)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,6 +75,7 @@ class PriceRequest:
     account: str | None = None  # the customer, whom a segment has to be open to; None without a segment
     commercial: CommercialTerms = USUAL
     segment_value: str | None = None  # value of the customer's account in the CRM that opens the segment; None: none does
+    accepted: frozenset[str] = field(default=frozenset(), compare=False)  # texts of a stored request that would be refused today
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +132,14 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
     if not 1 <= term_months <= TERM_MONTHS_MAX:
         message = _("a term is 1 to {limit} months, not {months}", limit=TERM_MONTHS_MAX, months=clipped(str(term_months)))
         found.append(PricingProblem("term", message, _("e.g. term 12m")))
-    found += [*_discount_problems(request), *_agreed_price_problems(lines[:LINES_MAX])]
+    found += [*_discount_problems(request), *_agreed_price_problems(lines[:LINES_MAX], request.accepted)]
     if request.currency is not None and not _is_currency(request.currency):
         message = _('"{text}" is no currency', text=clipped(request.currency))
         found.append(PricingProblem("currency", message, _("write its ISO 4217 code, e.g. USD")))
     if request.billing_frequency not in BILLING_FREQUENCIES:
         message = _('"{text}" is no billing frequency', text=clipped(request.billing_frequency))
         found.append(PricingProblem("billing", message, _("one of {choices}", choices=", ".join(BILLING_FREQUENCIES))))
-    agreed = commercial_terms.find_term_problems(request.commercial, request.terms, request.priced_on)
+    agreed = commercial_terms.find_term_problems(request.commercial, request.terms, request.priced_on, request.accepted)
     return (*found, *_term_problems(request.terms), *(PricingProblem(*problem) for problem in agreed))
 
 
@@ -195,6 +196,14 @@ def parse_request(stored: Mapping[str, Any]) -> PriceRequest:
         terms=tuple(str(term) for term in stored.get("terms", ())),
         commercial=parse_terms(stored.get("commercial", {})),
     )
+
+
+def as_stored(request: PriceRequest) -> PriceRequest:
+    """Return the request of a snapshot: its texts were accepted when it was made, and stay so in its revisions and clones."""
+    texts = [line.price_reason for line in request.lines if line.agreed_price is not None]
+    texts += filter(None, (getattr(request.commercial, name) for name in commercial_terms.TEXTS_MAX))
+    refused = frozenset(text for text in texts if not is_text(text, len(text)))
+    return replace(request, accepted=refused) if refused else request
 
 
 def clipped(text: str, characters: int = 40) -> str:
@@ -265,7 +274,7 @@ def _term_problems(terms: tuple[str, ...]) -> Iterator[PricingProblem]:
             yield PricingProblem("terms", message, _("e.g. terms liability_cap, exclusivity"))
 
 
-def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingProblem]:
+def _agreed_price_problems(lines: tuple[LineRequest, ...], accepted: frozenset[str]) -> Iterator[PricingProblem]:
     for line in lines:
         if line.agreed_price is None:
             continue
@@ -287,7 +296,7 @@ def _agreed_price_problems(lines: tuple[LineRequest, ...]) -> Iterator[PricingPr
             yield PricingProblem(
                 "agreed_price", message, _(example, quantity=line.quantity, sku=sku, price=localized("5.40")), line.sku
             )
-        elif not is_text(line.price_reason, REASON_CHARACTERS_MAX):
+        elif line.price_reason not in accepted and not is_text(line.price_reason, REASON_CHARACTERS_MAX):
             message = _("the reason for the price of {sku} is no text on one line", sku=sku)
             yield PricingProblem("agreed_price", message, _("write it without control characters"), line.sku)
 

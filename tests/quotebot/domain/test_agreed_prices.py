@@ -14,8 +14,9 @@ from quotebot.domain.approvals.policy_document import PolicyError, policy_docume
 from quotebot.domain.approvals.reuse import got_worse
 from quotebot.domain.catalogue.ruleset_sheets import to_sheets
 from quotebot.domain.catalogue.rulesets import lint, parse_ruleset
-from quotebot.domain.pricing.engine import LineRequest, canonical, explain, from_canonical, price, reprice
-from quotebot.domain.pricing.price_requests import canonical_changes, changed, parse_changes
+from quotebot.domain.pricing.commercial_terms import CommercialTerms
+from quotebot.domain.pricing.engine import LineRequest, canonical, explain, from_canonical, price, renewed, reprice, request_of
+from quotebot.domain.pricing.price_requests import Changes, LineChange, canonical_changes, changed, parse_changes
 from quotebot.domain.quotes.versions import difference_words
 from quotebot.slack.grammar import read_changes, read_request
 from tests.quotebot.domain.ruleset_parts import ask, book, document, priced, problems, product, ruleset
@@ -79,6 +80,34 @@ def test_the_trace_names_both_prices_and_the_reason() -> None:
 )
 def test_a_price_that_cannot_hold_is_refused(line: LineRequest, said: str) -> None:
     assert said in problems(ask(line), RULES)[0].message
+
+
+@pytest.mark.parametrize("sign", ["\U0001fa77", "\ue000"])
+def test_a_sign_that_an_older_unicode_does_not_know_is_a_text(sign: str) -> None:
+    request = replace(ask(agreed("9", reason=f"deal {sign}")), commercial=CommercialTerms(customer_note=f"note {sign}"))
+    assert reprice(priced(request, RULES), RULES) == ()
+
+
+@pytest.mark.parametrize("sign", ["\u200b", "\u2028", "\x07"])
+def test_a_text_that_was_accepted_once_is_priced_revised_and_cloned(sign: str) -> None:
+    stored: Any = canonical(priced(replace(ask(agreed("9")), commercial=CommercialTerms(customer_note="note")), RULES))
+    for line in (stored["lines"][0], stored["request"]["lines"][0]):
+        line["price_reason"] = f"vol{sign}ume"
+    stored["request"]["commercial"]["customer_note"] = "Jo\u200bDoe"
+    old = from_canonical(stored)
+    assert reprice(old, RULES) == ()
+    assert priced(renewed(old, 0), RULES).lines == old.lines
+    asked = request_of(old)
+    revised: Any = changed(asked, Changes((LineChange("set", "a", 20),), 24))
+    assert priced(revised, RULES).lines[0].price_reason == f"vol{sign}ume"
+    typed = (
+        Changes((LineChange("set", "a", 20, agreed_price=Decimal(8), price_reason=f"an{sign}other"),)),
+        Changes(commercial=CommercialTerms(customer_note=f"an{sign}other")),
+    )
+    for changes in typed:
+        again: Any = changed(asked, changes)
+        (problem,) = problems(again, RULES)
+        assert "is no text on one line" in problem.message
 
 
 def test_a_price_under_its_floor_needs_an_approval_or_is_blocked() -> None:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from copy import deepcopy
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.domain.catalogue.rulesets import RulesetError, canonical_ruleset, parse_ruleset, parse_ruleset_toml
+from quotebot.domain.catalogue.rulesets import (
+    RulesetError,
+    canonical_ruleset,
+    parse_ruleset,
+    parse_ruleset_toml,
+    renamed,
+    with_policy,
+)
 from quotebot.domain.pricing.engine import price
 from quotebot.domain.pricing.price_requests import LineRequest
+from quotebot.store import rulesets
 from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, document, priced, product
+from tests.quotebot.parts import POLICY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -312,7 +323,9 @@ def test_a_document_of_nothing_but_text_is_read_too() -> None:
 
 
 def test_the_documented_ruleset_is_one(checkout: Path) -> None:
-    (text,) = re.findall(r"^```toml\n(.*?)^```$", (checkout / "docs" / "ruleset.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    text, bundle = re.findall(
+        r"^```toml\n(.*?)^```$", (checkout / "docs" / "ruleset.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     rules = parse_ruleset_toml(text)
     eu = LineRequest("storage", 4, attributes=(("region", "eu"),))
     pricing = priced(ask(("starter", 6), eu, ("basic", 1), term=12, currency="EUR", priced_on=date(2026, 11, 21)), rules)
@@ -322,6 +335,8 @@ def test_the_documented_ruleset_is_one(checkout: Path) -> None:
         (None, "storage", "formula", "119.23"),
         (None, "basic", "slab", "110.40"),
     ]
+    chosen = [product(sku) for sku in ("pro", "support", "premium", "sso")]
+    assert "suite" in parse_ruleset(document(products=[*chosen, *tomllib.loads(bundle)["products"]])).catalogue.products
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -381,3 +396,21 @@ def test_altered_document_is_refused_or_prices_quotes_without_an_exception(path:
             with_tax=True,
         )
         assert price(request, rules)
+
+
+def test_a_stored_ruleset_with_a_text_refused_today_is_read_and_gets_versions() -> None:
+    content: Any = document(products=[product("a", name="Two\u2028lines"), product("b", name="New \U0001fa77 \ue000")])
+    with pytest.raises(RulesetError, match="visible characters") as refused:
+        parse_ruleset(content)
+    assert [problem.place for problem in refused.value.problems] == ["products[1].name"]
+    stored = parse_ruleset({**content, "products": [product("a", name="Two lines"), *content["products"][1:]]})
+    text = json.dumps(canonical_ruleset(stored)).replace("Two lines", "Two\\u2028lines")
+    tx: Any = SimpleNamespace(one=lambda *_, **__: {"document": text})
+    read = rulesets.document(tx, 1)
+    assert read.catalogue.products["a"].name == "Two\u2028lines"
+    assert with_policy(renamed(read, "2"), POLICY, "3").version == "3"
+    with pytest.raises(RulesetError, match="version"):
+        renamed(read, "2\u2028")
+    text = text.replace("u2028", "u202e")
+    with pytest.raises(RulesetError, match="visible characters"):
+        rulesets.document(tx, 1)
