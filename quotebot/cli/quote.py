@@ -353,12 +353,16 @@ async def delegate(
         if isinstance(read, DelegationsRequest):
             return await _shown(ledger, team_id, user, json_output=json_output)
         asked = options(user, request_id, json_output=json_output, decides=True)
-        known = await ledger.database.read(lambda tx: known_person(tx, team_id, asked.user))
-        zone = (known.zone if known is not None else "") or load_settings().time_zone
+        zone = await _zone_of(ledger, team_id, asked.user)
         payload = delegation_command(read, asked.user, ledger.clock.now_ms(), zone)
         return await carry_out(
             ledger, TerminalCommand(payload, f"delegation:{asked.user}", None, team_id, ("delegate", typed)), asked
         )
+
+
+async def _zone_of(ledger: Ledger, team_id: str, user: str) -> str:
+    known = await ledger.database.read(lambda tx: known_person(tx, team_id, user))
+    return (known.zone if known is not None else "") or load_settings().time_zone
 
 
 async def _shown(ledger: Ledger, team_id: str, user: str | None, *, json_output: bool) -> int:
@@ -369,7 +373,7 @@ async def _shown(ledger: Ledger, team_id: str, user: str | None, *, json_output:
         rows = [{"absent": row.absent, "delegate": row.delegate, "since": row.since, "until": row.until} for row in found]
         tables.print_json({"delegations": rows})
     else:
-        print(plain(approval_messages.standing(found, asked.user)))
+        print(plain(approval_messages.standing(found, asked.user, await _zone_of(ledger, team_id, asked.user))))
     return exits.OK
 
 

@@ -29,7 +29,6 @@ from quotebot.domain.language import N_, _
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import facts_of
 from quotebot.domain.quotes.summaries import shown as may_be_shown
-from quotebot.domain.schedule.schedules import local_hour
 from quotebot.execution import membership
 from quotebot.execution.executor import PENDING_MS
 from quotebot.store import approvals, homes, quotes
@@ -431,7 +430,7 @@ class CardHandler(EffectHandler):
             return refused_view(messages.turned_away(admitted.code)), shown
         now = self.services.ledger.clock.now_ms()
         name, zone = ("", "") if found is None else (found.name, found.zone)
-        reader = Reader(admitted, name, local_hour(now, zone or rules.time_zone))
+        reader = Reader(admitted, name, zone or rules.time_zone)
         return home_view(load_home(tx, reader, rules, now)), shown
 
     @classmethod

@@ -84,7 +84,7 @@ class Rules:
     summaries_per_day: int = 0  # model summaries of approval requests per person and day
     reuse_tolerance_percent: Decimal = TOLERANCE_PERCENT  # share of the approved value that a reused approval must keep
     time_zone: str = "UTC"  # IANA name, for people whose own zone Slack does not give
-    zones: Mapping[str, str] = field(default_factory=dict)  # of approvers, by user id; read where a calendar needs them
+    zones: Mapping[str, str] = field(default_factory=dict)  # of people, by user id; read where they are needed
     account_segments: AccountSegments | None = None  # None: the CRM's accounts have no such field, or are not mirrored
     segments: Mapping[str, str] = field(default_factory=dict)  # of the customer at hand, by `AccountSegments.of`
     documents: DocumentSet | None = None  # an approved version keeps it for its document
@@ -142,6 +142,10 @@ class Rules:
     def roles_of(self, user: str) -> frozenset[str]:
         """Return every role the person holds now."""
         return people.roles_of(user, self.approvers)
+
+    def zone_of(self, user: str) -> str:
+        """Return the IANA time zone of one of the people in `zones`, else that of the installation."""
+        return self.zones.get(user, self.time_zone)
 
     def person(self, user: str, team: str, delegations: Iterable[Delegation] = (), kind: str = "member") -> Person:
         """Return a person with their present roles and the absent people they substitute for; an unknown kind counts as a guest."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot import effects
 from quotebot.domain.access import Refusal, admit
 from quotebot.domain.language import _
-from quotebot.domain.schedule.schedules import local_hour, next_morning
+from quotebot.domain.schedule.schedules import next_morning
 from quotebot.execution import membership
 from quotebot.execution.run import Run, outcome_of
 from quotebot.handlers.decision import Decision
@@ -86,7 +86,7 @@ def digest_home(tx: Tx, team_id: str, user: str, rules: Rules, now: int) -> Home
     if isinstance(admitted, Refusal):
         return None
     name, zone = ("", "") if found is None else (found.name, found.zone)
-    reader = Reader(admitted, name, local_hour(now, zone or rules.time_zone))
+    reader = Reader(admitted, name, zone or rules.time_zone)
     home = load_home(tx, reader, rules, now, homes.HomeChoice())
     return home if digest_card.waits(home) else None
 

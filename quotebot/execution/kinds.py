@@ -459,16 +459,19 @@ def save_nothing(run: Run, payload: Payload, loaded: object, decision: Decision)
 
 
 def load_absences(run: Run, payload: DelegateApprovals) -> tuple[Delegation, ...]:
-    """Load the absences in which the delegate takes part."""
+    """Load the absences in which the delegate takes part; to end an absence, those of the absent person."""
     since = run.asked.received_at if payload.since is None else payload.since
     if payload.delegate is None:
-        return ()
+        found = approval_store.delegations_of(run.tx, run.asked.team_id, payload.absent, since)
+        return tuple(each for each in found if each.absent == payload.absent)
     return approval_store.delegations_of(run.tx, run.asked.team_id, payload.delegate, since)
 
 
 def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...]) -> Decision:
     """Delegate the user's decisions, or end that."""
-    return approvals.delegate(run.asked, payload, run.rules, away)
+    people = [user for user in (payload.absent, payload.delegate) if user is not None]
+    rules = replace(run.rules, zones=approval_store.zones_of(run.tx, run.asked.team_id, people))
+    return approvals.delegate(run.asked, payload, rules, away)
 
 
 def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:

@@ -271,8 +271,8 @@ def follow_up(
 def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...] = ()) -> Decision:
     """Delegate the user's decisions to a person of equal or higher authority, until the user is back.
 
-    `away` are the absences in which the delegate takes part. Delegation is not transitive: the delegate's own delegate is not
-    asked.
+    `away` are the absences in which the delegate takes part, of an end those that end. Delegation is not transitive: the delegate's
+    own delegate is not asked.
     """
     where = f"delegation:{command.absent}"
     code = _objection(asked, command, rules, away)
@@ -282,21 +282,25 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         event = AuditEvent("delegation.refused", where, after={"code": code, "actor": asked.actor, "delegate": command.delegate})
         return Decision("refused", {"code": code, "quote_id": None, "text": text}, None, (answer,), (event,))
     ended = command.delegate is None
-    told: tuple[EffectIntent, ...] = ()
     if command.delegate is None:
-        text = _(approval_messages.BACK_IN_OFFICE)
+        text, said = _(approval_messages.BACK_IN_OFFICE), approval_messages.covering_ended(command.absent)
+        told = {each.delegate: said for each in away}
     else:
-        text = approval_messages.delegated(command.delegate, command.until, since=command.since)
+        text = approval_messages.delegated(command.delegate, command.until, rules.zone_of(command.absent), since=command.since)
         since = asked.received_at if command.since is None else command.since
         covered = Delegation(command.absent, command.delegate, since, command.until, command.reason)
-        told = (effects.tell(where, command.delegate, approval_messages.covering(covered, asked.received_at), asked.received_at),)
+        said = approval_messages.covering(covered, asked.received_at, rules.zone_of(command.delegate))
+        told = {command.delegate: said}
     later = {} if command.since is None else {"since": command.since}
     after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(
         "applied",
         {"code": "delegation_ended" if ended else "delegated", "quote_id": None, "text": text},
         None,
-        (effects.reply(where, asked.actor, None, text, asked.received_at), *told),
+        (
+            effects.reply(where, asked.actor, None, text, asked.received_at),
+            *(effects.tell(where, user, said, asked.received_at) for user, said in told.items()),
+        ),
         (AuditEvent("delegation.ended" if ended else "delegation.set", where, after=after),),
     )
 

@@ -224,8 +224,7 @@ class QuoteListeners:
                 await self._record(ack, context, payloads.slash_command(body, payload, received_at, quote_id, version))
             case delegation.DelegationRequest():
                 user = body["user_id"]
-                zone = await self.surface.gate.zone_of(user) or self.surface.rules.time_zone
-                absence = delegation.delegation_command(asked, user, received_at, zone)
+                absence = delegation.delegation_command(asked, user, received_at, await self._zone_of(user))
                 await self._record(ack, context, payloads.slash_command(body, absence, received_at, f"delegation:{user}", None))
             case DigestRequest(wanted):
                 turned = payloads.slash_command(body, SetDigest(wanted), received_at, f"digest:{body['user_id']}", None)
@@ -239,7 +238,8 @@ class QuoteListeners:
             case delegation.DelegationsRequest():
                 now = self.surface.ledger.clock.now_ms()
                 read = partial(approval_store.delegations_of, team_id=viewer.team_id, user=viewer.user, now=now)
-                await ack(text=approval_messages.standing(await self.surface.ledger.database.read(read), viewer.user))
+                found, zone = await self.surface.ledger.database.read(read), await self._zone_of(viewer.user)
+                await ack(text=approval_messages.standing(found, viewer.user, zone))
             case verbs.FormRequest():
                 opened = await self.surface.open_creation(body, body["channel_id"], builder.Draft(), viewer)
                 await (ack() if opened else ack(text=_(messages.FORM_NOT_OPENED)))
@@ -251,6 +251,9 @@ class QuoteListeners:
                 token = payloads.answer_token(body)
                 said, blocks = await answered(self.surface, question, body.get("text") or "", rules, viewer, token)
                 await ack(text=said, blocks=blocks)
+
+    async def _zone_of(self, user: str) -> str:
+        return await self.surface.gate.zone_of(user) or self.surface.rules.time_zone
 
     async def _open_about(self, ack: Any, body: Body, asked: verbs.QuoteFormRequest, viewer: Viewer) -> None:
         """Open the form that a typed verb needs, or say why it cannot be opened, or what to type instead."""

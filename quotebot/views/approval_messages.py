@@ -165,12 +165,15 @@ SCHEDULED_ONLY = N_("Reminders are automatic. Nothing was changed.")
 INCIDENT_NEEDED = N_("This approval needs a reason and an incident number, like INC-4711.")
 
 
-def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
-    """Reply to a delegation that is in force until `until`, from now or from `since` (both Unix ms)."""
-    person, last = messages.mention(delegate), local_day(until - 1)
+def delegated(delegate: str, until: int, zone: str, *, since: int | None = None) -> str:
+    """Reply to a delegation that is in force until `until`, from now or from `since` (both Unix ms).
+
+    `zone`, here and below, is the reader's IANA time zone.
+    """
+    person, last = messages.mention(delegate), local_day(until - 1, zone)
     if since is None:
         return _("{person} approves for you through {last}. `/quote delegate off` ends it.", person=person, last=last)
-    first = local_day(since)
+    first = local_day(since, zone)
     return _(
         "{person} approves for you from {first} through {last}. `/quote delegate off` ends it.",
         person=person,
@@ -179,9 +182,9 @@ def delegated(delegate: str, until: int, *, since: int | None = None) -> str:
     )
 
 
-def standing(delegations: tuple[Delegation, ...], user: str) -> str:
+def standing(delegations: tuple[Delegation, ...], user: str, zone: str) -> str:
     """Reply with the delegations from and to a person, or state that there are none."""
-    lines = [f"• {_absence(each, user)}" for each in delegations]
+    lines = [f"• {_absence(each, user, zone)}" for each in delegations]
     if not lines:
         lines = [_("No one is covering for you, and you aren't covering for anyone.")]
     hint = _("`/quote delegate @colleague until 2026-12-24` sets your cover. `/quote delegate off` ends it.")
@@ -202,32 +205,37 @@ def _standing_in(delegate: str, absent: str) -> str:
     return _("{person} (covering for {absent})", person=messages.mention(delegate), absent=messages.mention(absent))
 
 
-def covered_by(delegation: Delegation, now: int) -> str:
+def covered_by(delegation: Delegation, now: int, zone: str) -> str:
     """Tell the absent person who covers for them, and until which day. `now` is Unix ms."""
-    who, last = messages.mention(delegation.delegate), local_day(delegation.until - 1)
+    who, last = messages.mention(delegation.delegate), local_day(delegation.until - 1, zone)
     if delegation.since <= now:
         return _("{person} covers for you through {last}", person=who, last=last)
-    first = local_day(delegation.since)
+    first = local_day(delegation.since, zone)
     return _("{person} covers for you from {first} through {last}", person=who, first=first, last=last)
 
 
-def covering(delegation: Delegation, now: int) -> str:
+def covering(delegation: Delegation, now: int, zone: str) -> str:
     """Tell the delegate, in a direct message, for whom they cover. `now` is Unix ms."""
-    who, last = messages.mention(delegation.absent), local_day(delegation.until - 1)
+    who, last = messages.mention(delegation.absent), local_day(delegation.until - 1, zone)
     if delegation.since <= now:
         text = _("You cover for {person} through {last}. Approval requests for them come to you.", person=who, last=last)
     else:
         text = _(
             "You cover for {person} from {first} through {last}. Approval requests for them come to you.",
             person=who,
-            first=local_day(delegation.since),
+            first=local_day(delegation.since, zone),
             last=last,
         )
     return text if delegation.reason is None else f"{text}\n> {messages.short(delegation.reason, 200)}"
 
 
-def _absence(delegation: Delegation, user: str) -> str:
-    first, last = local_day(delegation.since), local_day(delegation.until - 1)
+def covering_ended(absent: str) -> str:
+    """Tell a delegate, in a direct message, that the absent person ended it."""
+    return _("You no longer cover for {person}. Approval requests for them go to them again.", person=messages.mention(absent))
+
+
+def _absence(delegation: Delegation, user: str, zone: str) -> str:
+    first, last = local_day(delegation.since, zone), local_day(delegation.until - 1, zone)
     why = "" if delegation.reason is None else f" ({messages.short(delegation.reason, 200)})"
     if delegation.absent == user:
         delegate = messages.mention(delegation.delegate)

@@ -135,9 +135,9 @@ def _actions(home: Home) -> Json:
 
 
 def _covered(home: Home) -> list[Json]:
-    """Return who covers for the person, with the button that ends it."""
-    lines = [covered_by(each, home.drawn_at) for each in home.covers[:COVERS_MAX]]
-    ending = button(COVER_END, _("End now"), "end")
+    """Return who covers for the person, with the button that ends all of it."""
+    lines = [covered_by(each, home.drawn_at, home.zone) for each in home.covers[:COVERS_MAX]]
+    ending = button(COVER_END, _("End now") if len(lines) == 1 else _("End all"), "end")
     return [{**section("\n".join(lines)), "accessory": ending}] if lines else []
 
 

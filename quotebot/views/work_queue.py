@@ -15,7 +15,7 @@ from quotebot.domain.approvals.advice import basis_of
 from quotebot.domain.approvals.policy import margin_figures
 from quotebot.domain.quotes.lifecycle import is_final
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
-from quotebot.domain.schedule.schedules import DAY_MS
+from quotebot.domain.schedule.schedules import DAY_MS, local_hour
 from quotebot.store import approvals as approval_store
 from quotebot.store import homes
 from quotebot.store import quotes as store
@@ -95,6 +95,7 @@ class Home:
     holds_role: bool = False  # an approver's own, not as a substitute
     covers: tuple[Delegation, ...] = ()  # who covers for them, now or later
     drawn_at: int = 0  # Unix milliseconds
+    zone: str = "UTC"  # their own
 
     @property
     def is_first(self) -> bool:
@@ -104,11 +105,11 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Person for whom a Home tab is made: their name, and the hour of the day where they are."""
+    """Person for whom a Home tab is made, with their name and the IANA name of their time zone."""
 
     viewer: Viewer
     name: str = ""
-    hour: int = 9
+    zone: str = "UTC"
 
 
 def load_home(tx: Tx, reader: Reader, rules: Rules, now: int, choice: homes.HomeChoice | None = None) -> Home:
@@ -145,8 +146,8 @@ def load_home(tx: Tx, reader: Reader, rules: Rules, now: int, choice: homes.Home
     planned = approval_store.delegations_of(tx, viewer.team_id, viewer.user, now)
     covers = tuple(each for each in planned if each.absent == viewer.user)
     return Home(
-        *(parts, choice.section, page, pages, reader.name, reader.hour, approves, digest),
-        *(holds_role, covers, now),
+        *(parts, choice.section, page, pages, reader.name, local_hour(now, reader.zone), approves, digest),
+        *(holds_role, covers, now, reader.zone),
     )
 
 

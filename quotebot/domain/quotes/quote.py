@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.roles import PACKAGED, Roles
 from quotebot.domain.language import N_, _, day_text
+from quotebot.domain.schedule.schedules import zone_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -327,14 +328,14 @@ def local_time(unix_ms: int) -> str:
     return f"<!date^{unix_ms // 1000}^{shown}|{utc_text(unix_ms)}>"
 
 
-def local_day(unix_ms: int) -> str:
-    """Return a day for mrkdwn, as `local_time` does."""
-    moment = datetime.fromtimestamp(unix_ms // 1000, tz=UTC)
+def local_day(unix_ms: int, zone: str = "UTC") -> str:
+    """Return a day for mrkdwn, as `local_time` does. Where no mrkdwn is shown, it is the day in `zone`, an IANA name."""
+    moment = datetime.fromtimestamp(unix_ms // 1000, tz=zone_of(zone))
     return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{day_text(moment)}>"
 
 
 def plain_times(text: str) -> str:
-    """Return a text with each time of `local_time` and `local_day` in UTC, for places that show no mrkdwn."""
+    """Return a text with each time of `local_time` in UTC and each day of `local_day`, for places that show no mrkdwn."""
     return _LOCAL_TIME.sub(r"\1", text)
 
 

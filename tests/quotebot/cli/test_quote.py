@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from quotebot.app.bot import Ports
 from quotebot.cli import terminal
+from quotebot.domain.language import day_text
 from quotebot.sandbox.world import World
 from tests.rig import bot_in, read_ledger
 
@@ -96,6 +98,18 @@ def test_an_approver_says_at_a_terminal_who_decides_instead_and_sees_it(
     as_user("vp")
     (shown,) = done(command, "delegate")["delegations"]
     assert (shown["absent"], shown["delegate"]) == ("U0MANAGER", "U0VP")
+
+
+def test_days_of_a_cover_at_a_terminal_are_those_that_were_typed(
+    command: Run, quote: str, as_user: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert quote
+    monkeypatch.setenv("QUOTEBOT_TIME_ZONE", "America/Los_Angeles")
+    monkeypatch.setenv("QUOTEBOT_APPROVERS", json.dumps({"vp_sales": ["U0VP", "U0VP2"]}))
+    as_user("vp")  # whose own zone Slack has not given
+    last = datetime.now(UTC).date() + timedelta(days=30)
+    assert f"through {day_text(last)}." in command("quote", "delegate", "U0VP2", "until", last.isoformat()).stdout
+    assert f" to {day_text(last)}\n" in command("quote", "delegate").stdout
 
 
 def test_tax_currency_terms_and_what_avoids_the_approval_are_shown_at_a_terminal(command: Run, dead: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,7 @@ from quotebot.domain.pricing.price_requests import Changes, LineChange
 from quotebot.domain.quotes.quote import plain_times
 from quotebot.domain.rules import KEEP_REFUSED_MS
 from quotebot.execution.executor import Executor
+from quotebot.execution.membership import Known, keep_person
 from quotebot.store import approvals as store
 from quotebot.store import schedule
 from quotebot.views.work_queue import Reader, load_home
@@ -264,6 +266,46 @@ async def test_the_newest_delegation_of_a_person_is_in_force_until_it_ends(bench
 
 
 DAY: Final = 24 * HOUR
+
+
+def told(bench: Bench, operation_id: int) -> list[tuple[str, str]]:
+    """Return the people whom a command tells in a direct message, with the texts."""
+    rows = bench.rows("SELECT payload FROM effects WHERE operation_id = ? AND class = 'slack.reply' ORDER BY id", operation_id)
+    found = [json.loads(row["payload"]) for row in rows]
+    return [(each["user"], plain_times(each["text"])) for each in found if each.get("directly")]
+
+
+async def test_days_of_a_cover_are_told_in_the_time_zone_of_who_reads_them(bench: Bench, executor: Executor) -> None:
+    since, until = (int(datetime(2026, 12, day, 8, tzinfo=UTC).timestamp() * 1000) for day in (21, 25))  # in Los Angeles
+    known = {"U0VP": "America/Los_Angeles", "U0CFO": "Asia/Tokyo"}
+    for user, zone in known.items():
+        person = Known("member", bench.clock.now_ms(), zone=zone)
+        await bench.ledger.database.write("test", partial(keep_person, team_id="T0HOME", user=user, found=person))
+    payload = DelegateApprovals("U0VP", "U0CFO", until, since)
+    row = await done(bench, executor, by(bench, payload, "d", "U0VP", aggregate_id="delegation:U0VP"))
+    assert "from 21 Dec 2026 through 24 Dec 2026" in plain_times(row["response"]["text"])
+    ((user, text),) = told(bench, row["id"])
+    assert (user, "from 21 Dec 2026 through 25 Dec 2026" in text) == ("U0CFO", True)  # 16:59 there
+
+
+async def test_each_delegate_of_an_ended_absence_is_told_once(bench: Bench) -> None:
+    rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    periods = [("U0CFO", 0, 2), ("U0CFO2", 3, 4), ("U0CFO", 5, 6)]
+    for number, (instead, first, back) in enumerate(periods):
+        command = DelegateApprovals("U0VP", instead, MORNING + back * DAY, MORNING + first * DAY)
+        await done(bench, executor, by(bench, command, f"d{number}", "U0VP", aggregate_id="delegation:U0VP"))
+    still = DelegateApprovals("U0MANAGER", "U0VP", MORNING + 9 * DAY, MORNING + 8 * DAY)  # who is absent covers for others then
+    row = await done(bench, executor, by(bench, still, "still", "U0MANAGER", aggregate_id="delegation:U0MANAGER"))
+    assert row["outcome"] == "applied"
+    bench.clock.advance(1)
+    row = await done(bench, executor, away(bench, "U0VP", None, 0, "off"))
+    sentence = "You no longer cover for <@U0VP>. Approval requests for them go to them again."
+    assert told(bench, row["id"]) == [("U0CFO", sentence), ("U0CFO2", sentence)]
+    again = await done(bench, executor, away(bench, "U0VP", None, 0, "again"))
+    assert (again["response"]["code"], told(bench, again["id"])) == ("delegation_ended", [])
+
+
 ABSENCES: Final[dict[str, tuple[list[tuple[str | None, int, int]], dict[int, str]]]] = {
     # (who instead, first day, day of return) as told one after the other; who is asked on which day
     "one that begins later": ([("U0CFO", 2, 4)], {1: "", 2: "U0CFO", 3: "U0CFO", 4: ""}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from quotebot.app.installation import speak
 from quotebot.commands.payloads import DelegateApprovals
 from quotebot.domain.approvals.people import Delegation
-from quotebot.domain.quotes.quote import QuoteState
+from quotebot.domain.quotes.quote import QuoteState, plain_times
 from quotebot.slack.delegation import (
     DelegationRequest,
     DelegationsRequest,
@@ -22,7 +23,7 @@ from quotebot.slack.delegation import (
 from quotebot.slack.form_fields import Form
 from quotebot.slack.grammar import GrammarProblem
 from quotebot.slack.verbs import parse
-from quotebot.views.approval_messages import covered_by, covering
+from quotebot.views.approval_messages import covered_by, covering, delegated, standing
 from quotebot.views.card import status_card
 from quotebot.views.forms import cover_form
 from tests.quotebot.parts import RULES
@@ -102,6 +103,23 @@ def test_a_day_ends_at_midnight_where_the_person_is(zone: str, until: str) -> No
     assert datetime.fromtimestamp(command.until / 1000, UTC).isoformat() == until
 
 
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "UTC", "Pacific/Auckland"])
+def test_texts_without_slacks_dates_name_the_days_that_were_typed(zone: str) -> None:
+    command = delegation_command(DelegationRequest("U0CFO", DECEMBER[21], DECEMBER[24]), "U0VP", MORNING, zone)
+    assert command.since is not None
+    known = Delegation("U0VP", "U0CFO", command.since, command.until)
+    texts = (
+        delegated("U0CFO", command.until, zone, since=command.since),
+        covered_by(known, MORNING, zone),
+        covering(known, MORNING, zone),
+        *(standing((known,), user, zone).partition("\n")[0] for user in ("U0VP", "U0CFO")),
+    )
+    days = [re.findall(r"[0-9]+ Dec 2026", plain_times(text)) for text in texts]
+    assert days == [["21 Dec 2026", "24 Dec 2026"]] * len(texts)
+    begun = delegated("U0CFO", command.until, zone), covered_by(known, known.since, zone), covering(known, known.since, zone)
+    assert ["through 24 Dec 2026" in plain_times(text) for text in begun] == [True] * len(begun)
+
+
 def test_a_day_outside_the_calendar_is_refused_as_too_far() -> None:
     asked = DelegationRequest("U0CFO", date.min, date.max)
     command = delegation_command(asked, "U0VP", MORNING, "Asia/Tokyo")
@@ -147,7 +165,7 @@ def test_cover_reads_like_this_in_german() -> None:
     try:
         view = filled(person="U0CFO").view
         known = Delegation("U0VP", "U0CFO", MORNING, MORNING + 1, "Urlaub")
-        texts = covered_by(known, MORNING), covering(known, MORNING - 1).splitlines()[-1]
+        texts = covered_by(known, MORNING, "UTC"), covering(known, MORNING - 1, "UTC").splitlines()[-1]
     finally:
         speak("en")
     assert (view["title"]["text"], view["submit"]["text"]) == ("Vertretung", "Vertretung speichern")
@@ -201,6 +219,7 @@ async def test_cover_is_set_in_a_form_and_ended_on_the_home_tab(deal: Deal) -> N
     await deal.settled()
     assert "covers for you" not in str((await deal.get("state"))["homes"][manager])
     assert "Welcome back" in (await deal.messages("D0MANAGER"))[-1]["text"]
+    assert (await deal.messages("D0DEALDESK"))[-1]["text"].startswith("You no longer cover for <@U0MANAGER>.")
     await deal.post("action", user=manager, channel="C0DEALS", view_id=home["id"], action_id="cover.set")
     assert [view["user"] for view in (await deal.get("state"))["views"]] == [manager]
     await deal.slash("delegate @dealdesk", user="U0REP")

@@ -48,11 +48,11 @@ def every_sentence(typed: str = "too deep") -> dict[str, str]:
         "not due": approval_messages.not_due(quote),
         "scheduled only": approval_messages.SCHEDULED_ONLY,
         "incident needed": approval_messages.INCIDENT_NEEDED,
-        "delegated": approval_messages.delegated("U0CFO", MORNING),
-        "delegated from later on": approval_messages.delegated("U0CFO", MORNING + HOUR, since=MORNING),
-        "standing": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0VP"),
-        "standing in": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0CFO"),
-        "standing, nobody": approval_messages.standing((), "U0CFO"),
+        "delegated": approval_messages.delegated("U0CFO", MORNING, "UTC"),
+        "delegated from later on": approval_messages.delegated("U0CFO", MORNING + HOUR, "UTC", since=MORNING),
+        "standing": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0VP", "UTC"),
+        "standing in": approval_messages.standing((Delegation("U0VP", "U0CFO", 0, MORNING, typed),), "U0CFO", "UTC"),
+        "standing, nobody": approval_messages.standing((), "U0CFO", "UTC"),
         "back in office": approval_messages.BACK_IN_OFFICE,
         **{code: approval_messages.delegation_refused(code, "U0CFO") for code in REFUSALS},
         **{f"end: {state}": decided_words(replace(decided(state), slots=())) for state in END_STATES},
@@ -89,7 +89,7 @@ def test_german_messages_about_an_approval_and_a_version_are_whole_sentences() -
     vp = example_approval(required_roles=("vp_sales",)).slots[0]
     reminder = approval_messages.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR)
     assert reminder.startswith("⏰ <@U0VP>: Acme, 17.340,00\u00a0$ (Q-2026-0042 v2), wartet seit 2 Stunden auf Ihre Entscheidung. ")
-    away = approval_messages.delegated("U0CFO", MORNING + 26 * HOUR, since=MORNING)
+    away = approval_messages.delegated("U0CFO", MORNING + 26 * HOUR, "UTC", since=MORNING)
     assert plain_times(away) == (
         "<@U0CFO> gibt vom 21. Nov. 2026 bis einschließlich 22. Nov. 2026 in Ihrer Vertretung frei. "
         "`/quote delegate off` beendet das."

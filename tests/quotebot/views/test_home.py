@@ -13,6 +13,7 @@ from quotebot import effects
 from quotebot.app.installation import speak
 from quotebot.commands.payloads import ShowHome, SubmitQuote
 from quotebot.commands.queries import Section
+from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.approvals.policy import HOUR_MS
 from quotebot.domain.quotes.quote import Listed, QuoteState
 from quotebot.domain.schedule.schedules import local_hour
@@ -125,6 +126,17 @@ def test_greeting_follows_the_hour_where_the_person_is() -> None:
     assert read == ["Good morning, Rep", "Good morning, Rep", "Good afternoon, Rep", "Good evening, Rep"]
     assert local_hour(MORNING, "America/New_York") == 5
     assert local_hour(MORNING, "Nowhere/At_All") == 10
+
+
+def test_button_that_ends_several_covers_says_so() -> None:
+    covers = (Delegation("U0VP", "U0CFO", 0, MORNING), Delegation("U0VP", "U0MANAGER", MORNING, MORNING + 1))
+    labels = []
+    for language in ("en", "de"):
+        speak(language)
+        drawn = [home_view(Home(holds_role=True, covers=covers[:count], drawn_at=1)) for count in (1, 2)]
+        labels += [block["accessory"]["text"]["text"] for view in drawn for block in view["blocks"] if "accessory" in block]
+    speak("en")
+    assert labels == ["End now", "End all", "Jetzt beenden", "Alle beenden"]
 
 
 async def test_only_who_may_decide_is_asked_and_only_the_requester_sees_their_quotes(bench: Bench) -> None:
