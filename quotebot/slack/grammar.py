@@ -60,6 +60,7 @@ _OWN_PRICE = re.compile(r"(?: *@| +at\b) *([^ @]+)(?: +because +(.+))?$", re.IGN
 _PRICE_BEGUN = re.compile(r"(?:@|\b(?:at|discount\b[:=]?)) *[0-9][0-9.]*$", re.IGNORECASE)
 _DISCOUNT_BEGUN = re.compile(r"- ?[0-9][0-9.]*$")
 _AFTER_COMMA = re.compile(r"(?:,[0-9][0-9.]*)+( ?%)?")
+_COMMA_OUTSIDE_NUMBER = re.compile(r",(?![0-9])|(?<![0-9]),")
 _COMMA_IN_NUMBER = re.compile(r"[0-9],[0-9]")
 _PRICE_AND_MORE = re.compile(r"(?:@|\bat\b) *[0-9.]+,[0-9].*", re.IGNORECASE)
 _QUOTED = re.compile(r"[\"\u201c][^\"\u201c\u201d]*[\"\u201d]")
@@ -138,10 +139,50 @@ def creation(rest: str, channel: str, catalogue: Catalogue) -> CreateQuote | Gra
     request = _request(body, draft, catalogue)
     if not draft.problems:
         return CreateQuote(account=account, request=request, channel=channel)
-    corrected, label = corrected_products(body, catalogue)
+    corrected, label = corrected_products(separated(body), catalogue)
     text = f"for {account}: {corrected.strip()}"
     repair = None if not account or text == rest else _repair(text, label, catalogue)
     return GrammarProblem(messages.problem_list(tuple(draft.problems), None if repair is None else repair.text), repair)
+
+
+def separated(body: str) -> str:
+    """Return a request or changes with a semicolon at each comma where one belongs: "discount 12%, remove sso"."""
+    parted = [tuple(_separated(clause)) for clause in clauses(body)]
+    return "; ".join(part for parts in parted for part in parts) if any(len(parts) > 1 for parts in parted) else body
+
+
+def _separated(clause: str) -> Iterator[str]:
+    head, clause = _parted(clause) or ("", clause)
+    if head:
+        yield head
+    elif _CLAUSE.fullmatch(clause):
+        yield clause
+        return
+    items: list[str] = []
+    for item in _items(clause, _CHANGED_QUANTITY):
+        if _CLAUSE.fullmatch(item):
+            yield from filter(None, (", ".join(items), item))
+            items = []
+        else:
+            items.append(item)
+    if items:
+        yield ", ".join(items)
+
+
+def _parted(clause: str) -> tuple[str, str] | None:
+    """Split "discount 12%, remove sso" at the comma; None for a clause that can be read, or that this does not correct."""
+    comma = _COMMA_OUTSIDE_NUMBER.search(clause)
+    head, rest = ("", "") if comma is None else (clause[: comma.start()].strip(), clause[comma.end() :].strip())
+    if not (_CLAUSE.fullmatch(rest) or _DEED.match(rest) or _FIRST_QUANTITY.match(f" {rest}")):
+        return None
+    return (head, rest) if _can_be_read(head) and not _can_be_read(clause) else None
+
+
+def _can_be_read(clause: str) -> bool:
+    keyword, draft = _CLAUSE.fullmatch(clause), _Draft()
+    if keyword is not None:
+        _read_value(_keyword(keyword), keyword[2].strip(), draft)
+    return keyword is not None and not draft.problems
 
 
 def corrected_products(body: str, catalogue: Catalogue) -> tuple[str, str]:
@@ -373,10 +414,17 @@ def _read_clause(clause: str, draft: _Draft, number: int = 0) -> None:
         for item in items:
             _read_item(item, draft)
         return
-    name, value = _keyword(keyword), keyword[2].strip()
+    name, parted = _keyword(keyword), _parted(clause)
     if name in draft.seen:
         draft.problems.append(_("You gave {keyword} twice. Keep one.", keyword=name))
     draft.seen.add(name)
+    if parted is None:
+        _read_value(name, keyword[2].strip(), draft)
+    else:
+        draft.problems.append(_("Put a semicolon before {text}, not a comma.", text=shown(parted[1])))
+
+
+def _read_value(name: str, value: str, draft: _Draft) -> None:
     if name not in FIELDS:
         _CLAUSE_READERS[name](value, draft)
         return

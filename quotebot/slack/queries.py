@@ -193,9 +193,9 @@ class Reads:
         rows = (*price_rows(found.pricing, self.rules.policy), *margins, *self._easier(found, approver=approver))
         head = "\n".join((head, *(messages.escape(f"{name}: {value}") for name, value in rows)))
         if before is None:
-            return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing, bold="*")))))
+            return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing, bold="*")))), of_quote=True)
         compared = _("Compared with {quote}:", quote=lifecycle_messages.version_name(before))
-        return _cut(f"{head}\n{compared}\n{lifecycle_messages.differences(before.pricing, found.pricing)}")
+        return _cut(f"{head}\n{compared}\n{lifecycle_messages.differences(before.pricing, found.pricing)}", of_quote=True)
 
     def _easier(self, found: Simulation, *, approver: bool) -> tuple[PriceRow, ...]:
         changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
@@ -246,7 +246,7 @@ def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
             "{quote} has no v{version}. Its latest version is v{head}.", quote=head.quote_id, version=missing, head=head.version
         )
     names = f"{head.quote_id}: v{old.version} ({state_words(old.state)}) \u2192 v{new.version} ({state_words(new.state)})"
-    return _cut(f"*{names}*\n{lifecycle_messages.differences(old.pricing, new.pricing)}")
+    return _cut(f"*{names}*\n{lifecycle_messages.differences(old.pricing, new.pricing)}", of_quote=True)
 
 
 def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPolicy) -> str:
@@ -266,7 +266,7 @@ def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPo
         return text
     first, *lines, total = explain(quote.pricing, bold="*")
     hint = _("`/quote explain {quote} line 1` shows the steps of a line.", quote=quote.quote_id)
-    return _cut(_said(quote, first, ruleset, checks, hint, *lines, total))
+    return _cut(_said(quote, first, ruleset, checks, hint, *lines, total), of_quote=True)
 
 
 def _said(quote: Quote, *sentences: str) -> str:
@@ -345,8 +345,11 @@ def _net(found: Simulation) -> str:
     return money.format_amount(found.pricing.net_total, found.pricing.currency)
 
 
-def _cut(text: str) -> str:
-    """Return the text cut to whole lines that fit one message, with the last line, which holds the total."""
+def _cut(text: str, *, of_quote: bool = False) -> str:
+    """Return the text cut to whole lines that fit one message, with the last line, which holds the total or says where all is.
+
+    `of_quote`: the lines are those of a quote, and the answer says how to see one of them.
+    """
     if len(text) <= ANSWER_CHARACTERS_MAX:
         return text
     *lines, last = text.splitlines()
@@ -357,11 +360,15 @@ def _cut(text: str) -> str:
         if room < 0:
             break
         kept.append(line)
-    left_out = ngettext(
-        "… and {n} more line; `/quote explain Q-... line 21` shows one.",
-        "… and {n} more lines; `/quote explain Q-... line 21` shows one.",
-        len(lines) - len(kept),
-    )
+    more = len(lines) - len(kept)
+    if of_quote:
+        left_out = ngettext(
+            "… and {n} more line; `/quote explain Q-... line 21` shows one.",
+            "… and {n} more lines; `/quote explain Q-... line 21` shows one.",
+            more,
+        )
+    else:
+        left_out = ngettext("… and {n} more line", "… and {n} more lines", more)
     return "\n".join((*kept, left_out, last))
 
 

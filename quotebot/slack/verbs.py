@@ -474,7 +474,7 @@ def _problems(
     read: Callable[[str, Catalogue], object] = grammar.read_changes,
 ) -> GrammarProblem:
     """Refuse a text that `read` could not read, with its correction if that can be read."""
-    corrected, label = ("", "") if catalogue is None else grammar.corrected_products(body, catalogue)
+    corrected, label = ("", "") if catalogue is None else grammar.corrected_products(grammar.separated(body), catalogue)
     if catalogue is None or corrected == body or isinstance(read(corrected, catalogue), tuple):
         return GrammarProblem(lifecycle_messages.unreadable_changes(problems, example))
     repair = grammar.Repair(f"{before}{corrected.strip()}", label)

@@ -263,6 +263,22 @@ async def test_operators_are_told_what_waits_for_them_and_nobody_else_is(bench: 
     assert "`quotebot dead list`" in rest
 
 
+async def test_an_answer_to_operators_that_is_cut_names_no_command_about_a_quote(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_ = Round(bench)
+    for number in range(5):
+        await round_.owe("crm.create", f"{number:02}")
+        round_.performer.sends.append(AdapterError(Failure.VALIDATION, "no", "Field is wrong."))
+    while await round_.step():
+        pass
+    monkeypatch.setattr("quotebot.slack.queries.ANSWER_CHARACTERS_MAX", 400)
+    told, _blocks = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
+    *_shown, more, rest = told.splitlines()
+    assert (more[:6], more[-11:]) == ("… and ", " more lines")
+    assert "`quotebot dead list`" in rest
+
+
 async def test_where_nothing_waits_operators_are_told_that(bench: Bench) -> None:
     told, _blocks = await for_operators(bench.ledger, viewer("U0OPERATOR"), ("U0OPERATOR",))
     assert told.splitlines()[:1] == ["*All clear.* No failed jobs, nothing paused."]

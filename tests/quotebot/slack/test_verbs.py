@@ -263,6 +263,36 @@ def test_a_misspelt_product_of_a_revision_is_corrected_by_a_click() -> None:
     )
 
 
+COMMAS = {
+    f"revise {Q}: discount 12%, remove sso": f"revise {Q}: discount 12%; remove sso",
+    f"revise {Q}: remove sso, 20 prro, discount 12%, term 24m": f"revise {Q}: remove sso, 20 pro; discount 12%; term 24m",
+    f"revise {Q} v2: payment net 45, 200 pro, 10 sso": f"revise {Q} v2: payment net 45; 200 pro, 10 sso",
+    f"revise {Q} to: 10 pro; tax DE, term 24m": f"revise {Q} to: 10 pro; tax DE; term 24m",
+    f"simulate {Q}: term 1y, discount 12.5%": f"simulate {Q}: term 1y; discount 12.5%",
+    "new for Acme: 1,500 pro, discount 12%": "new for Acme: 1,500 pro; discount 12%",
+}
+
+
+@pytest.mark.parametrize("text", COMMAS)
+def test_a_comma_where_a_semicolon_belongs_is_named_and_corrected_by_a_click(text: str) -> None:
+    asked = read(text)
+    assert isinstance(asked, GrammarProblem)
+    assert "Put a semicolon before " in asked.message
+    assert f"`/quote {COMMAS[text]}`" in asked.message
+    assert asked.repair is not None
+    assert asked.repair.text == COMMAS[text]
+    assert not isinstance(read(asked.repair.text), GrammarProblem)
+
+
+@pytest.mark.parametrize(
+    "body", ["discount 12%, 15%", "discount 12%, thanks", "discount 12,5%", "note see mail, term 12m; 10 zebra"]
+)
+def test_a_comma_that_separates_no_change_is_left(body: str) -> None:
+    asked = read(f"revise {Q}: {body}")
+    assert isinstance(asked, GrammarProblem)
+    assert (asked.repair, "semicolon" in asked.message) == (None, False)
+
+
 @pytest.mark.parametrize("before", [f"revise {Q}", f"revise {Q} v3", f"simulate {Q}"])
 def test_a_number_after_a_product_is_offered_as_quantity_and_as_addition(before: str) -> None:
     asked = read(f"{before}: Pro 1,200")
