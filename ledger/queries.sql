@@ -316,8 +316,9 @@ RETURNING *;
 
 -- name: cancel_effect
 -- pending -> discarded
+-- The reason is no failure: that of the last try goes.
 UPDATE effects
-SET state = 'discarded', next_attempt_at = NULL, last_error = :reason, finished_at = :now, updated_at = :now
+SET state = 'discarded', next_attempt_at = NULL, category = NULL, last_error = :reason, finished_at = :now, updated_at = :now
 WHERE id = :id AND state = 'pending' AND fence = :fence
 RETURNING *;
 

@@ -383,7 +383,7 @@ STORIES: Final = (
     Story(
         "settle a difference with Salesforce",
         lambda: [Stops(), Operates("reconcile"), Starts(), Settles()],
-        lambda: [*approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
+        lambda: [Configures({"operators": (REP,)}), *approved(), ChangesCrm({"Status": "In Review"}), *_to_sent()],
     ),
     Story("pause", lambda: [Operates("pause"), Starts(), Settles()], lambda: [*submitted(), Stops()]),
     Story("cancel", lambda: [Operates("cancel_waiting", alone=True), Starts(), Settles()], _pending_for_crm),

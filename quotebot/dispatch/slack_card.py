@@ -43,6 +43,7 @@ from quotebot.views.card import (
     summary_row,
 )
 from quotebot.views.home import home_view, refused_view
+from quotebot.views.operator_messages import failure_words
 from quotebot.views.pending_buttons import (
     CANCEL,
     CANCEL_COMMAND,
@@ -330,8 +331,10 @@ def pending_commands(tx: Tx, quote_id: str, now: int) -> tuple[PendingCommand, .
 
 def _line(label: Label, effect: Effect, held: Mapping[str, Gate]) -> PendingEffect:
     ref = effect.correlation_id
-    if effect.state in ("failed", "discarded"):
-        return PendingEffect(label, "cancelled" if effect.state == "discarded" else "failed", ref, effect.last_error)
+    if effect.state == "failed":
+        return PendingEffect(label, "failed", ref, effect.last_error)
+    if effect.state == "discarded":  # after a failure with the service's own text, or cancelled with a person's reason
+        return PendingEffect(label, "cancelled", ref, failure_words(effect.category) if effect.category else effect.last_error)
     if effect.state != "delivered":
         return _waiting_line(label, effect, _gate(effect, held))
     if effect.effect_class == effects.RENDER:

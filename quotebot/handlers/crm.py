@@ -25,9 +25,9 @@ def sync(command: SyncCrm) -> Decision:
 
 
 def reconcile(asked: Asked, command: ReconcileCrm, conflict: Conflict | None, operators: Collection[str]) -> Decision:
-    """Settle a difference once, in the state the operator saw. In Slack the person must be one of the `operators`."""
+    """Settle a difference once, in the state that the person saw, who must be one of the `operators`."""
     reason = command.reason.strip()
-    if asked.actor_type == "user" and asked.actor not in operators:
+    if asked.actor not in operators:
         return _refused(asked, "not_operator", _(operator_messages.NOT_OPERATOR))
     if conflict is None:
         return _refused(asked, "unknown_conflict", crm_messages.unknown(command.conflict))

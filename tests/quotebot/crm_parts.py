@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
 
 QUOTE = "Q-2026-0001"
+OPERATORS = ("U0OPS", "U0OPERATOR")
 PDF = b"%PDF-1.7 of the quote"
 APPROVE = DecideApproval("A-2026-0001-v1-1", "approve")
 
@@ -48,8 +49,9 @@ class Crm:
         self.artefacts = Artefacts(bench.path.parent / "artefacts")
         nobody = cast("Any", None)
         adapters = Adapters(slack=nobody, pdf=nobody, artefacts=self.artefacts, salesforce=client)
-        self.performer = EffectHandlers(bench.ledger, adapters, RULES, Seller("Us", ()), handlers=HANDLERS, settle_delay_seconds=1)
-        self.executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, follow=self.performer.follow_ups)
+        rules = replace(RULES, operators=OPERATORS)
+        self.performer = EffectHandlers(bench.ledger, adapters, rules, Seller("Us", ()), handlers=HANDLERS, settle_delay_seconds=1)
+        self.executor = Executor(bench.ledger, rules, lambda low, _: low, MATRIX, follow=self.performer.follow_ups)
         lines = Matrix({name: line for name, line in POLICIES.items() if name.startswith(("crm.", "default"))})
         self.dispatcher = Dispatcher(
             bench.ledger, self.performer, lambda low, high: high if highest else low, lines, settle_delay_seconds=1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from quotebot.cli import root
+from quotebot.cli import root, terminal
 from quotebot.sandbox.faults import ArmedFaults
 from quotebot.sandbox.request_log import Witness
 from quotebot.sandbox.salesforce import SalesforceService
@@ -110,7 +110,8 @@ def with_a_difference(ledger: Path) -> None:
         )
 
 
-def test_the_reconcile_queue_is_listed_and_settled_once(dead: Path, command: Run) -> None:
+def test_the_reconcile_queue_is_listed_and_settled_once(dead: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUOTEBOT_OPERATORS", '["U0OPS"]')
     assert (command("crm", "reconcile", "list").returncode, command("crm", "reconcile", "list").stdout) == (0, "")
     with_a_difference(dead)
     (listed,) = json.loads(command("crm", "reconcile", "list", "--json").stdout)["conflicts"]
@@ -124,6 +125,17 @@ def test_the_reconcile_queue_is_listed_and_settled_once(dead: Path, command: Run
     assert (late.returncode, "was settled by @U0OPS" in late.stderr) == (3, True)
     assert command("crm", "reconcile", "list").stdout == ""
     assert json.loads(command("crm", "reconcile", "list", "--all", "--json").stdout)["conflicts"][0]["state"] == "theirs"
+
+
+def test_a_person_who_is_no_operator_settles_nothing_at_the_terminal(
+    dead: Path, command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUOTEBOT_OPERATORS", '["U0OPS"]')
+    monkeypatch.setenv("QUOTEBOT_CLI_USERS", json.dumps({terminal.user(): "U0REP"}))
+    with_a_difference(dead)
+    refused = command("crm", "reconcile", "apply", "1", "--take", "ours", "--reason", "mine")
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (3, "Only Quotebot operators can do that.")
+    assert json.loads(command("crm", "reconcile", "list", "--json").stdout)["conflicts"][0]["state"] == "open"
 
 
 def test_a_decision_about_nothing_or_by_nobody_is_refused(dead: Path, command: Run) -> None:

@@ -199,7 +199,7 @@ async def test_a_status_a_person_changed_is_left_alone_and_put_to_the_operators_
 async def test_an_operator_settles_it_once_and_the_audit_knows_who(crm: Crm, take: Literal["ours", "theirs"], status: str) -> None:
     await left_alone(crm)
     decided = await crm.ask(ReconcileCrm(1, take, "In Review", "asked the owner"), "U0OPS", **TERMINAL)
-    again = await crm.ask(ReconcileCrm(1, "ours", "In Review", "me too"), "U0VP", **TERMINAL)
+    again = await crm.ask(ReconcileCrm(1, "ours", "In Review", "me too"), "U0OPERATOR", **TERMINAL)
     await crm.settle()
     assert (decided["outcome"], again["outcome"], crm.record()["Status"]) == ("applied", "refused", status)
     assert "settled by <@U0OPS>" in json.loads(again["response"])["text"]

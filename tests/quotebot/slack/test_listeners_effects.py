@@ -99,6 +99,20 @@ def test_the_card_offers_what_may_help_and_nothing_else(
     assert (line.state, line.offers) == (state, offers)
 
 
+def test_the_card_says_why_a_discarded_effect_failed_without_the_text_of_the_service() -> None:
+    (line,) = effect_lines([replace(an_effect("discarded", 7, "transient"), last_error="Salesforce: 503 <html>")], [])
+    assert line.detail == "The service was unavailable"
+
+
+async def test_the_card_has_the_reason_of_a_person_who_cancelled_after_a_failed_try(bench: Bench, approved: str) -> None:
+    await failed_once(bench)
+    assert (await press(bench, approved, "cancel"))[0] == "cancelled"
+    effect_id = bench.row("SELECT id FROM effects WHERE class = 'crm.create'")["id"]
+    row = await bench.ledger.database.read(lambda tx: tx.required("effect_by_id", id=effect_id))
+    (line,) = effect_lines([Effect.of(row)], [])
+    assert (line.state, line.detail) == ("cancelled", REASON)
+
+
 def an_update(what: str, state: str, attempts: int = 0, category: str | None = None) -> Effect:
     return replace(an_effect(state, attempts, category, effects.UPDATE), payload={"what": what})
 
