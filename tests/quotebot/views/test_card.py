@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotebot.app.installation import speak
+from quotebot.commands.registry import REGISTRY
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState, plain_times
 from quotebot.views.blocks import ButtonValue, parse_button_value
 from quotebot.views.card import Card, button_value, status_card
+from quotebot.views.messages import command_name
 from quotebot.views.pending_buttons import (
     CANCEL,
     CANCEL_COMMAND,
@@ -24,6 +26,7 @@ from quotebot.views.pending_buttons import (
     RETRY_COMMAND,
     PendingCommand,
     PendingEffect,
+    command_buttons,
 )
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
@@ -466,6 +469,20 @@ def test_a_card_in_german_is_within_the_limits() -> None:
     for state in QuoteState:
         commands = (PendingCommand("mark sent", "c-2", None, 1, 1, (RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND)),)
         check_limits(status_card(quote_in(state), owed, approvers=("U0VP",), decision=NEEDS_MANAGER, pending=commands))
+
+
+@pytest.mark.usefixtures("_in_german")
+def test_buttons_of_every_kind_of_command_are_named_in_german() -> None:
+    quote = quote_in(QuoteState.FINALIZED)
+    offers = (RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND)
+    named = {kind: command_name(kind) for kind in REGISTRY}
+    assert [name for name in named.values() if not name[:1].isupper()] == []  # an English name begins with a small letter
+    row = command_buttons(quote, PendingCommand(named["quote.mark_sent"], "c-2", None, 1, 1, offers))
+    assert [each["text"]["text"] for each in row["elements"]] == [
+        "Erneut versuchen: Als gesendet markieren",
+        "Stand prüfen: Als gesendet markieren",
+        "Abbrechen: Als gesendet markieren",
+    ]
 
 
 @pytest.mark.usefixtures("_in_german")
