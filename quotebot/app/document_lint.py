@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from quotebot.views.document import Seller
 
 SAMPLE_AT: Final = 1_795_257_060_000  # 21 Nov 2026
+SAMPLE_CONTACT: Final = ("seller@seller.example", "+1 555 0100")
 SAMPLE_TERMS: Final = CommercialTerms(
     start_date=date(2027, 1, 1),
     po_number="PO-4711",
@@ -75,7 +76,7 @@ def sample_documents(settings: Settings, seller: Seller, special_terms: Sequence
             assert request is not None  # noqa: S101 -- it was priced from one
             agreed = replace(request.commercial, language=language)
             spoken = replace(quote, pricing=replace(pricing, request=replace(request, commercial=agreed)))
-            document = quote_document(spoken, seller, "Sample Seller")
+            document = quote_document(spoken, seller, "Sample Seller", SAMPLE_CONTACT if full else ())
             yield replace(document, lines=(*_bundle(document.lines[0]), *document.lines)) if full else document
 
 

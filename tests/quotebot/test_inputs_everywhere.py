@@ -90,6 +90,7 @@ NOT_TYPED: Final = {
     "segment_value": "the value of the customer's account in the CRM",
     "priced_on": "the day of the request",
     "discount_limit_percent": "the authorised maximum, which the price computes",
+    "accepted": "texts of a stored request that are refused today",
 }
 NOTES: Final = st.text('ab "“”;:=<>,`\u00e9', min_size=1, max_size=12).filter(lambda text: text == " ".join(text.split()))
 CONFIGURED: Final = (("gb", "100"), ("region", "eu central"))

@@ -456,6 +456,7 @@ def test_everything_that_may_be_asked_of_a_price_is_stored() -> None:
     assert [field.name for field in fields(PriceRequest) if getattr(request, field.name) == getattr(defaults, field.name)] == [
         "term_months",
         "discount_percent",
+        "accepted",  # read from a snapshot, never asked for
     ]
     assert parse_stored("quote.create", json.loads(json.dumps(command.canonical()))) == command
 
