@@ -25,6 +25,7 @@ _TYPED: Final = {
 _ASKED: Final = {
     "quote.submit": "quote.submit",
     "approval.approve": "approval.decide",
+    "approval.remind": "approval.remind",
     "quote.create_another": "quote.create_another",
     "quote.finalize": "quote.finalize",
     "quote.accept": "quote.accept",

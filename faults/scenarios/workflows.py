@@ -275,6 +275,7 @@ STORIES: Final = (
     Story("change the ruleset", lambda: [Operates("change_ruleset"), Starts(), Types(SMALL), Settles()], _day),
     Story("refused change", lambda: [Types(f"accept {QUOTE}"), Settles()], created),
     Story("remind", _day, _unanswered(2)),
+    Story("remind on the card", lambda: [Clicks("approval.remind", REP), Settles()], submitted),
     Story(
         "the approver leaves",
         _day,

@@ -367,7 +367,7 @@ class _SlotCommand(StoredPayload):
 
 @dataclass(frozen=True, slots=True)
 class RemindApprover(_SlotCommand):
-    """Reminder to the approvers that a slot asks."""
+    """Reminder to the approvers that a slot asks: of the scheduler, or of a person, who names no slot and means all open ones."""
 
     kind: ClassVar[str] = "approval.remind"
 
@@ -393,6 +393,7 @@ class ReassignApproval(_SlotCommand):
     kind: ClassVar[str] = "approval.reassign"
 
 
+ALL_OPEN: Final = 0  # the slot in a person's RemindApprover
 SlotCommand = RemindApprover | EscalateApproval | ExpireApproval | ReassignApproval
 
 

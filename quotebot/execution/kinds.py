@@ -296,7 +296,7 @@ def decide(run: Run, payload: DecideApproval, head: QuoteHead) -> Decision:
 
 
 def follow_up(run: Run, payload: SlotCommand, head: QuoteHead) -> Decision:
-    """Remind about, escalate or expire a slot that still waits."""
+    """Remind about, escalate or expire a slot that still waits; a person's reminder is about all of them."""
     delegations, found = _delegations(run, head.quote), approval_store.copies(run.tx, payload.approval_id)
     copies = {copy.user_id: copy.awaited for copy in found if copy.shown}
     rules = _with_zones(run, head.quote)

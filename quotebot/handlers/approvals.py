@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ledger.keys import digest
 from ledger.records import AuditEvent
 from quotebot import effects
-from quotebot.commands.payloads import DelegateApprovals, EscalateApproval, ReassignApproval, RemindApprover, SlotCommand
+from quotebot.commands.payloads import (
+    ALL_OPEN,
+    DelegateApprovals,
+    EscalateApproval,
+    ReassignApproval,
+    RemindApprover,
+    SlotCommand,
+)
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.people import ABSENCE_MS_MAX, Delegation, asked_people, covers
 from quotebot.domain.approvals.policy import PolicyDecision, Timing, evaluate
@@ -25,6 +32,7 @@ from quotebot.domain.approvals.requests import (
     open_request,
     reassigned,
     reminded,
+    reminded_again,
     slot_of,
 )
 from quotebot.domain.approvals.reuse import EarlierApproval, reused
@@ -227,10 +235,12 @@ def follow_up(
     delegations: tuple[Delegation, ...] = (),
     copies: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Decision:
-    """Remind about, escalate or expire a slot that still waits.
+    """Remind about, escalate or expire a slot that still waits; remind about all open slots if a person asks.
 
     `copies` are the people whom a direct message asks to decide, each with the effect that posts it if it is not posted yet.
     """
+    if asked.actor_type != "system" and isinstance(command, RemindApprover) and command.slot == ALL_OPEN:
+        return _remind_again(asked, command, quote, root, rules, delegations, copies)
     if asked.actor_type != "system":
         return refused(asked, quote.quote_id, quote.channel, "scheduled_only", _(approval_messages.SCHEDULED_ONLY))
     after = _moved(asked, command, quote, rules)
@@ -239,32 +249,77 @@ def follow_up(
     moved = replace(quote, approval=after)
     slot = slot_of(after, command.slot)
     assert slot is not None  # noqa: S101 -- it was just moved
-    who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers), after.roles)
     if isinstance(command, RemindApprover):
-        kind, text = "reminded", approval_messages.reminder(moved, slot, who, asked.received_at)
-    elif isinstance(command, ReassignApproval):
+        return _reminders(asked, quote, moved, root, (slot,), rules, delegations, copies)
+    who = asked_people(slot, rules.approvers, delegations, (after.requested_by, *quote.makers), after.roles)
+    if isinstance(command, ReassignApproval):
         kind, text = "reassigned", approval_messages.reassignment(moved, slot, who, _gone_from(quote, command.slot, rules))
     elif isinstance(command, EscalateApproval):
         kind, text = "escalated", approval_messages.escalation(moved, slot, who, asked.received_at)
     else:
         kind, text = "expired", approval_messages.request_expired(moved, after)
-    expires_at = asked.received_at + effects.REMINDER_MS if kind == "reminded" else None
-    card = () if kind == "reminded" else (effects.card(quote.quote_id, root),)
-    notice = effects.notice(quote.quote_id, root, text, expires_at=expires_at, decide=kind == "reminded" and bool(who))
-    directly: tuple[EffectIntent, ...] = ()
-    if expires_at is not None:
-        again = approval_messages.reminder_of_one(moved, slot, asked.received_at)
-        directly = tuple(
-            effects.remind_directly(quote.quote_id, after.approval_id, user, copies[user], again, expires_at)
-            for user in who
-            if user in copies
-        )
     return Decision(
         "applied",
         {"code": kind, "quote_id": quote.quote_id, "text": text},
         moved,
-        (*card, notice, *directly),
+        (effects.card(quote.quote_id, root), effects.notice(quote.quote_id, root, text)),
         (AuditEvent(f"approval.{kind}", quote.quote_id, approval_facts(quote), approval_facts(moved)),),
+    )
+
+
+def _remind_again(
+    asked: Asked,
+    command: RemindApprover,
+    quote: Quote,
+    root: str,
+    rules: Rules,
+    delegations: tuple[Delegation, ...],
+    copies: Mapping[str, str | None],
+) -> Decision:
+    """Remind about every open slot, because a person asks, unless the last reminder of one of them is too recent."""
+    if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
+        return refusal
+    approval = _open_request(asked, command, quote)
+    if approval is None:
+        text = approval_messages.nobody_to_remind(quote)
+        return refused(asked, quote.quote_id, quote.channel, "not_pending", text)
+    after = reminded_again(approval, asked.received_at)
+    if not isinstance(after, Approval):
+        text = approval_messages.reminded_already(after, approval.roles)
+        return refused(asked, quote.quote_id, quote.channel, "reminded_already", text)
+    slots = tuple(slot for slot in after.slots if slot.is_open)
+    return _reminders(asked, quote, replace(quote, approval=after), root, slots, rules, delegations, copies)
+
+
+def _reminders(
+    asked: Asked,
+    before: Quote,
+    quote: Quote,
+    root: str,
+    slots: tuple[Slot, ...],
+    rules: Rules,
+    delegations: tuple[Delegation, ...],
+    copies: Mapping[str, str | None],
+) -> Decision:
+    """Remind in the thread about each slot, and each person whom one asks below their direct message."""
+    approval, at, expires_at = quote.approval, asked.received_at, asked.received_at + effects.REMINDER_MS
+    assert approval is not None  # noqa: S101 -- it was just moved
+    askers = (approval.requested_by, *quote.makers)
+    notices: dict[str, EffectIntent] = {}
+    directly: dict[str, EffectIntent] = {}
+    for slot in slots:
+        who = asked_people(slot, rules.approvers, delegations, askers, approval.roles)
+        text = approval_messages.reminder(quote, slot, who, at)
+        notices[text] = effects.notice(quote.quote_id, root, text, expires_at=expires_at, decide=bool(who))
+        again = approval_messages.reminder_of_one(quote, slot, at)
+        for user in (user for user in who if user in copies and user not in directly):
+            directly[user] = effects.remind_directly(quote.quote_id, approval.approval_id, user, copies[user], again, expires_at)
+    return Decision(
+        "applied",
+        {"code": "reminded", "quote_id": quote.quote_id, "text": "\n".join(notices)},
+        quote,
+        (*notices.values(), *directly.values()),
+        (AuditEvent("approval.reminded", quote.quote_id, approval_facts(before), approval_facts(quote)),),
     )
 
 
@@ -311,11 +366,19 @@ def _gone_from(quote: Quote, number: int, rules: Rules) -> tuple[str, ...]:
     return () if slot is None or slot.assignee not in rules.gone else (str(slot.assignee),)
 
 
-def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:
-    approval, at = quote.approval, asked.received_at
+def _open_request(asked: Asked, command: SlotCommand, quote: Quote) -> Approval | None:
+    """Return the request that a command is about while it waits for decisions, else None."""
+    approval = quote.approval
     if approval is None or approval.approval_id != command.approval_id or approval.state is not ApprovalState.PENDING:
         return None
-    if quote.state is not QuoteState.PENDING_APPROVAL or asked.team_id != quote.team_id or at >= quote.valid_until:
+    if quote.state is not QuoteState.PENDING_APPROVAL or asked.team_id != quote.team_id or asked.received_at >= quote.valid_until:
+        return None
+    return approval
+
+
+def _moved(asked: Asked, command: SlotCommand, quote: Quote, rules: Rules) -> Approval | None:
+    approval, at = _open_request(asked, command, quote), asked.received_at
+    if approval is None:
         return None
     if isinstance(command, RemindApprover):
         return reminded(approval, command.slot, at)

@@ -16,6 +16,7 @@ from quotebot.commands.payloads import (
     ProposeQuote,
     ReadMessage,
     RefreshCard,
+    RemindApprover,
     SetDigest,
     ShowHome,
     SubmitQuote,
@@ -145,6 +146,7 @@ GUEST_COMMANDS: Final = (
     | ShowHome
     | SetDigest
     | SubmitQuote
+    | RemindApprover
     | LifecyclePayload
     | RefreshCard
     | ActOnEffect

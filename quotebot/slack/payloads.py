@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ledger import keys
-from quotebot.commands.payloads import AcceptQuote, CancelQuote, CreateAnother, DecideApproval, FinalizeQuote, ShowHome, SubmitQuote
+from quotebot.commands.payloads import (
+    ALL_OPEN,
+    AcceptQuote,
+    CancelQuote,
+    CreateAnother,
+    DecideApproval,
+    FinalizeQuote,
+    RemindApprover,
+    ShowHome,
+    SubmitQuote,
+)
 from quotebot.commands.registry import Command
 from quotebot.views.blocks import ButtonValue, parse_button_value, parse_menu_value
-from quotebot.views.card import ACCEPT, APPROVE, CANCEL_QUOTE, FINALIZE, SUBMIT
+from quotebot.views.card import ACCEPT, APPROVE, CANCEL_QUOTE, FINALIZE, REMIND, SUBMIT
 from quotebot.views.confirmations import parse_token
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, parse_rejection
 from quotebot.views.home import REFUSED
@@ -90,6 +100,8 @@ def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, r
     payload: Payload
     if action_id == APPROVE:
         payload = DecideApproval(approval_id=value.approval_id or "", decision="approve")
+    elif action_id == REMIND:
+        payload = RemindApprover(value.approval_id or "", ALL_OPEN)
     elif action_id in _CLICKED:
         payload = _CLICKED[action_id]
     else:

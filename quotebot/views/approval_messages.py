@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from quotebot.domain.approvals.decisions import decided_words, slot_words
+from quotebot.domain.approvals.requests import REMIND_AGAIN_MS
 from quotebot.domain.approvals.roles import PACKAGED
 from quotebot.domain.language import N_, _, grouped, ngettext
 from quotebot.domain.quotes.quote import Approval, Quote, Slot, SlotState, local_day, local_time, title
@@ -13,6 +14,7 @@ from quotebot.views.confirmations import show_blocks
 
 if TYPE_CHECKING:
     from quotebot.domain.approvals.people import Delegation
+    from quotebot.domain.approvals.roles import Roles
     from quotebot.views.blocks import Json
 
 INCIDENT_EXAMPLE = "INC-4711"
@@ -155,6 +157,25 @@ def _deal(quote: Quote) -> dict[str, str]:
 def not_due(quote: Quote) -> str:
     """Result of a scheduled step whose slot is decided, escalated or not yet due. It is stored with the command, never posted."""
     return _("{quote}: the slot is decided, or this is not due. Nothing was changed.", quote=title(quote))
+
+
+def nobody_to_remind(quote: Quote) -> str:
+    """Refuse to remind about a request that is decided or over."""
+    ended = N_(
+        "That approval request for {quote} isn't open anymore, so there's no one to remind. Its card shows what's possible now."
+    )
+    return _(ended, quote=title(quote))
+
+
+def reminded_already(slots: tuple[Slot, ...], roles: Roles) -> str:
+    """Refuse to remind again so soon after the last reminder about these slots."""
+    last = max(slot.reminded_at or 0 for slot in slots)
+    return _(
+        "The last reminder to {roles} was sent {time}. You can remind again from {again}.",
+        roles=messages.approver_words(tuple(dict.fromkeys(slot.role for slot in slots)), roles),
+        time=local_time(last),
+        again=local_time(last + REMIND_AGAIN_MS),
+    )
 
 
 # Refuse a person who sends a command that only the scheduler may send.

@@ -1,6 +1,6 @@
 """Status card of a quote: one message, rendered completely from the current state, so that rendering it twice changes nothing.
 
-Its buttons are exactly the transitions that the table allows from the quote's state, so that every button works. At most five are
+Its buttons are exactly the transitions that the table allows from the quote's state, so that every button works. At most six are
 visible; the menu beside them holds the entries that change nothing, and those that another form does better. Its price rows (tax,
 policy currency, special terms) are plain text and the same on every surface. After a final state it shows its summary only, and a
 button that sends the whole card to one person.
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from quotebot.domain.approvals.roles import Roles
 
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
-REQUEST_CHANGES = "approval.request_changes"
+REQUEST_CHANGES, REMIND = "approval.request_changes", "approval.remind"
 APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control requires a written reason
 REVISE, FINALIZE, SEND = "quote.revise", "quote.finalize", "quote.send"
 ACCEPT, LOSE, CANCEL_QUOTE = "quote.accept", "quote.lose", "quote.cancel"
@@ -76,7 +76,7 @@ MORE = "quote.more"  # the menu
 
 REFRESH, EXPLAIN, DISCOUNT = "refresh", "explain", "discount"  # entries of the menu
 
-VISIBLE_MAX: Final = 5
+VISIBLE_MAX: Final = 6
 NAME_CHARACTERS_MAX: Final = 60  # at most 300 when every character is escaped
 
 PriceRow = tuple[str, str]  # name and value
@@ -142,7 +142,9 @@ def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = Tr
     """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
     after = allowed(quote.state)
     made = [button(SHOW, _("Show lines"), button_value(quote))] if folded else []
-    made += [*_asking(quote, decision), *(deciding(quote) if decides else ())]
+    waits = deciding(quote)
+    made += [*_asking(quote, decision), *(waits if decides else ())]
+    made += [button(REMIND, _("Remind"), button_value(quote, quote.approval))] if waits else []
     made += [
         button(move.action_id, _(move.label), button_value(quote), style=move.style) for move in _MOVES if move.target in after
     ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 from quotebot.slack import verbs
 
 MEMBERS_ONLY: Final = {
-    *("approval.decide", "approval.delegate", "approval.remind", "approval.escalate", "approval.expire", "approval.reassign"),
+    *("approval.decide", "approval.delegate", "approval.escalate", "approval.expire", "approval.reassign"),
     *(
         "letter.announce",
         "letter.retry",

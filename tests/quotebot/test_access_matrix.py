@@ -46,6 +46,7 @@ from quotebot.views.card import (
     MORE,
     REFRESH,
     REJECT,
+    REMIND,
     REQUEST_CHANGES,
     REVISE,
     SEND,
@@ -307,7 +308,10 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for deed in (EXPLAIN, DISCOUNT, REFRESH):
         yield "menu of a quote's card", partial(hand.pressed, MORE, menu_text(deed, value), menu=True)
-    yield from ((row, partial(hand.pressed, each, text)) for row, each in (("Approve", APPROVE), (SHOWN, confirmations.SHOW)))
+    yield from (
+        (row, partial(hand.pressed, each, text))
+        for row, each in (("Approve", APPROVE), ("Remind", REMIND), (SHOWN, confirmations.SHOW))
+    )
     for action_id in (REJECT, REQUEST_CHANGES, APPROVE_WITH_REASON):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Zones = Mapping[str, str]  # Slack user id -> IANA name
 
 NOBODY_KNOWN: Final[Mapping[str, Any]] = MappingProxyType({})
+REMIND_AGAIN_MS: Final = 3_600_000  # so long after the last reminder a person may ask for another one
 DUAL = 2  # people required by a dual-control need
 Answer = Literal["approve", "reject", "request_changes"]
 _ENDS = {"reject": ApprovalState.REJECTED, "request_changes": ApprovalState.CHANGES_REQUESTED}
@@ -109,6 +110,15 @@ def reminded(approval: Approval, number: int, at: int) -> Approval | None:
     if slot is None or slot.state is not SlotState.PENDING or slot.reminded_at is not None or _early(slot.remind_at, at):
         return None
     return _with(approval, replace(slot, reminded_at=at))
+
+
+def reminded_again(approval: Approval, at: int) -> Approval | tuple[Slot, ...]:
+    """Return the request with each open slot marked as reminded, or the open slots last reminded less than REMIND_AGAIN_MS ago."""
+    recent = tuple(
+        slot for slot in approval.slots if slot.is_open and slot.reminded_at is not None and at < slot.reminded_at + REMIND_AGAIN_MS
+    )
+    slots = tuple(replace(slot, reminded_at=at) if slot.is_open else slot for slot in approval.slots)
+    return recent or replace(approval, slots=slots)
 
 
 def escalated(

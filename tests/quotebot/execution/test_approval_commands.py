@@ -13,6 +13,7 @@ import pytest
 
 from ledger.records import DedupeResult, Request
 from quotebot.commands.payloads import (
+    ALL_OPEN,
     CancelQuote,
     DecideApproval,
     DelegateApprovals,
@@ -140,6 +141,57 @@ async def test_reminder_enqueues_a_notice_and_an_escalation_also_the_card(bench:
     assert slot["escalate_at"] == MORNING + 8 * HOUR  # vp_sales and cfo are still above
     trail = bench.rows("SELECT event_type FROM audit_events WHERE event_type LIKE 'approval.%' ORDER BY id")
     assert [row["event_type"] for row in trail] == ["approval.requested", "approval.reminded", "approval.escalated"]
+
+
+def click(bench: Bench, request_id: str, actor: str = "U0REP", **changes: Any) -> Request:
+    """Return a person's click on Remind, as of now."""
+    return by(bench, RemindApprover(APPROVAL, ALL_OPEN), request_id, actor, **changes)
+
+
+async def test_a_person_reminds_the_approvers_at_most_once_an_hour(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    bench.clock.advance(HOUR)
+    asked = await done(bench, executor, click(bench, "3"))
+    assert (asked["response"]["code"], owed(bench, asked["id"])) == (
+        "reminded",
+        ["slack.post", "slack.direct", "slack.direct_card"],
+    )
+    (event,) = bench.rows("SELECT actor, actor_type FROM audit_events WHERE event_type = 'approval.reminded'")
+    assert event == {"actor": "U0REP", "actor_type": "user"}
+    bench.clock.advance(HOUR - 1)
+    soon = await done(bench, executor, click(bench, "4", "U0CFO"))
+    assert (soon["response"]["code"], owed(bench, soon["id"])) == ("reminded_already", ["slack.reply"])
+    assert plain_times(soon["response"]["text"]) == (
+        "The last reminder to Sales Manager was sent 21 Nov 2026, 11:31 UTC. You can remind again from 21 Nov 2026, 12:31 UTC."
+    )
+    bench.clock.advance(1)
+    assert await due(bench, "remind") == []  # the one that was asked for stands for the automatic one
+    assert (await done(bench, executor, click(bench, "5")))["response"]["code"] == "reminded"
+
+
+async def test_remind_heeds_the_automatic_reminder_and_reaches_an_escalated_slot(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    bench.clock.advance(2 * HOUR)
+    await done(bench, executor, tick(bench, "remind"))
+    assert (await done(bench, executor, click(bench, "3")))["response"]["code"] == "reminded_already"
+    bench.clock.advance(2 * HOUR)
+    await done(bench, executor, tick(bench, "escalate"))
+    asked = await done(bench, executor, click(bench, "4"))
+    assert owed(bench, asked["id"]).count("slack.direct") == 2
+    assert "<@U0DEALDESK>" in asked["response"]["text"]
+
+
+async def test_remind_is_refused_once_its_request_or_version_is_over(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    stale = await done(bench, executor, click(bench, "3", aggregate_version=2))
+    foreign = await done(bench, executor, click(bench, "4", team_id="T0OTHER"))
+    one_slot = await done(bench, executor, by(bench, RemindApprover(APPROVAL, 1), "5", "U0REP"))
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "6", "U0MANAGER"))
+    late = await done(bench, executor, click(bench, "7"))
+    codes = [row["response"]["code"] for row in (stale, foreign, one_slot, late)]
+    assert codes == ["stale", "unknown_quote", "scheduled_only", "not_pending"]
+    assert owed(bench, late["id"])[:2] == ["slack.reply", "slack.card"]
+    assert bench.rows("SELECT 1 FROM audit_events WHERE event_type = 'approval.reminded'") == []
 
 
 async def test_the_same_tick_again_is_the_same_operation(bench: Bench, executor: Executor) -> None:

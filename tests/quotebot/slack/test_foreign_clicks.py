@@ -15,7 +15,7 @@ from quotebot.sandbox.slack.directory import TEAM_ID
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, read_any, value_text
-from quotebot.views.card import APPROVE, REJECT, REVISE, SUBMIT
+from quotebot.views.card import APPROVE, REJECT, REMIND, REVISE, SUBMIT
 from quotebot.views.confirmations import CLONE, COVER, CREATE_ANOTHER, SHOW
 from quotebot.views.dead_letter_card import RETRY
 from quotebot.views.forms import REASON, REJECT_CALLBACK
@@ -281,6 +281,7 @@ async def test_reminder_in_the_thread_shows_its_quote_and_takes_no_other_click(w
     await eventually(shown, "the private card")
     assert await refused(deal) == []
     await press(world, "U0MANAGER", reminder, APPROVE, value_of(card, APPROVE))
+    await press(world, "U0MANAGER", reminder, REMIND, value_of(card, REMIND))
     await press(world, "U0MANAGER", reminder, SHOW, shows.replace(FIRST_QUOTE, SECOND_QUOTE))
     await deal.settled()
     assert [found["code"] for found in await refused(deal)] == ["foreign_click"]

@@ -11,7 +11,7 @@ from quotebot.domain.quotes.quote import local_time
 from quotebot.sandbox.world import World
 from quotebot.slack.message_text import APPLY
 from quotebot.views import help_messages, messages
-from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, SUBMIT
+from quotebot.views.card import APPROVE, REJECT, REMIND, REQUEST_CHANGES, SUBMIT
 from quotebot.views.confirmations import CREATE_ANOTHER, SHOW
 from quotebot.views.seals import Seals
 from tests.quotebot.parts import gate_held
@@ -117,6 +117,17 @@ async def test_a_click_on_a_card_that_moved_on_is_answered_in_private_and_change
     await deal.settled()
     assert any("Q-2026-0001 is already waiting for approval: " in text for text in await deal.whispers("U0REP"))
     assert len(await deal.rows("SELECT 1 FROM approvals")) == 1
+
+
+async def test_remind_asks_the_approvers_again_and_a_second_click_says_from_when(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.complete(deal.click(REMIND, user="U0REP"))
+    assert "<@U0MANAGER>" in (await deal.replies())[-1]["text"]
+    direct = [m["text"] for m in (await deal.get("state"))["messages"] if m["channel"] == "D0MANAGER"]
+    assert any("Decide in the message above." in text for text in direct)
+    await deal.complete(deal.click(REMIND, user="U0REP"))
+    assert (await deal.whispers("U0REP"))[-1].startswith("The last reminder to Sales Manager was sent ")
+    assert len(await deal.rows("SELECT 1 FROM audit_events WHERE event_type = 'approval.reminded' AND actor = 'U0REP'")) == 1
 
 
 async def test_second_submit_is_told_who_asked_and_when_and_audited(deal: Deal) -> None:

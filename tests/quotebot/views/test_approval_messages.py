@@ -46,6 +46,10 @@ def every_sentence(typed: str = "too deep") -> dict[str, str]:
         "escalation, nobody known": approval_messages.escalation(quote, legal, (), MORNING + 4 * HOUR),
         "request expired": approval_messages.request_expired(quote, expired),
         "not due": approval_messages.not_due(quote),
+        "nobody to remind": approval_messages.nobody_to_remind(quote),
+        "reminded already": approval_messages.reminded_already(
+            (replace(vp, reminded_at=MORNING), replace(legal, reminded_at=MORNING + 1)), both.roles
+        ),
         "scheduled only": approval_messages.SCHEDULED_ONLY,
         "incident needed": approval_messages.INCIDENT_NEEDED,
         "delegated": approval_messages.delegated("U0CFO", MORNING, "UTC"),
@@ -89,6 +93,11 @@ def test_german_messages_about_an_approval_and_a_version_are_whole_sentences() -
     vp = example_approval(required_roles=("vp_sales",)).slots[0]
     reminder = approval_messages.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR)
     assert reminder.startswith("⏰ <@U0VP>: Acme, 17.340,00\u00a0$ (Q-2026-0042 v2), wartet seit 2 Stunden auf Ihre Entscheidung. ")
+    again = approval_messages.reminded_already((replace(vp, reminded_at=MORNING),), example_approval().roles)
+    assert plain_times(again) == (
+        "Letzte Erinnerung (Bereichsleitung Vertrieb): 21. Nov. 2026, 10:31 UTC. "
+        "Die nächste ist möglich ab: 21. Nov. 2026, 11:31 UTC."
+    )
     away = approval_messages.delegated("U0CFO", MORNING + 26 * HOUR, "UTC", since=MORNING)
     assert plain_times(away) == (
         "<@U0CFO> gibt vom 21. Nov. 2026 bis einschließlich 22. Nov. 2026 in Ihrer Vertretung frei. "

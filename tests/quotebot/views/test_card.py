@@ -79,6 +79,7 @@ def test_under_dual_control_the_approve_button_opens_a_form_for_the_reason() -> 
             first,
             "approval.request_changes",
             "approval.reject",
+            "approval.remind",
             "quote.revise",
             "quote.cancel",
             "quote.more",
@@ -125,7 +126,7 @@ BUTTONS = {  # in reading order; the menu comes last
     QuoteState.PRICED: ["quote.submit", "quote.revise", "quote.cancel"],
     QuoteState.PENDING_APPROVAL: [
         *("approval.approve", "approval.request_changes", "approval.reject"),
-        *("quote.revise", "quote.cancel"),
+        *("approval.remind", "quote.revise", "quote.cancel"),
     ],
     QuoteState.APPROVED: ["quote.finalize", "quote.revise", "quote.cancel"],
     QuoteState.REJECTED: ["quote.revise", "quote.cancel"],
@@ -158,7 +159,7 @@ LEADS_TO = {  # the state to which each button leads a quote, or its next versio
 
 @pytest.mark.parametrize("state", list(QuoteState))
 def test_no_button_is_dead_and_no_arrow_of_a_person_is_without_one(state: QuoteState) -> None:
-    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more", "quote.show"}
+    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more", "quote.show", "approval.remind"}
     assert ("quote.revise" in shown) == may_be_changed(state)
     reached = {LEADS_TO[action] for action in shown - {"quote.revise"}}
     by_itself = {QuoteState.EXPIRED, QuoteState.VALIDATED, QuoteState.PRICED, QuoteState.DRAFT}  # by time, by pricing, by an edit
@@ -178,9 +179,14 @@ def test_the_menu_offers_what_changes_nothing_and_the_discount_while_it_may_chan
     assert menu_of(status_card(quote_in(QuoteState.ACCEPTED), ())) == ["How pricing works", "Refresh"]
 
 
-def test_a_request_that_waits_shows_five_buttons_at_most_besides_the_menu() -> None:
+def test_a_request_that_waits_shows_six_buttons_at_most_besides_the_menu() -> None:
     for state in QuoteState:
-        assert len(action_ids(status_card(quote_in(state), ()))) <= 6
+        assert len(action_ids(status_card(quote_in(state), ()))) <= 7
+
+
+def test_a_request_that_waits_can_be_reminded_about_where_it_is_not_decided() -> None:
+    shown = action_ids(status_card(quote_in(QuoteState.PENDING_APPROVAL), (), decides=False))
+    assert shown == ["approval.remind", "quote.revise", "quote.cancel", "quote.more"]
 
 
 def test_cancelling_asks_first_what_is_final() -> None:
