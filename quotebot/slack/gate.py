@@ -24,7 +24,7 @@ from quotebot.views import messages
 from quotebot.views.blocks import read_any, section
 from quotebot.views.confirmations import SHOW
 from quotebot.views.forms import window
-from quotebot.views.home import refused_view
+from quotebot.views.home import FIND, refused_view
 from quotebot.views.seals import MARK, Seals
 
 if TYPE_CHECKING:
@@ -171,11 +171,14 @@ class AccessGate:
         """Return a click, a form or a menu's question without its seals; None if its container was not made for it and this person.
 
         The container of a button is a card that the ledger recorded for the quote or dead letter which its value names. Slack names
-        no lasting message for an ephemeral reply or a view: there the value itself is sealed. Raises DatabaseError.
+        no lasting message for an ephemeral reply or a view: there the value itself is sealed. What is typed into the menu of a Home
+        tab is a search by the person who types, and its answer depends on them alone. Raises DatabaseError.
         """
         person, view = body["user"]["id"], body.get("view")
         if view is None:
             return await self._in_message(person, body)
+        if body["type"] == "block_suggestion" and view.get("type") == "home" and body.get("action_id") == FIND:
+            return body
         carried = None
         if view.get("callback_id"):
             carried = self.seals.opened(person, view["callback_id"], view.get("private_metadata") or "")

@@ -1,4 +1,4 @@
-"""Bolt listeners for the Home tab: its opening, its filter and pages, a new quote, an example, and cover during an absence."""
+"""Bolt listeners for the Home tab: its opening, filter, pages and search, a new quote, an example, and cover in an absence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import DelegateApprovals, SetDigest
+from quotebot.commands.queries import ListRequest
 from quotebot.domain.language import _
+from quotebot.domain.quotes.quote import parse_quote_id
 from quotebot.slack import delegation, payloads, verbs
 from quotebot.slack.form_fields import Form
 from quotebot.slack.gate import viewer_of
@@ -16,9 +18,12 @@ from quotebot.views import approval_messages, builder, forms, help_messages, hom
 from quotebot.views.confirmations import COVER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slack_bolt.async_app import AsyncApp
 
     from quotebot.domain.catalogue.catalogue import Catalogue
+    from quotebot.domain.quotes.quote import Listed, Quote
     from quotebot.slack.surface import Surface
 
 Body = dict[str, Any]
@@ -50,6 +55,22 @@ class HomeListeners:
             return
         command = payloads.home_choice_command(body, choice, self.surface.ledger.clock.now_ms())
         await self.surface.click(ack, body, context, command)
+
+    async def on_find(self, ack: Any, body: Body, context: Any) -> None:
+        """Acknowledge with the quotes of the typed number or customer that the person sees in full, the newest 20 at most."""
+        typed = " ".join(str(body.get("value") or "")[: forms.ACCOUNT_CHARACTERS_MAX].split())
+        number = parse_quote_id(typed)
+        viewer = await viewer_of(context, number)
+        found: Sequence[Quote | Listed] = ()
+        if number is not None:
+            quote = await self.surface.visible(number, viewer)
+            found = () if quote is None else (quote,)
+        elif typed:
+            asked = ListRequest(mine=False, account=typed)
+            found = (await self.surface.reads(self.surface.rules).found(asked, viewer)).quotes
+        seals = self.surface.gate.seals
+        options = forms.quote_options(found)
+        await ack(options=[{**each, "value": seals.sealed(viewer.user, home.FIND, each["value"])} for each in options])
 
     async def on_example(self, ack: Any, body: Body, context: Any) -> None:
         """Handle "Try an example": show the price of one product. Records nothing."""
@@ -117,6 +138,7 @@ def register_home(app: AsyncApp, surface: Surface) -> None:
     tab = HomeListeners(surface)
     app.event("app_home_opened")(tab.on_home)
     app.action(home.NEW_QUOTE)(tab.on_new_quote)
+    app.options(home.FIND)(tab.on_find)
     app.action(home.EXAMPLE)(tab.on_example)
     app.action(home.DIGEST)(tab.on_digest)
     app.action(COVER)(tab.on_cover)

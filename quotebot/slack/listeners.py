@@ -51,6 +51,7 @@ from quotebot.views.blocks import parse_button_value
 from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, EDIT_FIRST, FILL_IN, SHOW, parse_typed, problem_blocks, show_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
+from quotebot.views.home import FIND
 from quotebot.views.list_card import parse_question
 from quotebot.views.pending_buttons import (
     CANCEL,
@@ -363,7 +364,7 @@ class QuoteListeners:
         return wanted if isinstance(wanted, CreateQuote) else None
 
     async def on_show(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle "Open", "Show v2" and "Show lines": send the quote's whole card to the person who clicked. Records nothing."""
+        """Handle "Open", "Show v2", "Show lines" and a found quote: send its whole card to the person alone. Records nothing."""
         _action, value = payloads.button(body)
         card = None if value is None else await self.surface.status(value.quote_id, await viewer_of(context, value.quote_id))
         if value is None:
@@ -465,6 +466,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     app.action(CREATE_ANOTHER)(quotes.on_create_another)
     app.action(EDIT_FIRST)(quotes.on_edit_first)
     app.action(SHOW)(quotes.on_show)
+    app.action(FIND)(quotes.on_show)
     app.action(re.compile(r"^list\."))(quotes.on_list)
     app.action(FILL_IN)(quotes.on_fill_in)
     app.action(MORE)(quotes.on_menu)

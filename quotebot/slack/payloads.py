@@ -90,9 +90,9 @@ def gesture(body: Mapping[str, Any]) -> Gesture:
 
 
 def button(body: Mapping[str, Any]) -> tuple[str, ButtonValue | None]:
-    """Return the action id of a click and its button's value, which is None if another build wrote it."""
+    """Return the action id of a click and the value of its button or entry, which is None if another build wrote it."""
     action = body["actions"][0]
-    return action["action_id"], parse_button_value(action.get("value") or "")
+    return action["action_id"], parse_button_value((action.get("selected_option") or action).get("value") or "")
 
 
 def click_command(body: Mapping[str, Any], action_id: str, value: ButtonValue, received_at: int) -> Command:

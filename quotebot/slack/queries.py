@@ -137,14 +137,18 @@ class Reads:
 
     async def listed(self, asked: ListRequest, viewer: Viewer) -> tuple[str, list[Json]]:
         """Return the requested page, as text and as blocks with buttons to other pages."""
+        page = await self.found(asked, viewer)
+        text = _listed(page, asked)
+        return text, list_blocks(page, asked, text)
+
+    async def found(self, asked: ListRequest, viewer: Viewer) -> Page:
+        """Return the requested page; a search by customer has only quotes that the viewer sees in full."""
         seen = None if asked.account is None else await self._seen(asked.account, viewer)
         page = await self.ledger.database.read(lambda tx: _page(tx, asked, viewer, seen))
         if self.visibility is not None:
             others = {quote.channel for quote in page.quotes if quote.requester != viewer.user}
             viewer = await self.visibility.about_channels(viewer, others)
-        page = _outlined(page, asked, viewer)
-        text = _listed(page, asked)
-        return text, list_blocks(page, asked, text)
+        return _outlined(page, asked, viewer)
 
     async def _seen(self, account: str, viewer: Viewer) -> frozenset[str] | None:
         """Return the channels whose quotes a search by customer may include for this viewer; None for all channels."""

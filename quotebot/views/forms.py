@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
+from quotebot.domain import money
 from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import LOSS_CATEGORIES, RECORD_ID, Approval, ChosenOpportunity, Quote, title
+from quotebot.domain.quotes.quote import LOSS_CATEGORIES, RECORD_ID, Approval, ChosenOpportunity, Listed, Quote, state_words, title
 from quotebot.views import lifecycle_messages, messages
 from quotebot.views.approval_messages import INCIDENT_EXAMPLE
-from quotebot.views.blocks import Json, modal, option, plain, read, section, text_input, written
+from quotebot.views.blocks import ButtonValue, Json, modal, option, plain, read, section, text_input, value_text, written
 from quotebot.views.card import button_value
 
 if TYPE_CHECKING:
@@ -70,6 +71,19 @@ def contact_input() -> Json:
 def account_options(names: Sequence[str]) -> list[Json]:
     """Return the options of the menu of accounts. It omits names longer than 100 characters."""
     return [option(clipped(name, OPTION_CHARACTERS_MAX), name) for name in names if len(name) <= ACCOUNT_CHARACTERS_MAX]
+
+
+def quote_options(quotes: Sequence[Quote | Listed]) -> list[Json]:
+    """Return the options of the menu that searches quotes: each with its customer, number, state and total."""
+    options = []
+    for each in quotes:
+        pricing = each.pricing if isinstance(each, Quote) else each
+        net = money.format_amount(pricing.net_total, pricing.currency)
+        tail = "".join(f" · {part}" for part in (title(each), state_words(each.state), net))
+        account = clipped(messages.one_line(each.account), max(OPTION_CHARACTERS_MAX - len(tail), 10))
+        value = value_text(ButtonValue(each.quote_id, each.version, None))
+        options.append(option(clipped(f"{account}{tail}", OPTION_CHARACTERS_MAX), value))
+    return options
 
 
 def opportunity_options(found: Sequence[OpenOpportunity]) -> list[Json]:

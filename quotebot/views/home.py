@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 NEW_QUOTE, EXAMPLE, DIGEST = "home.new", "home.example", "home.digest"  # action_ids
 COVER_END: Final = "cover.end"  # likewise
+FIND: Final = "home.find"  # likewise, of the menu that searches quotes: its entries are sealed when they are offered
 FILTER, PREVIOUS, NEXT, ALL = "home.filter", "home.previous", "home.next", "home.all"  # likewise: they choose what is shown
 
 ACCOUNT_CHARACTERS_MAX: Final = 60
@@ -131,6 +132,7 @@ def _actions(home: Home) -> Json:
         elements.append(button(DIGEST, label, digest_text(wanted=not home.digest)))
     if home.holds_role:
         elements.append(button(COVER, _("Set cover…"), "cover"))
+    elements.append({"type": "external_select", "action_id": FIND, "min_query_length": 2, "placeholder": plain(_("Find a quote"))})
     return {"type": "actions", "block_id": "home.actions", "elements": elements}
 
 

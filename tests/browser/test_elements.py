@@ -54,6 +54,7 @@ CARD: list[dict[str, Any]] = [
             },
             {"type": "datepicker", "action_id": "day", "initial_date": "2026-01-31"},
             {"type": "checkboxes", "action_id": "boxes", "options": options("sso", "support"), "initial_options": options("sso")},
+            {"type": "external_select", "action_id": "find", "min_query_length": 2, "placeholder": plain("Find")},
         ],
     },
 ]
@@ -88,6 +89,7 @@ class Heard:
     def listen(self, app: Any) -> None:
         app.command("/quote")(self.card)
         app.action(re.compile(".+"))(self.act)
+        app.options("find")(self.find)
         app.view("all")(self.submit)
 
     async def card(self, ack: Any, command: dict[str, Any]) -> None:
@@ -101,6 +103,9 @@ class Heard:
             await self.client.views_open(trigger_id=body["trigger_id"], view=FORM)
         else:
             self.actions.put_nowait(action)
+
+    async def find(self, ack: Any, body: dict[str, Any]) -> None:
+        await ack(options=options(*(each for each in ("acme", "globex") if body["value"] in each)))
 
     async def submit(self, ack: Any, view: dict[str, Any]) -> None:
         await ack()
@@ -152,6 +157,11 @@ async def test_a_card_sends_each_choice_in_the_shape_of_its_element(world: World
     assert await bot.told() == {"type": "datepicker", "action_id": "day", "selected_date": "2026-02-28"}
     await shown.get_by_label("Support").check()
     assert [each["value"] for each in (await bot.told())["selected_options"]] == ["sso", "support"]
+
+    find = shown.get_by_role("combobox", name="Find")
+    await find.fill("ac")
+    await shown.get_by_role("option", name="Acme").click()
+    assert (await bot.told())["selected_option"]["value"] == "acme"
 
     more = shown.get_by_role("button", name="More actions")
     await more.focus()

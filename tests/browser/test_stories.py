@@ -399,6 +399,10 @@ async def test_home_pages_through_sixty_approvals_and_one_is_decided_there(tmp_p
         assert await shown_quotes(tab) == due[46:]
         await choose.select_option(label="Recently closed")
         await expect(tab).to_contain_text("Nothing here now", timeout=WORK_MS)
+        find = tab.get_by_role("combobox", name="Find a quote")
+        await find.fill(due[0].lower())
+        await tab.get_by_role("option", name=due[0]).click()
+        await expect(page.get_by_test_id("view-modal")).to_contain_text(due[0], timeout=WORK_MS)
         await page.goto("about:blank")  # its sandbox stops here
 
 

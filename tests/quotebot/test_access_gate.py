@@ -39,7 +39,7 @@ DRIVEN: Final = {
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
     *("help.show", "help.commands", "quote.use_correction", "quote.edit_first", "quote.clone", "member_joined_channel"),
     *("cover.set", "cover.end", "cover.form"),
-    *("home.new", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
+    *("home.new", "home.find", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
     *("^crm\\.", "crm.reconcile"),
     *("^letter\\.", "letter.discard", "letter.resubmit", "^owed\\.", "^command\\.", "^(quote|approval)\\.", "^quote\\."),
     *(

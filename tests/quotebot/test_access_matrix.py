@@ -202,6 +202,12 @@ class Hand:
         team = {"id": person.team_id, "domain": "x"}
         return {"type": kind, "user": who, "team": team, "trigger_id": self.world.slack.passes.trigger(self.user), "view": about}
 
+    async def sought_at_home(self, typed: str) -> str:
+        """Type into the menu of the person's Home tab; return what it offers."""
+        asked = self._of_view("block_suggestion", "", "", [], {})
+        about = {"view": {**asked["view"], "type": "home"}, "action_id": home.FIND, "block_id": "b", "value": typed}
+        return await self.sent("interactive", {**asked, **about})
+
     async def pressed_at_home(self, action_id: str, value: str) -> str:
         """Press a button that the person's Home tab could have shown."""
         body = self._of_view("block_actions", "", "", [], {})
@@ -279,6 +285,14 @@ def cover(hand: Hand) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield row, partial(hand.pressed_at_home, home.COVER_END, "end")
 
 
+def search(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what searches a quote by number and by customer on the Home tab, and what shows it."""
+    row = "*Find a quote* on the Home tab"
+    for typed in (quote, "Sec"):
+        yield row, partial(hand.sought_at_home, typed)
+    yield row, partial(hand.pressed_at_home, home.FIND, value_text(ButtonValue(quote, 1, None)))
+
+
 def difference(hand: Hand) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield what opens the form of a difference with Salesforce, and what settles it."""
     row = "buttons and form of a difference with Salesforce (operators)"
@@ -323,7 +337,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     yield "buttons under a private answer", partial(hand.pressed, confirmations.CREATE_ANOTHER, "ab" * 32, private=True)
     yield "buttons under a private answer", partial(hand.pressed, confirmations.FILL_IN, "5 pro", private=True)
-    yield from (*guidance(hand, quote), *cover(hand), *difference(hand))
+    yield from (*guidance(hand, quote), *cover(hand), *search(hand, quote), *difference(hand))
     asked = list_card.question_text(ListRequest(mine=False))
     yield "buttons under a list", partial(hand.pressed, "list.all", asked, private=True)
     for action_id in (pending_buttons.RETRY, pending_buttons.CHECK, pending_buttons.CANCEL):

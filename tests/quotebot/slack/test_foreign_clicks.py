@@ -12,13 +12,14 @@ from quotebot.app.installation import open_ledger
 from quotebot.commands.payloads import RemindApprover
 from quotebot.domain.approvals.policy import HOUR_MS
 from quotebot.sandbox.slack.directory import TEAM_ID
+from quotebot.sandbox.slack.elements import Found
 from quotebot.sandbox.slack.payloads import Payloads
 from quotebot.views import messages
 from quotebot.views.blocks import ButtonValue, read_any, value_text
 from quotebot.views.card import APPROVE, REJECT, REMIND, REVISE, SUBMIT
 from quotebot.views.confirmations import CLONE, COVER, CREATE_ANOTHER, SHOW
 from quotebot.views.dead_letter_card import RETRY
-from quotebot.views.forms import REASON, REJECT_CALLBACK
+from quotebot.views.forms import CONTACT, REASON, REJECT_CALLBACK
 from quotebot.views.seals import MARK, Seals
 from tests.quotebot.parts import request_for
 from tests.rig import FIRST_QUOTE, bot_in, eventually, settings_for
@@ -172,6 +173,17 @@ async def test_button_of_a_home_tab_acts_for_its_person_alone(world: World, deal
     )
     await deal.settled()
     assert (await states(deal))[FIRST_QUOTE] == "approved"
+
+
+async def test_menu_of_a_form_is_not_answered_on_a_home_tab(world: World, deal: Deal) -> None:
+    await world.gestures.open_home("U0REP")
+    homes = world.slack.views.homes
+    await eventually(lambda: "U0REP" in homes, "the Home tab")
+    menu = Found("b", {"type": "external_select", "action_id": CONTACT}, is_input=True, optional=True)
+    payload = Payloads(world.slack).suggestion("U0REP", homes["U0REP"], menu, "kim")
+    _, ack = await world.courier.send("interactive", payload, accepts_response=True, on_ack=lambda ack: ack.error)
+    assert ack.payload == {"options": []}
+    assert [(found["code"], found["entry"]) for found in await refused(deal)] == [("foreign_click", "menu")]
 
 
 async def test_form_opened_for_another_person_is_refused_with_an_error_in_it(world: World, deal: Deal) -> None:

@@ -14,6 +14,7 @@ from quotebot.sandbox.slack.directory import TEAM_ID, Person
 from quotebot.store.quotes import PAGE_ROWS
 from quotebot.views.card import APPROVE, SUBMIT
 from quotebot.views.confirmations import SHOW
+from quotebot.views.home import FIND
 from quotebot.views.pending_buttons import RETRY_COMMAND
 from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
 
@@ -78,6 +79,33 @@ async def test_search_by_customer_does_not_count_what_the_searcher_may_not_see(q
     assert "add `page 2`" in await asked(quoted, "list all for Secret", "U0CFO")
     assert "add `page 2`" in await asked(quoted, "list all for Secret", COLLEAGUE)
     assert "add `page 2`" in await asked(quoted, "list all", NEWCOMER)  # whose rows are outlines
+
+
+async def home_menu(deal: Deal, user: str, typed: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return a person's Home tab, and what its menu offers for the typed text."""
+    await deal.post("home", user=user)
+    await deal.settled()
+    view_id = (await deal.get("state"))["homes"][user]["id"]
+    return view_id, (await deal.post("suggest", user=user, view_id=view_id, action_id=FIND, value=typed))["options"]
+
+
+async def test_home_tab_finds_what_a_person_sees_in_full_and_shows_it_to_them_alone(quoted: Deal) -> None:
+    line = f"Very Secret Corp · {FIRST_QUOTE} · draft · $9,180.00"
+    for typed in ("secret", f" {FIRST_QUOTE.lower()} "):
+        assert (await home_menu(quoted, NEWCOMER, typed))[1] == []
+        view_id, offered = await home_menu(quoted, COLLEAGUE, typed)
+        assert [each["text"]["text"] for each in offered] == [line]
+    assert (await home_menu(quoted, COLLEAGUE, "nobody"))[1] == (await home_menu(quoted, COLLEAGUE, "Q-2026-9999"))[1] == []
+    before = await quoted.rows("SELECT id FROM operations")
+    await quoted.post("action", user=COLLEAGUE, view_id=view_id, action_id=FIND, value={"selected_option": offered[0]})
+    (shown,) = (await quoted.get("state"))["views"]
+    assert (shown["user"], "Very Secret Corp" in str(shown)) == (COLLEAGUE, True)
+    theirs, _ = await home_menu(quoted, NEWCOMER, "secret")
+    await quoted.post("action", user=NEWCOMER, view_id=theirs, action_id=FIND, value={"selected_option": offered[0]})
+    (refused,) = await quoted.rows("SELECT actor, after FROM audit_events WHERE event_type = 'access.refused'")
+    assert (refused["actor"], json.loads(refused["after"])["code"]) == (NEWCOMER, "foreign_click")
+    kinds = await quoted.rows(f"SELECT DISTINCT action_kind FROM operations WHERE id > {len(before)}")  # noqa: S608 -- a count
+    assert kinds == [{"action_kind": "home.show"}]
 
 
 async def test_mention_shows_an_outline_to_people_outside(quoted: Deal) -> None:

@@ -18,9 +18,11 @@ from quotebot.domain.approvals.policy import HOUR_MS
 from quotebot.domain.quotes.quote import Listed, QuoteState
 from quotebot.domain.schedule.schedules import local_hour
 from quotebot.execution.executor import Executor
+from quotebot.views.blocks import SEAL_CHARACTERS
 from quotebot.views.card import APPROVE
 from quotebot.views.confirmations import SHOW
 from quotebot.views.digest_card import digest_card
+from quotebot.views.forms import quote_options
 from quotebot.views.home import EXAMPLE, FILTER, NEW_QUOTE, home_view
 from quotebot.views.work_queue import FIRST_ROWS, PAGE_ROWS, Home, Needed, Part, Reader, WaitingQuote, load_home
 from tests.quotebot.access_parts import viewer
@@ -119,6 +121,19 @@ def test_the_fullest_home_keeps_to_the_limits_whatever_its_quotes_are_called(sec
     assert len(view["blocks"]) <= 100
     assert "<!channel>" not in str(view)
     assert "<@U0CFO>" not in str(view)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_option_of_a_found_quote_fits_and_keeps_its_number_state_and_total(language: str) -> None:
+    speak(language)
+    found = [
+        replace(listed(1, state, "<Acme>\n" * 40), net_total=Decimal("-123456789012.00"), currency="CAD") for state in QuoteState
+    ]
+    texts = [each["text"]["text"] for each in quote_options([*found, PENDING])]
+    speak("en")
+    assert all(len(text) <= 75 and "\n" not in text and "… · Q-2026-0001 v2 · " in text and "123" in text for text in texts[:-1])
+    assert texts[-1].startswith(f"Acme · {PENDING.quote_id} · ")
+    assert all(len(each["value"]) + SEAL_CHARACTERS <= 150 for each in quote_options(found))
 
 
 def test_greeting_follows_the_hour_where_the_person_is() -> None:

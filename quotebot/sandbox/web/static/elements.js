@@ -6,6 +6,7 @@ import { ConfirmDialog } from "./dialogs.js";
 import { Directory } from "./directory.js";
 import { Choice, Options, Typed, canHold, isGroup } from "./fields.js";
 import { Icon } from "./icons.js";
+import { Lookup } from "./lookup.js";
 import { Link, Text } from "./mrkdwn.js";
 import { place } from "./place.js";
 import { initialOf } from "./values.js";
@@ -91,9 +92,9 @@ function Clickable({ element, surface }) {
   };
   const id = `${surface.message_ts ?? surface.view_id}-${surface.block_id}-${element.action_id}`;
   const label = element.placeholder?.text ?? { datepicker: "Date", timepicker: "Time" }[element.type] ?? "Choose";
-  const control = isGroup(element) ? Options : ["datepicker", "timepicker"].includes(element.type) ? Typed : Choice;
+  const control = element.type === "external_select" ? Lookup : isGroup(element) ? Options : ["datepicker", "timepicker"].includes(element.type) ? Typed : Choice;
   return html`<span class="element">
-    <${control} element=${element} value=${value} onChange=${onChange} id=${id} disabled=${busy} aria-label=${label} />
+    <${control} element=${element} value=${value} onChange=${onChange} id=${id} disabled=${busy} aria-label=${label} ...${control === Lookup ? { surface } : {}} />
     ${failed && html`<${Unanswered} />`} ${dialog}
   </span>`;
 }
