@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from quotebot.domain import language
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from quotebot.domain.extraction.state import Item
     from quotebot.domain.extraction.tokens import Token
 
 TERM_MONTHS_DEFAULT: Final = 12
@@ -310,7 +309,17 @@ def is_per(word: str, following: str) -> bool:
     return word == _PER.get(language.current()) and not plural and meant not in _AFTER_NAME and number(following) is None
 
 
-def is_no_discount(found: Sequence[Token] | Sequence[Item], first: int, last: int) -> bool:
+class _Part(Protocol):
+    """Part of a message: its kind, such as "break" or "word", and its text in lower case."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+def is_no_discount(found: Sequence[_Part], first: int, last: int) -> bool:
     """Return whether the word nearest to a percentage, before or after it, calls it a tax or a payment."""
     for index, step in ((first - 1, -1), (last + 1, 1)):
         at = index
