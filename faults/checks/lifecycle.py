@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ENDED: Final = frozenset({"accepted", "lost", "cancelled", "expired"})
 ARROWS: Final[Mapping[str, frozenset[str]]] = {
-    "draft": frozenset({"validated", "cancelled", "expired"}),
+    "draft": frozenset({"validated", "pending_approval", "cancelled", "expired"}),  # sent back, then submitted again as it is
     "validated": frozenset({"priced", "cancelled", "expired"}),
     "priced": frozenset({"pending_approval", "approved", "draft", "cancelled", "expired"}),
     "pending_approval": frozenset({"approved", "rejected", "draft", "cancelled", "expired"}),

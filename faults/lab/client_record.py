@@ -45,6 +45,7 @@ _FILLED: Final = {
     "quote.revise": "quote.revise",
     "quote.send": "quote.mark_sent",
     "quote.lose": "quote.lose",
+    "quote.resubmit": "quote.submit",
     "letter.discard": "letter.discard",
     "letter.resubmit": "letter.resubmit",
     "crm.reconcile": "crm.reconcile",

@@ -294,6 +294,14 @@ STORIES: Final = (
         lambda: [Rejects(MANAGER, "leave the support out"), Settles()],
         lambda: [*submitted(), Clicks("approval.request_changes", MANAGER)],
     ),
+    Story(
+        "resubmit as is",
+        lambda: [Fills(REP, {"approver_note": "the support is what they buy"}), Settles()],
+        lambda: [
+            *(*submitted(), Clicks("approval.request_changes", MANAGER), Rejects(MANAGER, "leave the support out"), Settles()),
+            Clicks("quote.resubmit", REP),
+        ],
+    ),
     Story("revise what waits for approval", lambda: [Types(f"revise {QUOTE}: discount 12%"), Settles()], submitted),
     Story(
         "submit what got no worse",

@@ -55,7 +55,9 @@ if TYPE_CHECKING:
 FORMAT: Final = "quotebot/proof/2"
 SCRIPT: Final = "verify_quotebot_proof.py"
 # Fields that other files of the bundle, such as rows.json, hold.
-POLICY_COLUMNS: Final = frozenset({"policy", "ruleset_hash", "remind_ms", "escalate_ms", "expire_ms", "calendar", "own_roles"})
+POLICY_COLUMNS: Final = frozenset(
+    {"policy", "ruleset_hash", "remind_ms", "escalate_ms", "expire_ms", "calendar", "own_roles", "note"}
+)
 ELSEWHERE: Final = ("pricing", "approval", "earlier_makers", "card_channel", "superseded")
 EFFECT_FIELDS: Final = ("id", "effect_key", "effect_class", "semantics", "state", "attempts", "cycle", "external_ref")
 README: Final = """\
@@ -127,6 +129,7 @@ def read_facts(tx: Tx, quote_id: str, keyring: Keyring) -> ProofFacts | None:
             "policy": next((row for row in rows["approval_policies"] if row["approval_id"] == found["approval_id"]), None),
             "calendar": next((row for row in rows["approval_calendars"] if row["approval_id"] == found["approval_id"]), None),
             "roles": next((row for row in rows["approval_roles"] if row["approval_id"] == found["approval_id"]), None),
+            "note": next((row for row in rows["approval_notes"] if row["approval_id"] == found["approval_id"]), None),
             **{name: json.loads(found[name]) for name in ("required_roles", "reasons")},
             "slots": [row for row in rows["approval_slots"] if row["approval_id"] == found["approval_id"]],
         }

@@ -220,9 +220,25 @@ class ProposeQuote(StoredPayload):
 
 @dataclass(frozen=True, slots=True)
 class SubmitQuote(StoredPayload):
-    """Submission: request the approval that the policy requires."""
+    """Submission: request the approval that the policy requires.
+
+    With a `note` to the approvers it submits a version again as it is, after the request `approval_id` was answered with a wish
+    for changes.
+    """
 
     kind: ClassVar[str] = "quote.submit"
+    note: str | None = None
+    approval_id: str | None = None
+
+    def canonical(self) -> dict[str, object]:
+        """Return the JSON-ready form that is stored and hashed."""
+        again = {} if self.note is None else {"note": self.note, "approval_id": self.approval_id}
+        return {"v": self.schema, **again}
+
+    @classmethod
+    def parse(cls, stored: Stored) -> Self:
+        """Rebuild from the canonical form of this schema version."""
+        return cls(*(None if (value := stored.get(name)) is None else str(value) for name in ("note", "approval_id")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ KEYS = {  # the tables in rows.json, with their primary keys
     "approval_policies": ("approval_id",),
     "approval_calendars": ("approval_id",),
     "approval_roles": ("approval_id",),
+    "approval_notes": ("approval_id",),
     "document_pins": ("quote_id", "version"),
     "document_contacts": ("quote_id", "version"),
     "superseded_versions": ("quote_id", "version"),
@@ -283,6 +284,8 @@ def verify_approvals(quote_id: str, approvals: list[dict[str, Any]], rows: dict[
         same_value("approvals.json", approval_id, "calendar", approval.get("calendar"), calendar)
         roles = next((row for row in rows.get("approval_roles", ()) if row["approval_id"] == approval_id), None)
         same_value("approvals.json", approval_id, "roles", approval.get("roles"), roles)
+        note = next((row for row in rows.get("approval_notes", ()) if row["approval_id"] == approval_id), None)
+        same_value("approvals.json", approval_id, "note", approval.get("note"), note)
 
 
 def same_names(file: str, kind: str, there: Iterable[str], wanted: Iterable[str]) -> None:

@@ -258,7 +258,6 @@ def save_advice(run: Run, quote: Quote) -> None:
 
 def submit(run: Run, payload: SubmitQuote, head: QuoteHead) -> Decision:
     """Request the approval of the head."""
-    del payload
     tx, asked, quote = run.tx, run.asked, head.quote
     earlier = approval_store.last_decided(tx, quote.quote_id)
     deciders = () if earlier is None else approval_store.last_deciders(tx, quote.quote_id)
@@ -268,6 +267,7 @@ def submit(run: Run, payload: SubmitQuote, head: QuoteHead) -> Decision:
         head.root,
         store.approval_count(tx, quote.quote_id, quote.version),
         _with_zones(run, quote),
+        command=payload,
         generation=generations.current(tx),
         earlier=earlier,
         gone=frozenset(user for user in deciders if not run.is_member(user)),

@@ -20,6 +20,7 @@ from quotebot.commands.payloads import (
     ReassignApproval,
     RemindApprover,
     SlotCommand,
+    SubmitQuote,
 )
 from quotebot.domain.approvals.decisions import Mandate, may_decide
 from quotebot.domain.approvals.people import ABSENCE_MS_MAX, Delegation, asked_people, covers
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from quotebot.commands.payloads import DecideApproval
     from quotebot.domain.rules import Rules
 
+_AS_PRICED = SubmitQuote()
 INCIDENT = re.compile(r"\b[A-Z]{2,10}-[0-9]{1,10}\b")
 WRITTEN_CHARACTERS_MIN = 10  # length of a reason beside the incident's number
 _AFTER = {
@@ -65,6 +67,7 @@ def submit(
     requests: int,
     rules: Rules,
     *,
+    command: SubmitQuote = _AS_PRICED,
     generation: int = 1,
     earlier: EarlierApproval | None = None,
     gone: frozenset[str] = frozenset(),
@@ -74,25 +77,28 @@ def submit(
 ) -> Decision:
     """Request the approval that the policy requires, unless it requires none or an earlier decision still holds.
 
+    A `command` with a note submits the same version again after a wish for changes: people always decide about it.
     `requests` counts the version's earlier requests; `generation` is the ledger's. `earlier` is the last decision by people on the
     quote, with the price they saw; `gone` are those of them who are no longer known to be full members of the workspace.
     `asked_today` counts this user's requests for approval since midnight, UTC: the model summarizes only a limited number of them.
     `pdf_stopped` is as of `decide`.
     """
-    if refusal := foreign(asked, quote) or seen_another_version(asked, quote):
+    if refusal := foreign(asked, quote) or seen_another_version(asked, quote) or _not_now(asked, quote, command):
         return refusal
-    if not may_be_submitted(quote):
-        return _submitted_again(asked, quote)
+    again = command.note is not None
     if asked.received_at >= quote.valid_until:
         text = lifecycle_messages.expired(quote, "submit")
         return refused(asked, quote.quote_id, quote.channel, "expired", text, clone=quote.version)
     policy = evaluate(quote.pricing, rules.policy)
     if policy.blocked:
         return refused(asked, quote.quote_id, quote.channel, "blocked", messages.blocked(quote, policy))
+    if again and policy.automatic:
+        text = lifecycle_messages.nobody_to_ask(quote)
+        return refused(asked, quote.quote_id, quote.channel, "nobody_to_ask", text)
     approval_id = approval_id_for(quote.quote_id, quote.version, requests + 1, generation)
     submitted = AuditEvent("quote.submitted", quote.quote_id, before=facts(quote), after={"approval_id": approval_id})
     stamp = PolicyStamp(rules.policy.label, rules.ruleset.hash, rules.timing, rules.policy.roles)
-    settled = _settled(asked, approval_id, quote, policy, earlier, rules, gone)
+    settled = None if again else _settled(asked, approval_id, quote, policy, earlier, rules, gone)
     if settled is not None:
         after = replace(quote, state=QuoteState.APPROVED, approval=replace(settled, policy=stamp))
         kind = "approval.automatic" if settled.earlier is None else "approval.reused"
@@ -108,7 +114,7 @@ def submit(
         timing=stamp.timing,
         zones=rules.zones,
     )
-    approval = replace(approval, policy=stamp)
+    approval = replace(approval, policy=stamp, note=command.note)
     after = replace(quote, state=QuoteState.PENDING_APPROVAL, approval=approval)
     text = messages.approval_notice(after, approval, rules.who_may_decide(approval, quote.makers, delegations))
     return Decision(
@@ -122,6 +128,15 @@ def submit(
         ),
         (submitted, AuditEvent("approval.requested", quote.quote_id, after=approval_facts(after))),
     )
+
+
+def _not_now(asked: Asked, quote: Quote, command: SubmitQuote) -> Decision | None:
+    """Refuse a submission by the quote's state, and one with a note that answers an earlier request than the last."""
+    if not (may_be_submitted(quote) if command.note is None else quote.sent_back):
+        return _submitted_again(asked, quote)
+    if command.note is None or (quote.approval is not None and quote.approval.approval_id == command.approval_id):
+        return None
+    return refused(asked, quote.quote_id, quote.channel, "stale", lifecycle_messages.not_offered(quote, "submit"))
 
 
 def _submitted_again(asked: Asked, quote: Quote) -> Decision:
@@ -222,6 +237,7 @@ def approval_facts(quote: Quote) -> dict[str, Any]:
         return facts(quote)
     kept = {} if approval.earlier is None else {"earlier": approval.earlier}
     kept |= {} if approval.policy is None else {"policy": approval.policy.label}
+    kept |= {} if approval.note is None else {"note_sha256": digest([approval.approval_id, approval.note])}
     return {**facts(quote), **kept, "slots": [_slot_facts(approval, slot) for slot in approval.slots]}
 
 

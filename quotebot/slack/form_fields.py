@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX
+from quotebot.commands.payloads import REASON_CHARACTERS_MAX, RECIPIENT_CHARACTERS_MAX
 from quotebot.domain.language import _, grouped
 from quotebot.domain.pricing.commercial_terms import TEXTS_MAX
 from quotebot.domain.texts import composed
@@ -14,7 +14,7 @@ from quotebot.views import builder_fields, forms, messages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quotebot.commands.payloads import CreateByForm
+    from quotebot.commands.payloads import CreateByForm, SubmitQuote
     from quotebot.commands.registry import LifecyclePayload
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.domain.quotes.quote import Quote
@@ -35,6 +35,7 @@ _CHARACTERS_MAX: Final = {
     **TEXTS_MAX,
     forms.RECIPIENT: RECIPIENT_CHARACTERS_MAX,
     forms.REASON: forms.DETAILS_CHARACTERS_MAX,
+    forms.APPROVER_NOTE: REASON_CHARACTERS_MAX,
 }
 
 Errors = dict[str, str]  # block_id -> error, as plain text
@@ -44,7 +45,7 @@ Errors = dict[str, str]  # block_id -> error, as plain text
 class Filled:
     """Content of a submitted form: a payload, its quote, and the version that the person saw ("new" and 0: a creation)."""
 
-    payload: CreateByForm | LifecyclePayload
+    payload: CreateByForm | SubmitQuote | LifecyclePayload
     quote_id: str = "new"
     version: int = 0
 

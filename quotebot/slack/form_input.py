@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent
+from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent, SubmitQuote
 from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES
 from quotebot.slack.builder_input import read_creation, read_revision
@@ -24,6 +24,8 @@ def read_form(form: Form) -> Filled | Errors:
             return read_revision(form)
         case forms.SEND_FORM:
             return _sending(form)
+        case forms.RESUBMIT_FORM:
+            return _resubmission(form)
         case _other:
             return _loss(form)
 
@@ -38,6 +40,16 @@ def _sending(form: Form) -> Filled | Errors:
     if len(recipient) > RECIPIENT_CHARACTERS_MAX:
         return {forms.RECIPIENT: lifecycle_messages.too_long("recipient", RECIPIENT_CHARACTERS_MAX)}
     return Filled(MarkSent(recipient), value.quote_id, value.version)
+
+
+def _resubmission(form: Form) -> Filled | Errors:
+    value = parse_button_value(form.view.get("private_metadata") or "")
+    if value is None:
+        return {forms.APPROVER_NOTE: _(messages.UNREADABLE_FORM)}
+    note = "\n".join(form.lines(forms.APPROVER_NOTE))
+    if not note:
+        return {forms.APPROVER_NOTE: _("Add a note for the approvers.")}
+    return Filled(SubmitQuote(note, value.approval_id), value.quote_id, value.version)
 
 
 def _loss(form: Form) -> Filled | Errors:

@@ -213,6 +213,8 @@ def insert(tx: Tx, approval: Approval) -> None:
             tx.one("insert_approval_calendar", approval_id=approval.approval_id, calendar=calendar)
         if stamp.roles != PACKAGED:
             tx.one("insert_approval_roles", approval_id=approval.approval_id, roles=keys.dumps(roles_document(stamp.roles)))
+    if approval.note is not None:
+        tx.one("insert_approval_note", approval_id=approval.approval_id, note=approval.note)
     for slot in approval.slots:
         fixed = {"stage": slot.stage, "roles": json.dumps(slot.roles), "dual_control": int(slot.dual_control)}
         tx.one("insert_approval_slot", **fixed, **_moving(approval, slot))
@@ -316,6 +318,7 @@ def _approval(tx: Tx, row: Row) -> Approval:
         slots=tuple(_slot(slot) for slot in tx.all("approval_slots", approval_id=row["approval_id"])),
         earlier=row["earlier"],
         policy=None if row["policy"] is None else _stamp(row),
+        note=row["note"],
     )
 
 

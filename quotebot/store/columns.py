@@ -78,6 +78,12 @@ TABLES: Final[Mapping[str, TableColumns]] = {
         of_chain="approval_id IN (SELECT approval_id FROM approvals WHERE quote_id = :chain)",
         chained="approval_id roles",
     ),
+    "approval_notes": TableColumns(
+        "approval_id",
+        chain="(SELECT quote_id FROM approvals WHERE approval_id = {row}.approval_id)",
+        of_chain="approval_id IN (SELECT approval_id FROM approvals WHERE quote_id = :chain)",
+        chained="approval_id note",
+    ),
     "delegations": TableColumns(
         "operation_key",
         chain="'delegation:' || {row}.absent",

@@ -194,18 +194,20 @@ SELECT post_key FROM replaced_roots WHERE quote_id = :quote_id AND dead_ts = :de
 SELECT count(*) AS requests FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version;
 
 -- name: latest_approval
-SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles FROM approvals AS a
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles, n.note FROM approvals AS a
 LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
 LEFT JOIN approval_calendars AS c ON c.approval_id = a.approval_id
 LEFT JOIN approval_roles AS r ON r.approval_id = a.approval_id
+LEFT JOIN approval_notes AS n ON n.approval_id = a.approval_id
 WHERE a.quote_id = :quote_id AND a.quote_version = :quote_version
 ORDER BY a.requested_at DESC, a.approval_id DESC LIMIT 1;
 
 -- name: approval_of_id
-SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles FROM approvals AS a
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles, n.note FROM approvals AS a
 LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
 LEFT JOIN approval_calendars AS c ON c.approval_id = a.approval_id
 LEFT JOIN approval_roles AS r ON r.approval_id = a.approval_id
+LEFT JOIN approval_notes AS n ON n.approval_id = a.approval_id
 WHERE a.approval_id = :approval_id;
 
 -- name: approval_copies
@@ -252,6 +254,9 @@ INSERT INTO approval_calendars (approval_id, calendar) VALUES (:approval_id, :ca
 -- name: insert_approval_roles
 INSERT INTO approval_roles (approval_id, roles) VALUES (:approval_id, :roles);
 
+-- name: insert_approval_note
+INSERT INTO approval_notes (approval_id, note) VALUES (:approval_id, :note);
+
 -- name: zones_of_people
 -- Of the people in a JSON list.
 SELECT p.user_id, p.zone FROM json_each(:users) AS u CROSS JOIN people AS p ON p.team_id = :team_id AND p.user_id = u.value
@@ -267,12 +272,13 @@ RETURNING approval_id;
 -- name: last_decided_approval
 -- What people last decided about any version of the quote, with the price they saw and the end of that version's offer. Nobody
 -- decided an automatic approval, nor one that rests on an `earlier` one.
-SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles, v.pricing,
+SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles, n.note, v.pricing,
   coalesce(o.valid_until, q.valid_until) AS valid_until
 FROM approvals AS a
 LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
 LEFT JOIN approval_calendars AS c ON c.approval_id = a.approval_id
 LEFT JOIN approval_roles AS r ON r.approval_id = a.approval_id
+LEFT JOIN approval_notes AS n ON n.approval_id = a.approval_id
 JOIN quote_versions AS v ON v.quote_id = a.quote_id AND v.version = a.quote_version
 JOIN quotes AS q ON q.quote_id = a.quote_id
 LEFT JOIN superseded_versions AS o ON o.quote_id = a.quote_id AND o.version = a.quote_version

@@ -64,6 +64,7 @@ def asking(quote: Quote, ask: Ask) -> Card:
     blocks: list[Json] = [
         _header(quote),
         section(_("{person} asks you to approve this quote.", person=requester)),
+        *([] if approval.note is None else [section(messages.asked_again(approval))]),
         {"type": "section", "fields": [*_fields(quote), *_due(approval)]},
         *line_sections(quote.pricing),
         *figure_rows(shown),

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 SUBMIT, APPROVE, REJECT = "quote.submit", "approval.approve", "approval.reject"  # action_ids
 REQUEST_CHANGES, REMIND = "approval.request_changes", "approval.remind"
 APPROVE_WITH_REASON = "approval.approve_with_reason"  # opens a form: dual control requires a written reason
-REVISE, FINALIZE, SEND = "quote.revise", "quote.finalize", "quote.send"
+REVISE, RESUBMIT, FINALIZE, SEND = "quote.revise", "quote.resubmit", "quote.finalize", "quote.send"
 ACCEPT, LOSE, CANCEL_QUOTE = "quote.accept", "quote.lose", "quote.cancel"
 MORE = "quote.more"  # the menu
 
@@ -139,7 +139,7 @@ def button_value(quote: Quote, approval: Approval | None = None) -> str:
 
 
 def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = True, folded: bool = False) -> list[Json]:
-    """Return the elements of the card's row of buttons. Submit is hidden if `decision` shows that it would be refused."""
+    """Return the elements of the card's row of buttons. Submissions that `decision` shows to be refused are hidden."""
     after = allowed(quote.state)
     made = [button(SHOW, _("Show lines"), button_value(quote))] if folded else []
     waits = deciding(quote)
@@ -150,6 +150,8 @@ def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = Tr
     ]
     if may_be_changed(quote.state):
         made.append(button(REVISE, _("Edit"), button_value(quote), style="primary" if quote.state in _TO_EDIT else None))
+    if quote.sent_back and (decision is None or not (decision.blocked or decision.automatic)):
+        made.append(button(RESUBMIT, _("Resubmit as is with a note"), button_value(quote, quote.approval)))
     if QuoteState.CANCELLED in after:
         made.append({**button(CANCEL_QUOTE, _("Cancel quote"), button_value(quote)), "confirm": _cancelling(quote)})
     assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test covers every state
@@ -160,7 +162,7 @@ def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
     """Return Submit if an approval can be requested, or requested again after the last request expired undecided."""
     lapsed = quote.approval is not None and quote.approval.state is ApprovalState.EXPIRED
     again = lapsed and quote.state is QuoteState.PENDING_APPROVAL
-    first = QuoteState.PENDING_APPROVAL in allowed(quote.state) and (decision is None or not decision.blocked)
+    first = quote.state is QuoteState.PRICED and (decision is None or not decision.blocked)
     if not (again or first):
         return []
     if decision is None or not decision.automatic or again:

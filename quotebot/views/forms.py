@@ -172,11 +172,12 @@ def _opportunity_input(account: str) -> Json:
 
 
 CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise", "quote.send", "quote.lose"  # callback_ids
+RESUBMIT_FORM: Final = "quote.resubmit"  # callback_id
 
 FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
 
 ACCOUNT, TERM, DISCOUNT, CURRENCY, CHANNEL = "account", "term", "discount", "currency", "channel"  # block_ids
-RECIPIENT, REASON = "recipient", "reason"
+RECIPIENT, REASON, APPROVER_NOTE = "recipient", "reason", "approver_note"
 LOSS: Final = "loss_category"  # block_id and action_id
 TEXT = "terms"  # block_id of the typed part: whatever has no field of its own, as in a command
 
@@ -219,6 +220,21 @@ def lose_form(quote: Quote) -> Json:
     note = text_input(REASON, _("Details"), length_max=DETAILS_CHARACTERS_MAX, example=example, multiline=True, optional=True)
     head = _("Mark as lost")
     return modal(LOSE_FORM, head, head, button_value(quote), [section(about(quote)), category, note])
+
+
+def resubmit_form(quote: Quote) -> Json:
+    """Return the form that asks why nothing is changed, below the changes that were asked for."""
+    wanted = None if quote.approval is None else quote.approval.decision_reason
+    field = text_input(
+        APPROVER_NOTE,
+        _("Why is nothing changed?"),
+        length_max=REASON_CHARACTERS_MAX,
+        hint=_("The approvers will see this."),
+        multiline=True,
+    )
+    asked = [] if wanted is None else [section("\n".join((_("Changes requested:"), messages.quoted(wanted))))]
+    head, value = _("Resubmit as is"), button_value(quote, quote.approval)
+    return modal(RESUBMIT_FORM, head, head, value, [section(about(quote)), *asked, field])
 
 
 def about(quote: Quote) -> str:

@@ -147,6 +147,14 @@ def not_offered(quote: Quote, verb: str) -> str:
     return f"{cannot(verb, standing(quote))} {_(_ON_CARD)}"
 
 
+def nobody_to_ask(quote: Quote) -> str:
+    """Refuse to submit a version again as it is, with a note to approvers, if the policy requires none any more."""
+    return _(
+        "{quote} needs no approval anymore, so no one would read your note. Edit the quote, then submit the new version.",
+        quote=title(quote),
+    )
+
+
 def cannot(verb: str, why: str) -> str:
     """Return a sentence that refuses an action, after the clause that says why: "..., so it can't be marked as won."."""
     return _(_CANNOT[verb], why=why)

@@ -375,7 +375,7 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
     """Ask the approvers, in the thread, except the requesters of the approval and of the quote."""
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     why = escape(clipped("; ".join(approval.reasons), 1_000))
-    why = f". {why[:1].upper()}{why[1:]}" if why else ""
+    why = (f". {why[:1].upper()}{why[1:]}" if why else "") + (f"\n{asked_again(approval)}" if approval.note else "")
     deal = {
         "customer": _account(quote),
         "total": net(quote),
@@ -390,6 +390,11 @@ def approval_notice(quote: Quote, approval: Approval, approvers: tuple[str, ...]
         **deal,
     )
     return f"{nobody}{why}"
+
+
+def asked_again(approval: Approval) -> str:
+    """Return the note of a version that was submitted again as it is."""
+    return "\n".join((_("Submitted again without changes:"), quoted(approval.note or "")))
 
 
 def decided_notice(quote: Quote, approval: Approval) -> str:

@@ -107,6 +107,7 @@ async def everything(path: Path) -> None:
             tx.one("insert_approval_calendar", approval_id=f"{QUOTE.replace('Q-', 'A-')}-v1-1", calendar=hours)
             roles = '{"beside":["legal"],"ladder":["sales_manager","cfo"]}'
             tx.one("insert_approval_roles", approval_id=f"{QUOTE.replace('Q-', 'A-')}-v1-1", roles=roles)
+            tx.one("insert_approval_note", approval_id=f"{QUOTE.replace('Q-', 'A-')}-v1-1", note="as agreed")
             tx.one("insert_ruleset_request", request_id="q", fingerprint="d" * 64, answer="{}", requested_by="o", requested_at=now)
             tx.one(
                 "insert_generation",

@@ -48,6 +48,7 @@ from quotebot.views.card import (
     REJECT,
     REMIND,
     REQUEST_CHANGES,
+    RESUBMIT,
     REVISE,
     SEND,
     SUBMIT,
@@ -315,6 +316,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         REVISE,
         SEND,
         LOSE,
+        RESUBMIT,
         SUBMIT,
         FINALIZE,
         ACCEPT,
@@ -330,7 +332,8 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):
         yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
-    yield "forms of a quote", partial(hand.submitted, forms.LOSE_FORM, text, forms.REASON, "too dear")
+    for callback, field in ((forms.LOSE_FORM, forms.REASON), (forms.RESUBMIT_FORM, forms.APPROVER_NOTE)):
+        yield "forms of a quote", partial(hand.submitted, callback, text, field, "too dear")
     yield (
         "form of a new quote",
         partial(hand.submitted, forms.CREATE_FORM, written({"c": CHANNEL, "r": [], "k": 0}), forms.ACCOUNT, "Acme"),

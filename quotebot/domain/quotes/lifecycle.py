@@ -7,6 +7,8 @@
       `-----------------------+---------------+------------+---'
             a material edit of priced, pending_approval or approved; revising rejected
 
+    draft --> pending_approval, after an approver asked for changes: the same version, submitted again with a note
+
     draft, validated, priced, pending_approval, approved, rejected, finalized, sent --> cancelled
     draft, validated, priced, pending_approval, approved, rejected, finalized, sent --> expired
 
@@ -32,7 +34,7 @@ _ENDINGS = frozenset({QuoteState.CANCELLED, QuoteState.EXPIRED})
 
 ARROWS: Mapping[QuoteState, frozenset[QuoteState]] = MappingProxyType(
     {
-        QuoteState.DRAFT: _ENDINGS | {QuoteState.VALIDATED},
+        QuoteState.DRAFT: _ENDINGS | {QuoteState.VALIDATED, QuoteState.PENDING_APPROVAL},
         QuoteState.VALIDATED: _ENDINGS | {QuoteState.PRICED},
         QuoteState.PRICED: _ENDINGS | {QuoteState.PENDING_APPROVAL, QuoteState.APPROVED, QuoteState.DRAFT},
         QuoteState.PENDING_APPROVAL: _ENDINGS | {QuoteState.APPROVED, QuoteState.REJECTED, QuoteState.DRAFT},

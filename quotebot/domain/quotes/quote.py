@@ -135,6 +135,7 @@ class Approval:
     slots: tuple[Slot, ...] = ()
     earlier: str | None = None  # the earlier approval that was reused
     policy: PolicyStamp | None = None  # None for requests of earlier builds
+    note: str | None = None  # to the approvers, of a version that was submitted again as it is
 
     @property
     def roles(self) -> Roles:
@@ -237,6 +238,12 @@ class Quote:
         """True if people approved this version; automatic and reused approvals do not count."""
         found = self.approval
         return found is not None and found.state is ApprovalState.APPROVED and bool(found.slots) and found.earlier is None
+
+    @property
+    def sent_back(self) -> bool:
+        """True if an approver asked for changes: edit it, or submit the same version again with a note."""
+        found = self.approval
+        return self.state is QuoteState.DRAFT and found is not None and found.state is ApprovalState.CHANGES_REQUESTED
 
     @property
     def place(self) -> str:

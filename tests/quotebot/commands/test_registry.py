@@ -432,6 +432,13 @@ def test_a_creation_for_an_opportunity_comes_back_as_it_was_asked() -> None:
     assert keys.digest(json.loads(json.dumps(command.canonical()))) != VECTORS[("quote.create", 5)][1]
 
 
+def test_a_submission_as_it_is_comes_back_as_it_was_asked() -> None:
+    command = SubmitQuote("they need SSO", "A-2026-0042-v1-1")
+    stored_text = keys.canonical_json(json.loads(json.dumps(command.canonical()))).decode()
+    assert stored_text == '{"approval_id":"A-2026-0042-v1-1","note":"they need SSO","v":1}'
+    assert parse_stored("quote.submit", json.loads(stored_text)) == command
+
+
 def test_a_sync_of_mirrors_comes_back_as_it_was_asked() -> None:
     command = SyncCrm(("accounts", "opportunities"))
     assert parse_stored("crm.sync", json.loads(json.dumps(command.canonical()))) == command

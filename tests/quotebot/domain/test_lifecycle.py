@@ -18,7 +18,7 @@ from quotebot.domain.quotes.quote import QuoteState
 
 # The legal pairs, written out once more by hand: the table and this list must agree on all 144 pairs.
 LEGAL = {
-    "draft": "validated cancelled expired",
+    "draft": "validated pending_approval cancelled expired",
     "validated": "priced cancelled expired",
     "priced": "pending_approval approved draft cancelled expired",
     "pending_approval": "approved rejected draft cancelled expired",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from ledger.keys import digest
 from ledger.records import DedupeResult, Request
 from quotebot.commands.payloads import (
     ALL_OPEN,
@@ -251,6 +252,47 @@ async def test_who_asks_for_changes_sends_the_quote_back_to_a_draft(bench: Bench
     late = await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "5", "U0CFO"))
     assert late["response"]["code"] == "already_decided"
     assert "Changes to Q-2026-0001 were already requested by <@U0MANAGER>" in late["response"]["text"]
+
+
+async def sent_back(bench: Bench, executor: Executor, approval_id: str, request_id: str, decision: Any = "request_changes") -> None:
+    command = DecideApproval(approval_id, decision, "Drop SSO.")
+    assert (await done(bench, executor, by(bench, command, request_id, "U0MANAGER")))["outcome"] == "applied"
+
+
+async def test_a_version_that_was_sent_back_is_submitted_again_with_a_note(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await sent_back(bench, executor, APPROVAL, "3")
+    plain = await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP"))
+    assert (plain["outcome"], plain["response"]["code"]) == ("refused", "wrong_state")
+    again = SubmitQuote("They need <SSO>.", APPROVAL)
+    row = await done(bench, executor, by(bench, again, "5", "U0REP"))
+    assert (row["outcome"], row["response"]["code"]) == ("applied", "submitted")
+    assert bench.row("SELECT version, state FROM quotes") == {"version": 1, "state": "pending_approval"}
+    second = APPROVAL.removesuffix("-1") + "-2"
+    assert bench.rows("SELECT approval_id, note FROM approval_notes") == [{"approval_id": second, "note": "They need <SSO>."}]
+    asked = bench.rows("SELECT after FROM audit_events WHERE event_type = 'approval.requested' ORDER BY id")
+    assert json.loads(asked[-1]["after"])["note_sha256"] == digest([second, "They need <SSO>."])
+    told = [
+        json.loads(each["payload"]) for each in bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
+    ]
+    assert told[-1]["text"].endswith("Submitted again without changes:\n> They need &lt;SSO&gt;.")
+    assert owed(bench, row["id"]).count("slack.direct") == 1
+    twice = await done(bench, executor, by(bench, again, "6", "U0REP"))
+    assert (twice["outcome"], twice["response"]["code"]) == ("refused", "wrong_state")
+    await sent_back(bench, executor, second, "7")
+    late = await done(bench, executor, by(bench, again, "8", "U0REP"))  # from a form that shows the first wish
+    assert (late["outcome"], late["response"]["code"]) == ("refused", "stale")
+    await done(bench, executor, by(bench, SubmitQuote("Really.", second), "9", "U0REP"))
+    third = await done(bench, executor, by(bench, DecideApproval(second[:-1] + "3", "approve"), "10", "U0MANAGER"))
+    assert third["response"]["code"] == "approved"
+
+
+async def test_a_rejected_version_is_not_submitted_again_as_it_is(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await sent_back(bench, executor, APPROVAL, "3", "reject")
+    row = await done(bench, executor, by(bench, SubmitQuote("They need SSO.", APPROVAL), "4", "U0REP"))
+    assert (row["outcome"], row["response"]["code"]) == ("refused", "wrong_state")
+    assert bench.row("SELECT state FROM quotes")["state"] == "rejected"
 
 
 def away(bench: Bench, absent: str, delegate: str | None, until: int, request_id: str = "d", **changes: Any) -> Request:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger.keys import effect_key
+from quotebot.commands.payloads import SubmitQuote
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
 from quotebot.domain.schedule.schedules import DAY_MS
@@ -17,7 +18,7 @@ from quotebot.handlers.decision import Asked, Decision, Twin
 from quotebot.handlers.quotes import create, refused_offer, resubmission, root_key
 from quotebot.views import lifecycle_messages, messages
 from tests.quotebot.parts import RULES, create_command
-from tests.quotebot.views.quote_examples import MORNING, example_pricing, example_quote
+from tests.quotebot.views.quote_examples import MORNING, example_pricing, example_quote, quote_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,6 +182,15 @@ def test_over_forty_percent_is_refused_and_stays_as_it_was() -> None:
     check_refused(decision, "blocked")
     assert "Edit the quote and try again." in decision.response["text"]
     assert decision.events == ()
+
+
+@pytest.mark.parametrize(("discount", "code"), [("15", "submitted"), ("10", "nobody_to_ask"), ("45", "blocked")])
+def test_a_version_that_was_sent_back_is_submitted_again_only_to_people(discount: str, code: str) -> None:
+    quote = replace(quote_in(QuoteState.DRAFT), pricing=example_pricing(discount))
+    assert quote.approval is not None
+    command = SubmitQuote("They need SSO.", quote.approval.approval_id)
+    decision = submit(asked(), quote, "root", 1, RULES, command=command)
+    assert (decision.response["code"], decision.kind) == (code, "applied" if code == "submitted" else "refused")
 
 
 @pytest.mark.parametrize("state", [state for state in QuoteState if state is not QuoteState.PRICED])

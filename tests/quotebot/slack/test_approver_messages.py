@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from quotebot.store import quotes
 from quotebot.views import messages
-from quotebot.views.card import APPROVE, REJECT
-from quotebot.views.forms import REASON
+from quotebot.views.card import APPROVE, REJECT, REQUEST_CHANGES, RESUBMIT
+from quotebot.views.forms import APPROVER_NOTE, REASON
 from tests.quotebot.slack.test_foreign_clicks import press, value_of
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
@@ -51,6 +51,12 @@ async def state_of(deal: Deal) -> str:
 async def submitted(deal: Deal, text: str = DEEP) -> None:
     await deal.complete(deal.slash(text))
     await deal.complete(deal.click("quote.submit", user="U0REP"))
+
+
+async def fill_in(deal: Deal, user: str, field: str, text: str) -> None:
+    """Submit the open form."""
+    (view,) = (await deal.get("state"))["views"]
+    await deal.complete(deal.post("submit", user=user, view_id=view["view"]["id"], values={field: {field: text}}))
 
 
 async def decide(deal: Deal, user: str, action_id: str = APPROVE) -> None:
@@ -139,6 +145,22 @@ async def test_new_version_and_cancellation_take_the_buttons_away(deal: Deal) ->
     assert (buttons_of(first), bool(buttons_of(second))) == ([], True)
     await deal.complete(deal.slash(f"cancel {FIRST_QUOTE}: not wanted"))
     assert [buttons_of(each) for each in await copies(deal, "U0CFO")] == [[], []]
+
+
+async def test_quote_resubmitted_as_it_is_asks_again_with_the_note(deal: Deal) -> None:
+    await submitted(deal)
+    await decide(deal, "U0CFO", REQUEST_CHANGES)
+    await fill_in(deal, "U0CFO", REASON, "Leave SSO out.")
+    await deal.complete(deal.click(RESUBMIT, user="U0REP"))
+    (form,) = (await deal.get("state"))["views"]
+    assert "Leave SSO out." in text_of(form["view"])
+    await fill_in(deal, "U0REP", APPROVER_NOTE, "They buy it *for* SSO.")
+    assert await state_of(deal) == "pending_approval"
+    first, second = await copies(deal, "U0CFO")
+    assert (buttons_of(first), bool(buttons_of(second))) == ([], True)
+    assert "Submitted again without changes:\\n> They buy it" in text_of(second)
+    assert "Submitted again" in (await deal.replies())[-1]["text"]
+    assert RESUBMIT not in await deal.card_text()
 
 
 async def test_stand_in_is_asked_and_decides_for_the_absent(deal: Deal) -> None:

@@ -43,7 +43,8 @@ def example_slots(approval: Approval) -> tuple[Slot, ...]:
     """Return one slot per required role, in the state of the request."""
     opened = approval.requested_at
     timing = Timing()
-    state = SlotState(approval.state.value) if approval.state.value in set(SlotState) else SlotState.CLOSED
+    ended = "rejected" if approval.state is ApprovalState.CHANGES_REQUESTED else approval.state.value  # as in requests.answered
+    state = SlotState(ended) if ended in set(SlotState) else SlotState.CLOSED
     by_person = state in (SlotState.APPROVED, SlotState.REJECTED) and approval.decided_by is not None
     return tuple(
         Slot(
@@ -89,7 +90,9 @@ def example_quote(state: QuoteState = QuoteState.PRICED, **changes: Any) -> Quot
 
 def quote_in(state: QuoteState) -> Quote:
     """Return the example in `state`, with the approval that such a quote has."""
-    if state in (QuoteState.DRAFT, QuoteState.VALIDATED, QuoteState.PRICED):
+    if state is QuoteState.DRAFT:
+        return example_quote(state, approval=decided(ApprovalState.CHANGES_REQUESTED, decision_reason="Leave SSO out."))
+    if state in (QuoteState.VALIDATED, QuoteState.PRICED):
         return example_quote(state)
     if state is QuoteState.PENDING_APPROVAL:
         return example_quote(state, approval=example_approval())

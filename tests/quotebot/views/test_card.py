@@ -121,7 +121,7 @@ def test_the_card_says_who_did_what_to(name: str, snapshot: SnapshotAssertion) -
 
 
 BUTTONS = {  # in reading order; the menu comes last
-    QuoteState.DRAFT: ["quote.revise", "quote.cancel"],
+    QuoteState.DRAFT: ["quote.revise", "quote.resubmit", "quote.cancel"],
     QuoteState.VALIDATED: ["quote.revise", "quote.cancel"],
     QuoteState.PRICED: ["quote.submit", "quote.revise", "quote.cancel"],
     QuoteState.PENDING_APPROVAL: [
@@ -146,6 +146,7 @@ def test_buttons_are_exactly_the_transitions_a_person_may_make_now(state: QuoteS
 
 LEADS_TO = {  # the state to which each button leads a quote, or its next version
     "quote.submit": QuoteState.PENDING_APPROVAL,
+    "quote.resubmit": QuoteState.PENDING_APPROVAL,
     "approval.approve": QuoteState.APPROVED,
     "approval.reject": QuoteState.REJECTED,
     "approval.request_changes": QuoteState.DRAFT,
@@ -276,6 +277,14 @@ def test_a_quote_to_edit_says_who_asked_for_it_above_everything_else() -> None:
     assert banner.endswith("Edit the quote to make a new version you can submit.")
     edit = next(each for block in card.blocks for each in block.get("elements", ()) if each.get("action_id") == "quote.revise")
     assert edit["style"] == "primary"
+
+
+def test_a_quote_that_was_sent_back_can_be_resubmitted_only_where_people_decide() -> None:
+    quote = quote_in(QuoteState.DRAFT)
+    (again,) = [each for each in elements(status_card(quote, (), decision=NEEDS_MANAGER)) if each["action_id"] == "quote.resubmit"]
+    assert parse_button_value(again["value"]) == ButtonValue("Q-2026-0042", 1, "A-2026-0042-v1-1")
+    for decision in (BLOCKED, AUTOMATIC):
+        assert action_ids(status_card(quote, (), decision=decision)) == ["quote.revise", "quote.cancel", "quote.more"]
 
 
 def test_each_of_several_reasons_is_a_line_and_the_only_one_stands_beside_the_roles() -> None:
