@@ -24,7 +24,7 @@ from ledger.audit.proof import KEY_NAME, MANIFEST, SIGNATURE, canonical, load_si
 from ledger.audit.verification import verify
 from ledger.database import DatabaseError
 from quotebot.cli.audit import SCRIPT, export_proof
-from quotebot.commands.payloads import CloneQuote, SubmitQuote
+from quotebot.commands.payloads import CloneQuote, DecideApproval, SubmitQuote
 from quotebot.execution.executor import Executor
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from quotebot.commands.registry import Payload
     from tests.quotebot.parts import Bench
 
 QUOTE = "Q-2026-0001"
@@ -151,6 +152,29 @@ async def test_the_bundle_of_a_clone_whose_card_has_moved_is_accepted(bench: Ben
     assert (len(rows["inherited_makers"]), len(rows["quote_places"])) == (1, 1)
     (tmp_path / "bundle.zip").write_bytes(bundle)
     assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", public_pem(load_signer(tmp_path)))["quote_id"] == clone
+
+
+async def test_the_proof_holds_the_note_of_a_version_submitted_again(bench: Bench, tmp_path: Path) -> None:
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX)
+    back = DecideApproval(REQUEST, "request_changes", "Drop SSO.")
+    later: tuple[tuple[Payload, str], ...] = (
+        (SubmitQuote(), "U0REP"),
+        (back, "U0MANAGER"),
+        (SubmitQuote("They need SSO.", REQUEST), "U0REP"),
+    )
+    for request in (
+        request_for(create_command(), "r1"),
+        *(request_for(each, f"n{number}", quote_id=QUOTE, version=1, actor=who) for number, (each, who) in enumerate(later)),
+    ):
+        await bench.ledger.reserve(request)
+        assert await executor.step()
+    await write_anchor(bench.ledger, tmp_path, bench.clock.now_ms())
+    bundle = await exported(bench, tmp_path)
+    assert bundle is not None
+    (tmp_path / "bundle.zip").write_bytes(bundle)
+    assert SCRIPT_MODULE.verify_bundle(tmp_path / "bundle.zip", public_pem(load_signer(tmp_path)))["quote_id"] == QUOTE
+    (approval,) = json.loads(members(bundle)["approvals.json"])
+    assert approval["note"] == {"approval_id": "A-2026-0001-v1-2", "note": "They need SSO."}
 
 
 def test_the_script_says_refused_and_wrong_usage_by_its_exit_status(made: tuple[bytes, bytes], tmp_path: Path) -> None:
