@@ -409,7 +409,6 @@ async def test_home_pages_through_sixty_approvals_and_one_is_decided_there(tmp_p
 async def test_a_german_deal_is_quoted_and_approved_in_german(tmp_path: Path, checkout: Path, page: Page) -> None:
     async with sandbox_in(tmp_path, checkout, "--language", "de") as address:
         await enter(page, address)
-        await page.get_by_test_id("guide-close").click()
         await say(page, "/quote new")
         form = page.get_by_test_id("view-modal")
         await form.get_by_label("Kunde", exact=True).fill("Initech")
@@ -428,6 +427,8 @@ async def test_a_german_deal_is_quoted_and_approved_in_german(tmp_path: Path, ch
         await reads(
             shown, f"Initech · Q-… Entwurf · {GERMAN_DEAL} {GERMAN_ADVICE} Zur Freigabe vorlegen Bearbeiten Angebot stornieren"
         )
+        await expect(page.get_by_test_id("guide")).to_have_attribute("data-at", "1")  # it knows the button in any language
+        await page.get_by_test_id("guide-close").click()
         await shown.get_by_role("button", name="Zur Freigabe vorlegen").click()
         await reads(shown, f"Wartet auf Freigabe · {GERMAN_DEAL}")
         await reads(shown, "Wartet auf @manager Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)")

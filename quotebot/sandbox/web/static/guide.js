@@ -7,10 +7,12 @@ import { called, isReply } from "./directory.js";
 import { Icon } from "./icons.js";
 
 const DONE = 3;
+const SUBMIT = ["quote.submit"];
+const APPROVE = ["approval.approve", "approval.approve_with_reason"];
 const CUSTOMERS = ["Acme", "Globex", "Initech", "Hooli", "Umbrella"];
 
 const buttonsOf = (message) => (message.blocks ?? []).flatMap((block) => (block.elements ?? []).filter((each) => each.type === "button"));
-const named = (message, ...words) => buttonsOf(message).find((each) => words.some((word) => each.text.text.startsWith(word)));
+const buttonFor = (message, ...actions) => buttonsOf(message).find((each) => actions.includes(each.action_id)); // its label is in any language
 
 /** What a newcomer can send, for the first customer who has no card in a channel: the bot asks before it makes the same quote twice. */
 function exampleFor(state, channel) {
@@ -38,12 +40,12 @@ export function nextClick(state, channel, from, people) {
   const since = state.messages.filter((each) => each.bot_id && !each.ephemeral_for && Number(each.ts) > Number(from));
   const card = since.filter((each) => each.channel === channel && !isReply(each) && each.blocks?.length).at(-1);
   if (!card) return { at: 0, person: rep, pointed: [] };
-  const submit = named(card, "Submit", "Approve &");
+  const submit = buttonFor(card, ...SUBMIT);
   if (submit) return { at: 1, person: rep, pointed: [placeOf(card, submit)] };
-  const copies = since.filter((each) => each.channel !== channel && Number(each.ts) > Number(card.ts) && named(each, "Approve"));
-  const asked = [...(named(card, "Approve") ? [card] : []), ...copies];
+  const copies = since.filter((each) => each.channel !== channel && Number(each.ts) > Number(card.ts) && buttonFor(each, ...APPROVE));
+  const asked = [...(buttonFor(card, ...APPROVE) ? [card] : []), ...copies];
   if (!asked.length) return { at: DONE, person: null, pointed: [] };
-  return { at: 2, person: approverOf(state, copies.at(-1), people), pointed: asked.map((each) => placeOf(each, named(each, "Approve"))) };
+  return { at: 2, person: approverOf(state, copies.at(-1), people), pointed: asked.map((each) => placeOf(each, buttonFor(each, ...APPROVE))) };
 }
 
 function Words({ next, me, channel }) {
