@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.checks.wakeups import asleep_in
+from quotebot.app.installation import speak
+from quotebot.domain import language
 from tests.quotebot.parts import Bench, bench_at
 
 if TYPE_CHECKING:
@@ -21,6 +23,20 @@ def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if folder is not None:
         assert asleep_in(folder / "ledger.db") == []
+
+
+@pytest.fixture
+def german() -> None:
+    """Let the process speak German during a test."""
+    speak("de")
+
+
+@pytest.fixture(autouse=True)
+def english_afterwards() -> Iterator[None]:
+    """Return to English after a test that spoke another language."""
+    yield
+    if language.current() != "en":
+        speak("en")
 
 
 @pytest.fixture

@@ -173,12 +173,6 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
-
-
 @functools.cache
 def marked() -> dict[str, tuple[str, ...]]:
     """Return every marked text of the package: singular, or singular and plural, by the singular."""

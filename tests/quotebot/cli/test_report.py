@@ -19,7 +19,6 @@ from tests.quotebot.cli.conftest import begun_ledger
 from tests.quotebot.parts import copy_data, tampered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.quotebot.cli.conftest import Run
@@ -64,12 +63,6 @@ def ledger(tmp_path: Path, made: Path) -> Path:
     """Return the ledger of a copy of that data folder, where `command` finds it."""
     copy_data(made, tmp_path / "bot")
     return tmp_path / "bot" / "ledger.db"
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    use("en", {})
 
 
 def rows(command: Run, *arguments: str) -> list[dict[str, Any]]:

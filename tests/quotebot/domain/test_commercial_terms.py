@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -33,18 +33,9 @@ from quotebot.views.builder_details import PARTIES, Details, commercial_block
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 DAY = date(2026, 11, 21)
 REQUEST = replace(request_of(example_quote().pricing), discount_percent=Decimal(0))
 FULL = CommercialTerms(start_date=date(2027, 1, 31), payment_days=45, po_number="4711", bill_to="Jo Doe", vat_id="DE123")
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
 
 
 def priced(**terms: Any) -> Pricing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -18,9 +18,6 @@ from quotebot.domain.pricing.engine import LineRequest
 from quotebot.slack.grammar import creation
 from quotebot.views.extraction_messages import question, written
 from tests.quotebot.domain.ruleset_parts import product, ruleset
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CATALOGUE: Final = ruleset(
     products=[
@@ -48,12 +45,6 @@ CATALOGUE: Final = ruleset(
         ),
     ]
 ).catalogue
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
 
 
 TEXT: Final = "please quote 150 pro for Acme, 12 months"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,9 +22,6 @@ from quotebot.domain.extraction.remarks import DOUBTS, Remark
 from quotebot.slack import verbs
 from quotebot.views import extraction_messages
 from tests.quotebot.views.quote_examples import RULESET
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CATALOGUE = RULESET.catalogue
 REQUESTS = Path(__file__).parents[2] / "data" / "requests.txt"
@@ -141,13 +138,6 @@ def test_every_remark_has_its_sentence() -> None:
     assert all("<" not in sentence and sentence.endswith((".", "?")) for sentence in said.values())
 
 
-@pytest.fixture
-def _german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
-
-
 IN_GERMAN: dict[str, tuple[Any, ...]] = {
     "Bitte 150 Pro und 20 SSO für Acme, 24 Monate, 10 % Rabatt": ("Acme", ((150, "pro"), (20, "sso")), 24, Decimal(10), None),
     "Wir brauchen ein Angebot für Müller GmbH: 20 Lizenzen Pro, Laufzeit zwei Jahre, Rabatt von 12,5 %": (
@@ -164,14 +154,14 @@ IN_GERMAN: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 @pytest.mark.parametrize("text", IN_GERMAN)
 def test_german_text_is_read_where_the_installation_speaks_german(text: str) -> None:
     found = extract(text, CATALOGUE)
     assert (meaning(found), found.open_questions) == (IN_GERMAN[text], ())
 
 
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 @pytest.mark.parametrize(
     ("text", "doubt"),
     [
@@ -190,7 +180,7 @@ def test_german_text_that_is_unclear_is_asked_about(text: str, doubt: tuple[str,
     assert doubt in [(remark.code, remark.excerpt) for remark in extract(text, CATALOGUE).open_questions]
 
 
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 @pytest.mark.parametrize(
     "said",
     [
@@ -203,7 +193,7 @@ def test_a_percentage_beside_a_tax_or_a_payment_is_no_discount_but_asked_about(s
     assert (found.discount_percent, [remark.code for remark in found.open_questions]) == (None, ["number"])
 
 
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 @pytest.mark.parametrize(
     ("text", "lines", "doubts"),
     [

@@ -36,7 +36,6 @@ from tests.quotebot.domain.ruleset_parts import SAMPLE, ask, book, priced, produ
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
 
 BUDGET_SECONDS = 0.050
 DAY = date(2026, 11, 21)
@@ -79,12 +78,6 @@ GERMAN = read_catalog("de")
 PERCENTS = st.decimals(min_value=0, max_value=100, places=2)
 LIMITS = st.none() | PERCENTS
 CHOICES = {"box": ("gb", ("1", "2")), "set": ("extra", ("slab", "formula", "none"))}
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
 
 
 @st.composite

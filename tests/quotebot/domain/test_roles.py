@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,9 +28,6 @@ from quotebot.domain.quotes.quote import Approval, ApprovalState, PolicyStamp, Q
 from quotebot.views.messages import approver_words
 from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.quote_examples import MORNING, RULESET, example_quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LADDER = ("team_lead", "sales_manager", "deal_desk", "vp_sales", "cfo")
 ROLES: dict[str, Any] = {
@@ -276,13 +273,6 @@ def test_lint_names_roles_without_holder_or_rule_and_holders_of_unknown_roles() 
         "approvers has people for finance, a role that the policy does not know",
     )
     assert "no rule names sales_manager" not in lint_policy(replace(quiet, full_ladder=True), {"saas"}, (), holders)
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 @pytest.mark.usefixtures("german")

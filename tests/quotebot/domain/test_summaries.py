@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,17 +12,8 @@ from quotebot.domain.quotes.quote import QuoteState
 from quotebot.domain.quotes.summaries import SUMMARY_CHARACTERS_MAX, facts_of, shown
 from tests.quotebot.views.quote_examples import example_approval, example_quote
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 QUOTE = replace(example_quote(), state=QuoteState.PENDING_APPROVAL, approval=example_approval())
 FACTS = facts_of(QUOTE)
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
 
 
 def test_the_model_is_told_figures_and_reasons_and_no_customer() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,6 @@ from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
 from quotebot.domain.quotes.versions import Simulation, difference, difference_words, simulate
 from tests.quotebot.views.quote_examples import CATALOGUE, GOLDEN, MORNING, RULESET, example_pricing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 POLICY = parse_policy(files("quotebot").joinpath("data/policy.toml").read_text("utf-8"))
 FIRST = example_pricing("15")
@@ -69,13 +65,6 @@ def test_what_differs_is_said_old_to_new(case: str) -> None:
     assert bool(difference(FIRST, after)) is bool(expected)
 
 
-@pytest.fixture
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
-
-
-@pytest.mark.usefixtures("_english_afterwards")
 def test_what_differs_is_said_in_german() -> None:
     agreed = LineRequest("support", 1, agreed_price=Decimal(400), price_reason="Bestandskunde")
     request = PriceRequest((LineRequest("pro", 1500), agreed, LineRequest("onboarding", 1)), 24, Decimal("7.5"), terms=("net_60",))

@@ -33,8 +33,6 @@ from tests.quotebot.views.test_forms import typed
 from tests.rig import FIRST_QUOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.rig import Deal
 
 STORAGE: Final = product(
@@ -57,12 +55,6 @@ SHOP: Final = Rules(
     POLICY,
     {},
 )
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
 
 
 def blocks_of(view: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from ledger import recovery
 from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
 from ledger.records import Trouble
-from quotebot.app.installation import dead_letters, open_ledger, speak
+from quotebot.app.installation import dead_letters, open_ledger
 from quotebot.app.workers import Ports, _jobs
 from quotebot.execution.executor import Executor
 from quotebot.jobs.announcements import announce
@@ -46,7 +46,7 @@ from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from syrupy.assertion import SnapshotAssertion
@@ -99,13 +99,6 @@ def test_details_and_the_discard_form_read_like_this(snapshot: SnapshotAssertion
     assert view_problems(details_view(LETTER)) == []
     assert view_problems(discard_form(LETTER)) == []
     assert [details_view(LETTER), discard_form(LETTER)] == snapshot
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 def test_the_cards_of_operators_are_german_within_limits(german: None) -> None:

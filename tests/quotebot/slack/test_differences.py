@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.app.installation import speak
 from quotebot.domain.quotes.crm_fields import Conflict, CrmDifference
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.views import crm_messages, operator_messages
@@ -20,7 +19,6 @@ from tests.quotebot.views.quote_examples import MORNING
 from tests.rig import FIRST_QUOTE, Deal, bot_in, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from quotebot.sandbox.world import World
@@ -29,13 +27,6 @@ OPERATORS = ("U0OPERATOR", "U0DEALDESK")
 KEEP, USE = crm_messages.TAKES
 CHANGED = CrmDifference("Q-2026-0042", 2, "0Q0", "Quote.Status", "Presented", "In Review")
 OPEN = Conflict(7, CHANGED, MORNING, "open", None, None, None)
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 def labels(blocks: list[dict[str, Any]]) -> list[str]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adapters.failures import AdapterError, Failure
-from quotebot.app.installation import speak
 from quotebot.commands.queries import ListRequest
 from quotebot.domain.quotes.quote import plain_times
 from quotebot.execution.executor import Executor
@@ -32,8 +31,6 @@ from tests.quotebot.deeds import Round
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from quotebot.slack.verbs import Read
 
 QUOTE = "Q-2026-0001"
@@ -207,13 +204,6 @@ async def test_the_deal_desk_gets_reports_and_a_rep_does_not(revised: Bench) -> 
         assert "Nothing to report" in await said(revised, report, user="U0CFO", team="T0OTHER")  # quotes of another workspace
     for user in ("U0REP", "U0MANAGER"):
         assert await said(revised, "report discounts", user=user) == report_messages.NOT_FOR_YOU
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 @pytest.mark.usefixtures("german")

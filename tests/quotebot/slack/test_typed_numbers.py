@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,9 +20,6 @@ from quotebot.views.builder_details import TERMS
 from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, example_quote
 from tests.quotebot.views.test_forms import typed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REQUEST: Final = PriceRequest(
     (
@@ -63,12 +60,6 @@ FIELDS: Final[dict[str, tuple[str, dict[str, object], dict[str, dict[str, object
     "deal.valid": ("valid_days", {"45": 45, "45 days": 45, "45 Tage": 45}, {}, ("4,5", "1.500", "1,500", "4.5")),
 }
 MENUS: Final = {"deal.payment_days"}  # of numbers; Slack sends one of the values that were offered
-
-
-@pytest.fixture(autouse=True)
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
 
 
 def edit_form() -> tuple[dict[str, Any], Any]:

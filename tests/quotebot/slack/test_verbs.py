@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quotebot.app.installation import speak
 from quotebot.commands.payloads import (
     REASON_CHARACTERS_MAX,
     RECIPIENT_CHARACTERS_MAX,
@@ -52,8 +51,6 @@ from quotebot.views.card import DISCOUNT, LOSE, REVISE, SEND
 from tests.quotebot.views.quote_examples import CATALOGUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from quotebot.slack.verbs import Meaning
 
 Q = "Q-2026-0042"
@@ -312,13 +309,6 @@ def test_what_is_no_product_with_a_number_behind_it_offers_no_quantity(body: str
     assert asked.choices == ()
 
 
-@pytest.fixture
-def _german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
-
-
 IN_GERMAN = {
     "finalise Q-2026-0042 tomorrow": "„tomorrow“ ist nicht verständlich. Vorschlag: `/quote finalize Q-2026-0042`.",
     "submti Q-2026-0042": "„submti“ ist nicht bekannt. War `/quote submit` gemeint?",
@@ -330,7 +320,7 @@ IN_GERMAN = {
 }
 
 
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 @pytest.mark.parametrize("text", IN_GERMAN)
 def test_an_answer_in_german_repeats_what_is_typed_in_english(text: str) -> None:
     asked = read(text)
@@ -338,7 +328,7 @@ def test_an_answer_in_german_repeats_what_is_typed_in_english(text: str) -> None
     assert IN_GERMAN[text] in asked.message
 
 
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 def test_what_is_typed_means_the_same_in_german() -> None:
     assert read("list won") == ListRequest(states=frozenset({QuoteState.ACCEPTED}))
     unclear = read("revise Q-2026-0042: pro 1200")

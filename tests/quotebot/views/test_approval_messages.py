@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app.installation import speak
 from quotebot.domain.approvals.decisions import decided_words
 from quotebot.domain.approvals.people import Delegation
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState, plain_times
@@ -17,8 +16,6 @@ from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syrupy.assertion import SnapshotAssertion
 
 HOUR = 3_600_000
@@ -78,13 +75,6 @@ def test_nothing_a_person_typed_becomes_a_mention_or_passes_for_the_bots_own_wor
     assert "\u202e" not in text
     assert "<@U0CFO>\n✅" not in text
     assert all(line.startswith((">", "`/quote delegate ")) for line in text.splitlines()[1:])
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 @pytest.mark.usefixtures("german")

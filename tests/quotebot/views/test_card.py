@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotebot.app.installation import speak
 from quotebot.commands.registry import REGISTRY
 from quotebot.domain.approvals.policy import PolicyDecision
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
@@ -463,14 +462,7 @@ def test_card_says_which_lines_are_of_a_bundle() -> None:
     check_limits(card)
 
 
-@pytest.fixture
-def _in_german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
-
-
-@pytest.mark.usefixtures("_in_german")
+@pytest.mark.usefixtures("german")
 def test_a_card_in_german_is_within_the_limits() -> None:
     offered = PendingEffect("CRM", "failed", "c-1", "why", effect_id=1, offers=(RETRY, CHECK, CANCEL))
     owed = (
@@ -486,7 +478,7 @@ def test_a_card_in_german_is_within_the_limits() -> None:
         check_limits(status_card(quote_in(state), owed, approvers=("U0VP",), decision=NEEDS_MANAGER, pending=commands))
 
 
-@pytest.mark.usefixtures("_in_german")
+@pytest.mark.usefixtures("german")
 def test_buttons_of_every_kind_of_command_are_named_in_german() -> None:
     quote = quote_in(QuoteState.FINALIZED)
     offers = (RETRY_COMMAND, CHECK_COMMAND, CANCEL_COMMAND)
@@ -500,7 +492,7 @@ def test_buttons_of_every_kind_of_command_are_named_in_german() -> None:
     ]
 
 
-@pytest.mark.usefixtures("_in_german")
+@pytest.mark.usefixtures("german")
 def test_a_card_speaks_german() -> None:
     pricing = example_pricing("10")
     said = spoken(status_card(example_quote(QuoteState.SENT, pricing=pricing), (PDF, replace(CRM, state="retrying"))))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.app.installation import speak
 from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
@@ -25,7 +24,7 @@ from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from syrupy.assertion import SnapshotAssertion
 
@@ -323,14 +322,7 @@ def test_a_form_in_another_currency_asks_for_prices_in_it() -> None:
     assert filled.payload.quote.request.currency == "EUR"
 
 
-@pytest.fixture
-def _german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
-
-
-@pytest.mark.usefixtures("_german")
+@pytest.mark.usefixtures("german")
 def test_the_forms_keep_slacks_limits_in_german_and_read_alike() -> None:
     longest = replace(example_quote(), account="W" * 100, version=999)
     views = [

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app.installation import speak
 from quotebot.domain.language import _
 from quotebot.slack.grammar import GrammarProblem
 from quotebot.slack.verbs import VERBS, parse
 from quotebot.views import help_messages
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import CATALOGUE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TYPED = [field["text"].strip("`") for block in help_messages.all_commands() for field in block["fields"][::2]]
 
@@ -47,13 +42,6 @@ def test_every_verb_is_listed() -> None:
 )
 def test_help_is_within_the_limits_of_a_message(text: str, blocks: list[dict[str, object]]) -> None:
     assert message_problems(text, blocks) == []
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 @pytest.mark.usefixtures("german")

@@ -33,8 +33,6 @@ from tests.quotebot.views.quote_examples import MORNING, example_approval, examp
 from tests.rig import FIRST_QUOTE, Deal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syrupy.assertion import SnapshotAssertion
 
     from quotebot.domain.quotes.quote import Quote
@@ -76,13 +74,6 @@ def test_a_home_with_everything_reads_like_this(snapshot: SnapshotAssertion) -> 
 def test_the_home_of_somebody_new_reads_like_this(snapshot: SnapshotAssertion) -> None:
     assert view_problems(home_view(Home())) == []
     assert home_view(Home()) == snapshot
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 @pytest.mark.usefixtures("german")

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app.installation import speak
 from quotebot.domain.approvals.decisions import DecisionRefusal, may_decide
 from quotebot.domain.approvals.people import Person
 from quotebot.domain.approvals.policy import PolicyDecision
@@ -14,8 +13,6 @@ from quotebot.views import lifecycle_messages, messages
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_quote, quote_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syrupy.assertion import SnapshotAssertion
 
 HOSTILE = "<!channel> & <@U0CFO>\n✅ done\u202e"
@@ -76,13 +73,6 @@ def every_sentence(account: str = "Acme", typed: str = "too deep") -> dict[str, 
         "not expired": messages.not_expired(pending, "it is accepted, which is final"),
         "not reminded": messages.not_reminded(pending, "it is approved"),
     }
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 @pytest.mark.usefixtures("german")

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-
-import pytest
+from typing import Any, Final
 
 from adapters.failures import Failure
 from adapters.policies import POLICIES
-from quotebot.app.installation import speak
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.views import messages
 from quotebot.views.operator_messages import failure_words, job, not_yours, too_late
 from quotebot.views.timeline import SHOWN, timeline
 from tests.quotebot.views.quote_examples import MORNING, example_quote
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 # of the chains of the roles, the rule sets, the numbers, an absence and the clock
 NOT_OF_A_QUOTE: Final = {
     *("roles.changed", "ruleset.imported", "ruleset.activated", "ruleset.discarded"),
     *("quote_numbers.skipped", "delegation.refused", "clock.suspended", "clock.resumed", "clock.confirmed"),
 }
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 def test_every_effect_class_has_a_name_for_people() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,9 +24,6 @@ from quotebot.views.card import price_rows, status_card
 from quotebot.views.document import Seller, quote_document
 from tests.quotebot.parts import POLICY
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KNOWN = "annual_prepayment, exclusivity, liability_cap, net_60, penalty_clause, source_escrow"
 SELLER = Seller("Seller Ltd", ())
@@ -82,13 +79,6 @@ def test_every_surface_shows_a_currency_with_its_own_decimals(
     assert "USD" not in json.dumps(document.tax_rows)  # the policy's converted amount is not for the customer
 
 
-@pytest.fixture
-def _english_afterwards() -> Iterator[None]:
-    yield
-    speak("en")
-
-
-@pytest.mark.usefixtures("_english_afterwards")
 def test_a_document_and_a_record_are_the_same_whatever_the_installation_speaks() -> None:
     text = "1500 pro, 2 onboarding; currency EUR; tax DE; payment net 60; valid 30d; terms net_60; billing quarterly"
     quote = replace(quote_in(QuoteState.APPROVED), pricing=typed(text))

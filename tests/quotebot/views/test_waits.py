@@ -10,7 +10,6 @@ import pytest
 from ledger.gates import Gate
 from ledger.operator.actions import Ruling, Verdict
 from ledger.operator.explain import Facts, Waiting, waiting
-from quotebot.app.installation import speak
 from quotebot.views import waits
 
 if TYPE_CHECKING:
@@ -47,13 +46,6 @@ COMMAND: dict[str, Any] = {
     "action_kind": "quote.submit",
     "outcome": None,
 }
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    speak("de")
-    yield
-    speak("en")
 
 
 def row_of(values: dict[str, Any]) -> Row:
