@@ -16,11 +16,13 @@ from structlog.dev import ConsoleRenderer, plain_traceback
 from faults.checks.wakeups import asleep_in
 from faults.harness.test_order import dealt, seconds_of, spread
 from quotebot.sandbox.world import World
+from tests.postgres import create_database, postgres
 from tests.rig import Deal, bot_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+__all__ = ["create_database", "postgres"]  # fixtures
 # No deadline per example: other workers share the machine, so a slow example proves nothing. The number stays low enough to run
 # the whole suite before every change.
 settings.register_profile("quotebot", deadline=None, max_examples=60)

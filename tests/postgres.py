@@ -1,0 +1,102 @@
+"""PostgreSQL for tests: one server per worker, started by the first test that needs it, and a new database per test."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from quotebot.sandbox.cluster import Cluster, find_programs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- a folder of its own in it
+_ROOM: Final = 1 << 30
+WITHOUT_SERVER: Final = "no PostgreSQL server is installed (Debian: apt-get install postgresql)"
+
+
+class Server:
+    """A server whose databases are copies of templates: each schema is created once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from psycopg import connect  # noqa: PLC0415 -- 150 ms that only the workers with such a test wait for
+
+        self._connect = connect
+        self._cluster = cluster
+        self._templates: set[str] = set()
+        self._numbers = itertools.count(1)
+        self._admin = connect(cluster.url("postgres"), autocommit=True)
+
+    def create(self, schema: Sequence[str]) -> str:
+        """Create a database with this schema (the text of its files, in order) and return its address."""
+        template = f"template_{hashlib.sha256(repr(tuple(schema)).encode()).hexdigest()[:16]}"
+        if template not in self._templates:
+            self._copy(template, "template0")
+            with self._connect(self._cluster.url(template)) as connection:
+                for text in schema:
+                    connection.execute(text)
+            self._templates.add(template)
+        name = f"test_{next(self._numbers)}"
+        self._copy(name, template)
+        return self._cluster.url(name)
+
+    def drop(self, url: str) -> None:
+        """Delete a database; connections to it are closed."""
+        name = urlsplit(url).path[1:]
+        self._admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def close(self) -> None:
+        """Close the connection to the server."""
+        self._admin.close()
+
+    def _copy(self, name: str, template: str) -> None:
+        self._admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+
+
+def folder_for_servers() -> Path:
+    """Return a new folder that the server's user can reach: in memory where there is room. The next run removes one left behind."""
+    roomy = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM
+    return Path(tempfile.mkdtemp(prefix="quotebot-tests.", suffix=f".{os.getpid()}", dir=_MEMORY if roomy else "/tmp"))  # noqa: S108
+
+
+def require_server() -> None:
+    """Skip the test without an installed server, or fail it where every test must run."""
+    if find_programs() is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(WITHOUT_SERVER)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """Yield the server of this worker."""
+    require_server()
+    folder = folder_for_servers()
+    cluster = Cluster(folder, quick=True)
+    try:
+        cluster.start()
+        server = Server(cluster)
+        yield server
+        server.close()
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture
+def create_database(postgres: Server) -> Iterator[Callable[[Sequence[str]], str]]:
+    """Yield a function that creates a database with a schema for this test, and returns its address."""
+    made: list[str] = []
+
+    def create(schema: Sequence[str]) -> str:
+        made.append(postgres.create(schema))
+        return made[-1]
+
+    yield create
+    for url in made:
+        postgres.drop(url)
