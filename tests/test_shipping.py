@@ -89,9 +89,12 @@ def test_the_services_credentials_are_secrets_the_bot_reads_where_systemd_puts_t
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
-def test_systemd_finds_nothing_wrong_with_the_service(checkout: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("docs/deploy/cluster/quotebot-cluster.conf",)], ids=["alone", "in a cluster"])
+def test_systemd_finds_nothing_wrong_with_the_service(checkout: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
     ours = tmp_path / "quotebot.service"
-    ours.write_text((checkout / SERVICE).read_text("utf-8").replace("/opt/quotebot/bin/quotebot", "/bin/true"))
+    (tmp_path / "quotebot.service.d").mkdir()
+    for source, target in zip((SERVICE, *more), (ours, tmp_path / "quotebot.service.d" / "cluster.conf"), strict=False):
+        target.write_text((checkout / source).read_text("utf-8").replace("/opt/quotebot/bin/quotebot", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", ours], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

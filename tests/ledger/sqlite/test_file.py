@@ -20,7 +20,7 @@ from ledger.database import DatabaseError, NotRecorded
 from ledger.sqlite.batch import COPY_AFTER, COPY_EVERY
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID
-from ledger.sqlite.locks import hold_instance_lock
+from ledger.sqlite.locks import hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import Migration
 from tests.ledger.parts import MIGRATIONS, NOTE_STATEMENTS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
 from tests.rig import eventually
@@ -182,6 +182,14 @@ async def test_one_process_at_a_time_holds_the_instance_lock(path: Path) -> None
     again = hold_instance_lock(path)
     assert again is not None
     again.close()
+
+
+def test_lock_file_that_names_a_living_process_holds_no_lock(path: Path) -> None:
+    path.with_name("ledger.db.lock").write_text(f"{os.getppid()}\n")  # left by another machine with the same volume
+    lock = hold_instance_lock(path)
+    assert lock is not None
+    assert instance_holder(path) == os.getpid()
+    lock.close()
 
 
 async def test_two_processes_write_side_by_side_and_neither_finds_the_file_locked(
