@@ -29,7 +29,8 @@ from ledger.recovery import begin_epoch, take_back
 from quotebot.domain.quotes.lifecycle import ARROWS as QUOTE_ARROWS
 from quotebot.domain.quotes.quote import QuoteState, parse_quote_id
 from quotebot.sandbox.world import World
-from tests.ledger.parts import AUDIT, Desk, ManualClock, applied, intent, open_database, open_shell, restart, sure
+from tests.ledger.parts import AUDIT, Desk, ManualClock, applied, intent, restart, sure
+from tests.ledger.places import SqlitePlace
 from tests.quotebot.parts import gate_held
 from tests.rig import Deal, bot_in
 
@@ -44,9 +45,10 @@ MISTAKES = range(1, 25)
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """Yield a ledger with a second connection to its file."""
     clock = ManualClock()
-    database = await open_database(tmp_path / "ledger.db", clock)
+    place = SqlitePlace(tmp_path / "ledger.db", clock.now_ms())
+    database = await place.open(clock)
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1")
-    with closing(open_shell(tmp_path / "ledger.db")) as shell:
+    with closing(place.shell()) as shell:
         yield Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, shell)
     await database.close()
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ASLEEP_FOR_GOOD = """
@@ -33,9 +34,17 @@ WHERE e.state IN ('pending', 'uncertain') AND e.next_attempt_at IS NULL
 """
 
 
-def asleep_for_good(ledger: sqlite3.Connection) -> list[str]:
+class Connection(Protocol):
+    """A connection to a ledger of any engine."""
+
+    def execute(self, sql: str, /) -> Iterable[Any]:
+        """Run a statement and return its rows."""
+        ...
+
+
+def asleep_for_good(ledger: Connection) -> list[str]:
     """Return a sentence for each unfinished row of the ledger that nothing wakes."""
-    return [sentence for (sentence,) in ledger.execute(ASLEEP_FOR_GOOD).fetchall()]
+    return [sentence for (sentence,) in ledger.execute(ASLEEP_FOR_GOOD)]
 
 
 def asleep_in(path: Path) -> list[str]:

@@ -1,24 +1,25 @@
-"""Fixtures: a real SQLite file per test, a manual clock, and a second plain connection."""
+"""Fixtures: a real ledger per test, a manual clock, and the connection of a second program."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.checks.wakeups import asleep_in
+from faults.checks.wakeups import asleep_for_good
 from ledger.ledger import Ledger
 from ledger.operator.dead_letters import DeadLetters
 from ledger.recovery import begin_epoch
-from tests.fresh import lay
-from tests.ledger.parts import AUDIT, MIGRATIONS, Desk, ManualClock, open_database, open_shell
+from tests.ledger.parts import AUDIT, HISTORY, Desk, ManualClock
+from tests.ledger.places import SqlitePlace
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from ledger.sqlite.engine import SqliteDatabase
+    from ledger.database import Database
+    from tests.ledger.places import Place, Shell
 
 
 @pytest.fixture
@@ -31,41 +32,54 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
+@pytest.fixture
+def place(path: Path, clock: ManualClock) -> Place:
+    """Return an empty ledger."""
+    return SqlitePlace(path, clock.now_ms())
+
+
 @pytest.fixture(autouse=True)
 def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check after every test on a ledger that each unfinished row has something that wakes it."""
-    file: Path | None = request.getfixturevalue("path") if "database" in request.fixturenames else None
+    place: Place | None = request.getfixturevalue("place") if "database" in request.fixturenames else None
     yield
-    if file is not None:
-        assert asleep_in(file) == []
+    if place is not None:
+        with closing(place.shell()) as shell:
+            assert asleep_for_good(shell) == []
 
 
 @pytest.fixture
-async def database(path: Path, clock: ManualClock) -> AsyncIterator[SqliteDatabase]:
-    lay(path, MIGRATIONS, clock.now_ms())
-    opened = await open_database(path, clock)
+async def database(place: Place, clock: ManualClock) -> AsyncIterator[Database]:
+    opened = await place.open(clock)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def shell(database: SqliteDatabase, path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection of a second program to the same file."""
-    connection = open_shell(path)
-    yield connection
-    connection.close()
+def shell(database: Database, place: Place) -> Iterator[Shell]:
+    """Yield the connection of a second program to the open ledger."""
+    with closing(place.shell()) as shell:
+        yield shell
 
 
 @pytest.fixture
-async def ledger(database: SqliteDatabase, clock: ManualClock) -> Ledger:
+async def ledger(database: Database, clock: ManualClock) -> Ledger:
     """Return the ledger of a bot: it has an epoch, so it may claim."""
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
     return Ledger(database, clock, AUDIT, epoch=epoch)
 
 
 @pytest.fixture
-def desk(ledger: Ledger, clock: ManualClock, shell: sqlite3.Connection) -> Desk:
+def desk(ledger: Ledger, clock: ManualClock, shell: Shell) -> Desk:
     return Desk(ledger, clock, shell)
+
+
+@pytest.fixture
+def grown(desk: Desk) -> Desk:
+    """Return a ledger with thousands of finished rows."""
+    for statement in ("BEGIN", *HISTORY.split(";\n")[:-1], "COMMIT"):
+        desk.shell.execute(statement)
+    return desk
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ledger.clock import Clock
-    from ledger.database import Tx
+    from ledger.database import Row, Tx
+    from tests.ledger.places import Shell
 
 T = TypeVar("T")
 
@@ -35,6 +36,29 @@ AUDIT = Audit(frozenset({"quote.submitted", "quote.moved"}), KEYRING)
 START_MS = 1_800_000_000_000
 QUOTE = "Q-2026-0001"
 TROUBLE = Trouble("transient", "503 from the other side", http_status=503)
+
+
+FINISHED = 2_000  # commands in a history
+ZEROS = "0" * 64
+HISTORY = f"""
+INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, lane, payload_hash, payload,
+  correlation_id, actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {FINISHED})
+SELECT
+  substr('{ZEROS}' || n, length('' || n) + 1), 'cli', '' || n, 'quote.submit', 'Q-' || n, 'Q-' || n,
+  substr('{ZEROS}' || n, length('' || n) + 1),
+  '{{}}', 'c-' || n, 'a', 'user', 'T', 1, 1, 1, 1
+FROM numbers;
+INSERT INTO deliveries (source, source_request_id, action_kind, operation_id, fingerprint, transport, received_at, last_seen_at)
+SELECT source, source_request_id, action_kind, id, 'f', '{{}}', 1, 1 FROM operations;
+INSERT INTO effects (effect_key, operation_id, class, semantics, target, aggregate_id, correlation_id, payload, next_attempt_at,
+  aged_from, created_at, updated_at)
+SELECT operation_key, id, 'slack.post', 'append', aggregate_id, aggregate_id, correlation_id, '{{}}', 1, 1, 1, 1 FROM operations;
+UPDATE operations SET state = 'in_progress', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL;
+UPDATE operations SET state = 'completed', epoch = NULL, lease_until = NULL, outcome = 'applied', finished_at = 1;
+UPDATE effects SET state = 'in_flight', epoch = 1, lease_until = 1, fence = 1, next_attempt_at = NULL;
+UPDATE effects SET state = 'delivered', epoch = NULL, lease_until = NULL, finished_at = 1;
+"""  # noqa: S608 -- one number of our own
 
 
 class ManualClock:
@@ -114,7 +138,7 @@ class Desk:
 
     ledger: Ledger
     clock: ManualClock
-    shell: sqlite3.Connection
+    shell: Shell
 
     async def reserve(self, request_id: str = "r1", **changes: Any) -> Reservation:
         """Reserve a request; each id is another command."""
@@ -145,13 +169,14 @@ class Desk:
         """Claim everything that is due; return the ids in order of claim."""
         return [effect.id for effect in await self.claim_each()]
 
-    def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+    def rows(self, sql: str, *parameters: object) -> list[Row]:
         """Read from the shell."""
-        return self.shell.execute(sql, parameters).fetchall()
+        return self.shell.execute(sql, parameters)
 
     def value(self, sql: str, *parameters: object) -> Any:
         """Read one value from the shell."""
-        return self.shell.execute(sql, parameters).fetchone()[0]
+        (value,) = self.shell.execute(sql, parameters)[0]
+        return value
 
     def effect(self, effect_id: int) -> Effect:
         """Return an effect as stored."""
@@ -175,7 +200,7 @@ class Desk:
     def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row except the audit's; they must be equal if nothing changed."""
         tables = ("operations", "deliveries", "effects", "attempts", "gates", "holds", "epochs")
-        return {table: [tuple(row) for row in self.rows(f"SELECT * FROM {table}")] for table in tables}  # noqa: S608 -- own names
+        return {table: [tuple(row) for row in self.rows(f"SELECT * FROM {table} ORDER BY 1, 2")] for table in tables}  # noqa: S608 -- own names
 
 
 async def restart(desk: Desk) -> Desk:

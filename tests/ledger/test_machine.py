@@ -12,9 +12,10 @@ from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS, EffectState, Operati
 from tests.ledger.parts import HOME, STATEMENTS
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
     from enum import StrEnum
+
+    from tests.ledger.places import Shell
 
 Arrows = set[tuple[str, str]]
 
@@ -64,7 +65,7 @@ def test_the_drawing_shows_exactly_the_arrows_of_the_table(title: str, table: st
 
 
 @pytest.mark.parametrize("table", ["operations", "effects"])
-def test_the_database_allows_exactly_the_arrows_of_the_table(table: str, shell: sqlite3.Connection) -> None:
+def test_the_database_allows_exactly_the_arrows_of_the_table(table: str, shell: Shell) -> None:
     stored = shell.execute(f"SELECT source, target FROM {table.removesuffix('s')}_arrows")  # noqa: S608 -- two known names
     assert {(row["source"], row["target"]) for row in stored} == ARROWS[table]
 

@@ -9,11 +9,9 @@ import pytest
 from ledger.ledger import StaleFenceError
 from ledger.measures import OpenDeadLetters, Unfinished, fold, measure
 from ledger.records import Delivered, Fail, Retry, Trouble, Uncertain
-from tests.ledger.parts import START_MS, STATEMENTS, TROUBLE, applied, intent, restart, sure
+from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from ledger.ledger import Ledger
     from tests.ledger.parts import Desk
 
@@ -110,17 +108,3 @@ async def test_held_class_is_measured(ledger: Ledger) -> None:
     await ledger.pause("crm", "ops", "maintenance")
     (gate,) = (await measure(ledger)).gates
     assert (gate.name, gate.state, gate.cause) == ("crm", "held", "operator")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["measure_unfinished", "measure_dead_letters", "measure_schedule", "count_audit_events", "count_attempts", "last_attempt_id"],
-)
-def test_no_number_reads_a_whole_table(shell: sqlite3.Connection, name: str) -> None:
-    """Every scan is bounded: by an index over unfinished or dead rows, or by the rows since the last fold."""
-    parameters = dict.fromkeys(("now", "after", "upto"), 0)
-    plan = [row["detail"] for row in shell.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], parameters)]
-    tables = {"operations", "effects", "attempts", "audit_events", "e", "o", "a"}
-    scans = [detail for detail in plan if detail.startswith("SCAN") and detail.split()[1] in tables]
-    assert [detail for detail in scans if "USING" not in detail] == []
-    assert plan

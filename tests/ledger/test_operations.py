@@ -11,13 +11,12 @@ import pytest
 from ledger import keys
 from ledger.ledger import Ledger, StaleFenceError
 from ledger.records import AuditEvent, DedupeResult, Outcome, Trouble
-from tests.ledger.parts import AUDIT, QUOTE, START_MS, applied, intent, request, sure
+from tests.ledger.parts import AUDIT, FINISHED, QUOTE, START_MS, applied, intent, request, sure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ledger.database import Tx
-    from ledger.sqlite.engine import SqliteDatabase
+    from ledger.database import Database, Tx
     from tests.ledger.parts import Desk, ManualClock
 
 INTERNAL = Trouble("internal", "The command could not be executed: an error in our own code (bug).")
@@ -67,7 +66,9 @@ async def test_a_duplicate_changes_nothing_but_the_count_of_its_sightings(desk: 
 
 async def test_a_duplicate_is_answered_although_it_cannot_be_counted(desk: Desk) -> None:
     first = await desk.reserve()
-    desk.shell.execute("CREATE TRIGGER no_sightings BEFORE UPDATE ON deliveries BEGIN SELECT RAISE(ABORT, 'no'); END")
+    await desk.reserve("other")
+    desk.shell.execute("UPDATE deliveries SET seen = 2 WHERE source_request_id = 'T01:other'")
+    desk.shell.execute("CREATE UNIQUE INDEX no_second_two ON deliveries (seen)")
     again = await desk.reserve()
     assert (again.sighting, again.operation) == (DedupeResult.DUPLICATE, first.operation)
 
@@ -127,7 +128,7 @@ async def test_a_float_in_a_payload_is_refused_before_anything_is_written(desk: 
     assert desk.value("SELECT count(*) FROM deliveries") == 0
 
 
-async def test_only_a_process_with_an_epoch_may_claim(database: SqliteDatabase, clock: ManualClock) -> None:
+async def test_only_a_process_with_an_epoch_may_claim(database: Database, clock: ManualClock) -> None:
     outsider = Ledger(database, clock, AUDIT)
     await outsider.reserve(request())
     for claim in (outsider.claim_operation(), outsider.claim_effects({"slack.post": 1})):
@@ -145,6 +146,14 @@ async def test_commands_on_one_quote_run_one_at_a_time_in_the_order_they_came(de
     assert await desk.ledger.claim_operation() is None
     await desk.ledger.execute(first, applied())
     assert sure(await desk.ledger.claim_operation()).id == 2
+
+
+async def test_finished_rows_do_not_hide_what_is_due(grown: Desk) -> None:
+    operation = await grown.claim_operation()
+    assert operation.id == FINISHED + 1
+    await grown.reserve("r2", aggregate_id=f"Q-{FINISHED}")
+    assert sure(await grown.ledger.claim_operation()).id == FINISHED + 2
+    assert await grown.claimed_ids() == []
 
 
 async def test_creations_do_not_wait_for_each_other(desk: Desk) -> None:
@@ -179,11 +188,11 @@ async def test_a_retried_command_keeps_why_and_when(desk: Desk) -> None:
     assert (attempt["outcome"], attempt["delay_ms"], attempt["ended_at"] - attempt["started_at"]) == ("retry", 1_000, 50)
 
 
-async def test_failed_command_enqueues_its_reply_in_the_same_transaction(desk: Desk, database: SqliteDatabase) -> None:
+async def test_failed_command_enqueues_its_reply_in_the_same_transaction(desk: Desk, database: Database) -> None:
     operation = await desk.claim_operation()
-    before = database.commits
+    before = database.health.commits
     await desk.ledger.fail_operation(operation, INTERNAL, {"code": "failed"}, (intent("slack.reply", "repeat_once"),))
-    assert database.commits == before + 1
+    assert database.health.commits == before + 1
     stored = desk.operation()
     assert (stored.state, stored.response, stored.category) == ("failed_terminal", {"code": "failed"}, "internal")
     assert [(row["class"], row["state"]) for row in desk.rows("SELECT * FROM effects")] == [("slack.reply", "pending")]
@@ -198,13 +207,13 @@ async def test_failed_command_frees_its_quote(desk: Desk) -> None:
     assert sure(await desk.ledger.claim_operation()).id == 2
 
 
-async def test_execution_writes_change_answer_events_and_effects_in_one_commit(desk: Desk, database: SqliteDatabase) -> None:
+async def test_execution_writes_change_answer_events_and_effects_in_one_commit(desk: Desk, database: Database) -> None:
     operation = await desk.claim_operation()
     submitted = AuditEvent("quote.submitted", OTHER, before={"state": "draft"}, after={"state": "submitted"})
-    before = database.commits
+    before = database.health.commits
     outcome = Outcome("refused", {"code": "stale"}, (intent(), intent("slack.card", "convergent")), (submitted,))
     done = await desk.ledger.execute(operation, lambda _: outcome)
-    assert database.commits == before + 1
+    assert database.health.commits == before + 1
     stored = desk.operation()
     assert done == outcome
     assert (stored.state, stored.outcome, stored.response) == ("completed", "refused", {"code": "stale"})

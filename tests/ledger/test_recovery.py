@@ -14,9 +14,8 @@ from ledger.recovery import Recovered, give_back, take_back, take_back_lapsed
 from tests.ledger.parts import QUOTE, START_MS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
-    from ledger.database import Tx
+    from ledger.database import Database, Tx
     from ledger.records import Effect, EffectIntent, Operation, Semantics
-    from ledger.sqlite.engine import SqliteDatabase
     from tests.ledger.parts import Desk
 
 
@@ -147,7 +146,7 @@ async def test_effect_that_kills_its_dispatcher_three_times_is_poison_and_frees_
     assert await desk.claimed_ids() == [second.id]
 
 
-async def test_reply_and_card_of_poison_are_enqueued_in_the_same_commit(desk: Desk, database: SqliteDatabase) -> None:
+async def test_reply_and_card_of_poison_are_enqueued_in_the_same_commit(desk: Desk, database: Database) -> None:
     def answer(_: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
         return (intent("slack.reply", "repeat_once", operation.actor),)
 
@@ -166,15 +165,15 @@ async def test_reply_and_card_of_poison_are_enqueued_in_the_same_commit(desk: De
     assert (await desk.claim()).claims == POISON_CLAIMS, "a suspect is tried alone"
     assert await desk.ledger.claim_operation() is None
     desk = await restart(desk)
-    before = database.commits
+    before = database.health.commits
     assert await take_back(desk.ledger, answer=answer, follow=follow) == Recovered(0, 1, 1)
-    assert database.commits == before + 1
+    assert database.health.commits == before + 1
     assert sure(await desk.ledger.claim_operation()).claims == POISON_CLAIMS
     assert await desk.claimed_ids() == []
     desk = await restart(desk)
-    before = database.commits
+    before = database.health.commits
     assert await take_back(desk.ledger, answer=answer, follow=follow) == Recovered(1, 0, 1)
-    assert database.commits == before + 1
+    assert database.health.commits == before + 1
     owed = desk.rows("SELECT class, state, operation_id, parent_id FROM effects ORDER BY id")[1:]
     assert [tuple(row) for row in owed] == [("slack.card", "pending", 1, 1), ("slack.reply", "pending", 2, None)]
 

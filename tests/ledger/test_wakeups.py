@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.ledger.parts import Desk
 
 STUCK = [
-    ("INSERT INTO effects SELECT * FROM effects WHERE 0", []),
+    ("UPDATE effects SET epoch = 99 WHERE id = 0", []),
     (
         "UPDATE effects SET epoch = 99 WHERE state = 'in_flight'",
         ["effect 1 is in flight and has no owner whose end anybody could notice"],

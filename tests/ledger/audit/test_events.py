@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,10 +18,8 @@ from ledger.operator.actions import cancel_effect, cancel_operation, retry_effec
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import AuditEvent, Delivered, Drop, Fail, FollowUps, Hold, Outcome, Retry, Trouble, Uncertain
 from ledger.recovery import begin_epoch, give_back, take_back
-from ledger.sqlite.migrations import Migration
 from tests.ledger.parts import (
     AUDIT,
-    MIGRATIONS,
     QUOTE,
     START_MS,
     TROUBLE,
@@ -31,32 +27,26 @@ from tests.ledger.parts import (
     ManualClock,
     applied,
     intent,
-    open_database,
-    open_shell,
     request,
     restart,
     sure,
 )
+from tests.ledger.places import temporary
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable
 
-    from ledger.database import Tx
+    from ledger.database import Row, Tx
     from ledger.records import Effect, Operation
+    from tests.ledger.places import Place
 
-SPY = Migration(
-    "test",
-    "0001_spy.sql",
-    """
-CREATE TABLE moves (machine TEXT NOT NULL, row INTEGER NOT NULL, target TEXT NOT NULL) STRICT;
-CREATE TRIGGER spy_operation_born AFTER INSERT ON operations BEGIN INSERT INTO moves VALUES ('operation', NEW.id, NEW.state); END;
-CREATE TRIGGER spy_effect_born AFTER INSERT ON effects BEGIN INSERT INTO moves VALUES ('effect', NEW.id, NEW.state); END;
-CREATE TRIGGER spy_operation AFTER UPDATE OF state ON operations WHEN NEW.state <> OLD.state
-BEGIN INSERT INTO moves VALUES ('operation', NEW.id, NEW.state); END;
-CREATE TRIGGER spy_effect AFTER UPDATE OF state ON effects WHEN NEW.state <> OLD.state
-BEGIN INSERT INTO moves VALUES ('effect', NEW.id, NEW.state); END;
-""",
+MOVES = "CREATE TABLE moves (id INTEGER PRIMARY KEY, machine TEXT NOT NULL, moved INTEGER NOT NULL, target TEXT NOT NULL)"
+# Triggers that record each move of a row.
+SPY = tuple(
+    f"CREATE TRIGGER spy_{table}_{name} AFTER {change} ON {table} WHEN {when} BEGIN"  # noqa: S608 -- own names
+    f" INSERT INTO moves (machine, moved, target) VALUES ('{table[:-1]}', NEW.id, NEW.state); END"
+    for table in ("operations", "effects")
+    for name, change, when in (("born", "INSERT", "1"), ("moved", "UPDATE OF state", "NEW.state <> OLD.state"))
 )
 # The state to which each event moves its row; events without a move are not listed.
 MEANING: Final = {
@@ -183,15 +173,15 @@ def audited_as_moved(desk: Desk) -> None:
             subject = ("effect", row["effect_id"]) if row["effect_id"] else ("operation", of_key[row["operation_key"]])
             told.setdefault(subject, []).append(MEANING[row["event_type"]])
     moved: dict[tuple[str, int], list[str]] = {}
-    for row in desk.rows("SELECT * FROM moves ORDER BY rowid"):
-        moved.setdefault((row["machine"], row["row"]), []).append(row["target"])
+    for row in desk.rows("SELECT * FROM moves ORDER BY id"):
+        moved.setdefault((row["machine"], row["moved"]), []).append(row["target"])
     assert moved.keys() == told.keys()
     for subject, targets in moved.items():
         assert len(targets) == len(told[subject])
         assert all(target in meant for target, meant in zip(targets, told[subject], strict=True)), (subject, targets)
 
 
-def owed_keys(row: sqlite3.Row) -> list[str]:
+def owed_keys(row: Row) -> list[str]:
     """Return the keys of the effects that an event records as enqueued."""
     after = json.loads(row["after"]) if row["after"] else {}
     if row["event_type"] == "effect.owed":
@@ -199,11 +189,13 @@ def owed_keys(row: sqlite3.Row) -> list[str]:
     return [owed["key"] for owed in after.get("owes", ())] if isinstance(after, dict) else []
 
 
-async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], folder: Path) -> None:
+async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], place: Place) -> None:
     clock = ManualClock()
-    database = await open_database(folder / "ledger.db", clock, migrations=(*MIGRATIONS, SPY))
+    database = await place.open(clock)
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
-    shell = open_shell(folder / "ledger.db")
+    shell = place.shell()
+    for statement in (MOVES, *SPY):
+        shell.execute(statement)
     walker = Walk(Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, shell))
     try:
         for request_id in ("first", "second"):
@@ -222,8 +214,8 @@ async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], 
 def test_on_any_walk_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
     steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]],
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(walk(steps, Path(folder)))
+    with temporary(START_MS) as place:
+        asyncio.run(walk(steps, place))
 
 
 async def test_an_event_of_an_unregistered_type_is_refused_with_its_whole_transaction(desk: Desk) -> None:

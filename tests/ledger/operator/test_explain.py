@@ -269,9 +269,9 @@ async def test_follow_ups_of_an_expired_effect_are_enqueued_in_its_own_commit(de
 
     await desk.owe(intent())
     desk.clock.advance(10_001)
-    before = desk.ledger.database.commits  # type: ignore[attr-defined] # the SQLite file counts them
+    before = desk.ledger.database.health.commits
     await desk.ledger.claim_effects({"slack.post": 1}, max_age_ms=AGE, follow=follow)
-    assert desk.ledger.database.commits == before + 1  # type: ignore[attr-defined] # as above
+    assert desk.ledger.database.health.commits == before + 1
     assert [tuple(row) for row in desk.rows("SELECT class, parent_id, state FROM effects WHERE id = 2")] == [
         ("slack.card", 1, "pending")
     ]

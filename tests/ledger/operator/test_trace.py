@@ -14,11 +14,9 @@ from ledger.operator.explain import Facts, Waiting, effect_facts, operation_fact
 from ledger.operator.trace import OperationFilter, Trace, find_operations, list_operations, trace
 from ledger.records import DedupeResult, Delivered, Fail, Hold, Outcome, Retry, Trouble, Uncertain
 from ledger.recovery import take_back
-from tests.ledger.parts import HOME, QUOTE, START_MS, STATEMENTS, TROUBLE, intent, restart, sure
+from tests.ledger.parts import HOME, QUOTE, START_MS, TROUBLE, intent, restart, sure
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from ledger.database import Row, Tx
     from ledger.records import EffectIntent, Operation, Settlement
     from tests.ledger.parts import Desk
@@ -113,24 +111,6 @@ async def test_the_events_of_a_creation_are_found_among_many_others(desk: Desk) 
         desk.clock.advance(3_000)
     traced = await desk.ledger.database.read(lambda tx: trace(tx, sure(tx.one("operation_by_id", id=20))))
     assert [row["event_type"] for row in traced.events] == ["operation.reserved", "operation.claimed"]
-
-
-LOOKING = (
-    *("operations_by_key", "operations_of_aggregate", "effects_of_operation", "attempts_of_effect", "attempts_of_operation"),
-    *("audit_time", "audit_page", "audit_chain_since", "epoch", "ahead_of_effect", "ahead_of_operation", "trial_of_family"),
-    *("unfinished_operations", "dead_operations", "find_delivery", "effect_by_id", "operation_by_id"),
-)
-
-
-@pytest.mark.parametrize("name", LOOKING)
-def test_whatever_is_looked_for_is_found_by_an_index(shell: sqlite3.Connection, name: str) -> None:
-    words = STATEMENTS[name].replace("(", " ").replace(")", " ").replace(",", " ").split()
-    parameters: dict[str, Any] = {word[1:]: 1 for word in words if word.startswith(":")}
-    plan = [row["detail"] for row in shell.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], parameters)]
-    tables = {"operations", "effects", "attempts", "deliveries", "audit_events", "epochs", "o", "e", "older"}
-    scans = [detail for detail in plan if detail.startswith("SCAN") and detail.split()[1] in tables]
-    assert [detail for detail in scans if "USING INDEX" not in detail] == []
-    assert plan
 
 
 # ---------------------------------------------------------------------------------------------------------------- waiting

@@ -25,7 +25,7 @@ async def damaged(desk: Desk, path: Path) -> Path:
     for number in range(40):
         await desk.reserve(f"r{number}")
     desk.shell.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    (root,) = desk.shell.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'operations'").fetchone()
+    ((root,),) = desk.shell.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'operations'")
     content = bytearray(await asyncio.to_thread(path.read_bytes))
     content[(root - 1) * PAGE : (root - 1) * PAGE + 61] = b"\x05" + b"\xff" * 60
     copy = path.with_name("damaged.db")
