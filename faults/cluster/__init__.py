@@ -1,0 +1,1 @@
+"""Faults of a database server and of the network before it."""
