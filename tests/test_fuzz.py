@@ -86,6 +86,7 @@ def form(text: str) -> object:
         builder.discount_form(QUOTE),
         forms.send_form(QUOTE, contacts=True),
         forms.lose_form(QUOTE),
+        forms.cancel_form(QUOTE),
     )
     for view in views:
         blocks = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX, LoseQuote, MarkSent, SubmitQuote
+from typing import TYPE_CHECKING, Final
+
+from quotebot.commands.payloads import RECIPIENT_CHARACTERS_MAX, CancelQuote, LoseQuote, MarkSent, SubmitQuote
 from quotebot.domain.language import _
 from quotebot.domain.quotes.quote import LOSS_CATEGORIES
 from quotebot.slack.builder_input import read_creation, read_revision
@@ -11,23 +13,13 @@ from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import parse_button_value
 from quotebot.views.forms import CONTACT
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 
 def read_form(form: Form) -> Filled | Errors:
     """Return the content of the form, or every error by its block."""
-    over = too_long(form)
-    if over:
-        return over
-    match form.view["callback_id"]:
-        case forms.CREATE_FORM:
-            return read_creation(form)
-        case forms.REVISE_FORM:
-            return read_revision(form)
-        case forms.SEND_FORM:
-            return _sending(form)
-        case forms.RESUBMIT_FORM:
-            return _resubmission(form)
-        case _other:
-            return _loss(form)
+    return too_long(form) or _READERS.get(form.view["callback_id"], _loss)(form)
 
 
 def _sending(form: Form) -> Filled | Errors:
@@ -52,6 +44,13 @@ def _resubmission(form: Form) -> Filled | Errors:
     return Filled(SubmitQuote(note, value.approval_id), value.quote_id, value.version)
 
 
+def _cancellation(form: Form) -> Filled | Errors:
+    value = parse_button_value(form.view.get("private_metadata") or "")
+    if value is None:
+        return {forms.REASON: _(messages.UNREADABLE_FORM)}
+    return Filled(CancelQuote("\n".join(form.lines(forms.REASON)) or None), value.quote_id, value.version)
+
+
 def _loss(form: Form) -> Filled | Errors:
     value = parse_button_value(form.view.get("private_metadata") or "")
     if value is None:
@@ -64,5 +63,13 @@ def _loss(form: Form) -> Filled | Errors:
         return {forms.REASON: lifecycle_messages.too_long("reason", forms.DETAILS_CHARACTERS_MAX)}
     return Filled(LoseQuote(reason), value.quote_id, value.version)
 
+
+_READERS: Final[Mapping[str, Callable[[Form], Filled | Errors]]] = {
+    forms.CREATE_FORM: read_creation,
+    forms.REVISE_FORM: read_revision,
+    forms.SEND_FORM: _sending,
+    forms.RESUBMIT_FORM: _resubmission,
+    forms.CANCEL_FORM: _cancellation,
+}
 
 __all__ = ["Errors", "Filled", "Form", "last_block", "read_form"]

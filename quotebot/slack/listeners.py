@@ -48,7 +48,7 @@ from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
 from quotebot.views import approval_messages, builder, forms, help_messages, messages
 from quotebot.views.blocks import parse_button_value
-from quotebot.views.card import DISCOUNT, EXPLAIN, MORE
+from quotebot.views.card import EXPLAIN, MORE
 from quotebot.views.confirmations import CREATE_ANOTHER, EDIT_FIRST, FILL_IN, SHOW, parse_typed, problem_blocks, show_blocks
 from quotebot.views.forms import APPROVE_CALLBACK, CHANGES_CALLBACK, REASON, REJECT_CALLBACK
 from quotebot.views.home import FIND
@@ -307,8 +307,8 @@ class QuoteListeners:
             await self.surface.outdated(ack, body, context)
             return
         deed, value = chosen
-        if deed == DISCOUNT:
-            await self.surface.open_about(body, DISCOUNT, value, await viewer_of(context, value.quote_id))
+        if deed in FORMS:
+            await self.surface.open_about(body, deed, value, await viewer_of(context, value.quote_id))
             await ack()
         elif deed == EXPLAIN:
             asked, viewer = verbs.ExplainRequest(value.quote_id, value.version), await viewer_of(context, value.quote_id)

@@ -38,7 +38,7 @@ from quotebot.store.crm_mirror import with_segments
 from quotebot.views import forms, lifecycle_messages, messages
 from quotebot.views.blocks import section
 from quotebot.views.builder import Draft, create_form, discount_form, revise_form
-from quotebot.views.card import APPROVE_WITH_REASON, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, RESUBMIT, REVISE, SEND
+from quotebot.views.card import APPROVE_WITH_REASON, CANCEL_BY_FORM, DISCOUNT, LOSE, REJECT, REQUEST_CHANGES, RESUBMIT, REVISE, SEND
 from quotebot.views.confirmations import offer_blocks, show_blocks
 from quotebot.views.forms import approve_modal, changes_modal, reject_modal, window
 
@@ -84,6 +84,7 @@ _REASONS: Final[Mapping[str, Callable[[Quote, Approval], Body]]] = {
 _ABOUT_QUOTE: Final[Mapping[str, tuple[str, Callable[[QuoteState], bool], Callable[[Quote], Body]]]] = {
     SEND: ("send", lambda state: QuoteState.SENT in allowed(state), forms.send_form),
     RESUBMIT: ("submit", lambda state: state is QuoteState.DRAFT, forms.resubmit_form),
+    CANCEL_BY_FORM: ("cancel", lambda state: QuoteState.CANCELLED in allowed(state), forms.cancel_form),
     LOSE: ("lose", lambda state: QuoteState.LOST in allowed(state), forms.lose_form),
 }
 FORMS: Final = _REASONS.keys() | _ABOUT_QUOTE.keys() | {REVISE, DISCOUNT}  # action ids that open a form

@@ -83,11 +83,11 @@ def reminder(quote: Quote, slot: Slot, approvers: tuple[str, ...], now: int) -> 
     facts = {**_deal(quote), "span": _span(slot, now)}
     if approvers:
         people = messages.mentions(approvers)
-        text = _("⏰ {people}, {customer}, {total} ({quote}), has been waiting for you for {span}.", people=people, **facts)
+        text = _("⏰ {people}, {customer} ({total}) has been waiting for you for {span}.", people=people, **facts)
     else:
-        nobody = N_("⏰ {customer}, {total} ({quote}), has been waiting for {span}, and no one holds the {role} role yet.")
+        nobody = N_("⏰ {customer} ({total}) has been waiting for {span}, and no one holds the {role} role yet.")
         text = _(nobody, role=_roles(quote, slot), **facts)
-    return text if slot.expires_at is None else text + " " + _("The request expires {time}.", time=local_time(slot.expires_at))
+    return text if slot.expires_at is None else text + " " + _("Expires {time}.", time=local_time(slot.expires_at))
 
 
 def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
@@ -97,7 +97,7 @@ def reminder_of_one(quote: Quote, slot: Slot, now: int) -> str:
         **_deal(quote),
         span=_span(slot, now),
     )
-    return text if slot.expires_at is None else text + " " + _("It expires {time}.", time=local_time(slot.expires_at))
+    return text if slot.expires_at is None else text + " " + _("Expires {time}.", time=local_time(slot.expires_at))
 
 
 def to_decide(text: str, quote: Quote) -> list[Json]:

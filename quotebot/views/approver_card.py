@@ -116,8 +116,8 @@ def _fields(quote: Quote) -> list[Json]:
 
 def _due(approval: Approval) -> list[Json]:
     """Return when the request expires."""
-    ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
-    return [mrkdwn(_("*Decide by*\n{time}", time=local_time(min(ends))))] if ends else []
+    due = approval.due_at
+    return [] if due is None else [mrkdwn(_("*Decide by*\n{time}", time=local_time(due)))]
 
 
 def _reasons(approval: Approval) -> str:

@@ -1,7 +1,8 @@
 """Status card of a quote: one message, rendered completely from the current state, so that rendering it twice changes nothing.
 
-Its buttons are exactly the transitions that the table allows from the quote's state, so that every button works. At most six are
-visible; the menu beside them holds the entries that change nothing, and those that another form does better. Its price rows (tax,
+Its buttons are exactly the transitions that the table allows from the quote's state, so that every button works. At most four are
+visible; the menu beside them holds the entries that change nothing, those that another form does better, and Edit and Cancel quote
+where the buttons of a decision take their room. Its price rows (tax,
 policy currency, special terms) are plain text and the same on every surface. After a final state it shows its summary only, and a
 button that sends the whole card to one person.
 
@@ -30,6 +31,8 @@ from quotebot.domain.quotes.quote import (
     Quote,
     QuoteState,
     SlotState,
+    local_age,
+    local_day,
     local_time,
     reason_words,
     state_words,
@@ -74,9 +77,9 @@ REVISE, RESUBMIT, FINALIZE, SEND = "quote.revise", "quote.resubmit", "quote.fina
 ACCEPT, LOSE, CANCEL_QUOTE = "quote.accept", "quote.lose", "quote.cancel"
 MORE = "quote.more"  # the menu
 
-REFRESH, EXPLAIN, DISCOUNT = "refresh", "explain", "discount"  # entries of the menu
+REFRESH, EXPLAIN, DISCOUNT, CANCEL_BY_FORM = "refresh", "explain", "discount", "cancel"  # entries of the menu
 
-VISIBLE_MAX: Final = 6
+VISIBLE_MAX: Final = 4
 NAME_CHARACTERS_MAX: Final = 60  # at most 300 when every character is escaped
 
 PriceRow = tuple[str, str]  # name and value
@@ -148,14 +151,15 @@ def actions(quote: Quote, decision: PolicyDecision | None, *, decides: bool = Tr
     made += [
         button(move.action_id, _(move.label), button_value(quote), style=move.style) for move in _MOVES if move.target in after
     ]
-    if may_be_changed(quote.state):
+    narrow = decides and bool(waits)
+    if may_be_changed(quote.state) and not narrow:
         made.append(button(REVISE, _("Edit"), button_value(quote), style="primary" if quote.state in _TO_EDIT else None))
     if quote.sent_back and (decision is None or not (decision.blocked or decision.automatic)):
         made.append(button(RESUBMIT, _("Resubmit as is with a note"), button_value(quote, quote.approval)))
-    if QuoteState.CANCELLED in after:
+    if QuoteState.CANCELLED in after and not narrow:
         made.append({**button(CANCEL_QUOTE, _("Cancel quote"), button_value(quote)), "confirm": _cancelling(quote)})
     assert len(made) <= VISIBLE_MAX  # noqa: S101 -- a table test covers every state
-    return [*made, _menu(quote)]
+    return [*made, _menu(quote, narrow=narrow)]
 
 
 def _asking(quote: Quote, decision: PolicyDecision | None) -> list[Json]:
@@ -203,10 +207,13 @@ def _cancelling(quote: Quote) -> dict[str, Any]:
     }
 
 
-def _menu(quote: Quote) -> Json:
+def _menu(quote: Quote, *, narrow: bool) -> Json:
+    """Return the menu. With `narrow` it holds what has no room beside the buttons of a decision."""
     value = ButtonValue(quote.quote_id, quote.version, None)
-    entries = [(_("Change discount"), DISCOUNT)] if may_be_changed(quote.state) else []
+    entries = [(_("Edit"), REVISE)] if narrow else []
+    entries += [(_("Change discount"), DISCOUNT)] if may_be_changed(quote.state) else []
     entries += [(_("How pricing works"), EXPLAIN), (_("Refresh"), REFRESH)]
+    entries += [(_("Cancel quote"), CANCEL_BY_FORM)] if narrow else []
     return {
         "type": "overflow",
         "action_id": MORE,
@@ -458,8 +465,10 @@ def _approval_texts(
         return ["⌛ " + _("Approval request expired with no decision. Submit to ask again.")]
     asked = tuple(user for user in approvers if user not in (approval.requested_by, quote.requester))
     given = [f"✅ {slot_words(slot, approval.roles)}" for slot in approval.slots if slot.state is SlotState.APPROVED]
-    waiting = [_("Waiting for {people}", people=approval_messages.waiting_for(asked, away))] if asked else []
-    progress = [*given[:GIVEN_MAX], *waiting]
+    waits = [_("Waiting for {people}", people=approval_messages.waiting_for(asked, away))] if asked else []
+    waits += [_("asked {time}", time=local_age(approval.asked_at))] if asked else []
+    waits += [_("due {time}", time=local_day(approval.due_at))] if asked and approval.due_at is not None else []
+    progress = [*given[:GIVEN_MAX], *([" · ".join(waits)] if waits else [])]
     needs = f"⏳ {needs_text(approval.required_roles, approval.reasons, approval.roles)}"
     return [needs, "\n".join(progress)] if progress else [needs]
 

@@ -172,7 +172,7 @@ def _opportunity_input(account: str) -> Json:
 
 
 CREATE_FORM, REVISE_FORM, SEND_FORM, LOSE_FORM = "quote.create", "quote.revise", "quote.send", "quote.lose"  # callback_ids
-RESUBMIT_FORM: Final = "quote.resubmit"  # callback_id
+RESUBMIT_FORM, CANCEL_FORM = "quote.resubmit", "quote.cancel"  # callback_ids
 
 FROM_MESSAGE: Final = "quote.from_message"  # callback_id of the shortcut on messages
 
@@ -220,6 +220,14 @@ def lose_form(quote: Quote) -> Json:
     note = text_input(REASON, _("Details"), length_max=DETAILS_CHARACTERS_MAX, example=example, multiline=True, optional=True)
     head = _("Mark as lost")
     return modal(LOSE_FORM, head, head, button_value(quote), [section(about(quote)), category, note])
+
+
+def cancel_form(quote: Quote) -> Json:
+    """Return the form that cancels a quote, with an optional reason."""
+    text = _("{quote}. You can't undo this, but you can clone it later.", quote=about(quote))
+    field = text_input(REASON, _("Reason"), length_max=DETAILS_CHARACTERS_MAX, multiline=True, optional=True)
+    head = _("Cancel quote")
+    return {**modal(CANCEL_FORM, head, head, button_value(quote), [section(text), field]), "close": plain(_("Keep quote"))}
 
 
 def resubmit_form(quote: Quote) -> Json:

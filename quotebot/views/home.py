@@ -9,7 +9,7 @@ from quotebot.domain import money
 from quotebot.domain.approvals.policy import margin_words
 from quotebot.domain.language import N_, _, grouped, initial_capital, ngettext
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import local_day, local_time, state_words, title, utc_text
+from quotebot.domain.quotes.quote import local_age, local_day, local_time, state_words, title
 from quotebot.store.homes import HomeChoice
 from quotebot.views import messages
 from quotebot.views.approval_messages import covered_by
@@ -211,7 +211,7 @@ def _needed(row: Needed) -> list[Json]:
     quote, approval = row.quote, row.approval
     why = clipped("; ".join(messages.one_line(reason) for reason in approval.reasons), REASONS_CHARACTERS_MAX)
     easier = "".join(f"\n💡 {name}: {clipped(value, REASONS_CHARACTERS_MAX)}" for name, value in row.easier)
-    times = [_("asked {time}", time=_ago(approval.requested_at))]
+    times = [_("asked {time}", time=local_age(approval.requested_at))]
     times += [] if row.escalates_at is None else [_("more people are asked {time}", time=local_time(row.escalates_at))]
     times += [] if row.due_at is None else [_("due {time}", time=local_time(row.due_at))]
     lines = (
@@ -232,7 +232,7 @@ def _waiting(row: WaitingQuote) -> Json:
         facts = [_("Waiting for {people}", people=messages.mentions(row.asked))]
     else:
         facts = [_("Waiting for an approver, and nobody holds the role now")]
-    facts += [] if row.since is None else [_("asked {time}", time=_ago(row.since))]
+    facts += [] if row.since is None else [_("asked {time}", time=local_age(row.since))]
     facts += [] if row.due_at is None else [_("due {time}", time=local_time(row.due_at))]
     text = f"{_name(row.listed)}\n{' · '.join(facts)}"
     return {**section(text), "accessory": _show(row.listed)}
@@ -266,8 +266,3 @@ def _account(quote: Quote | Listed) -> str:
 
 def _heading(text: str) -> Json:
     return {"type": "header", "text": plain(text)}
-
-
-def _ago(unix_ms: int) -> str:
-    """Return a time as Slack shows its age, which stays right without another drawing."""
-    return f"<!date^{unix_ms // 1000}^{{ago}}|{utc_text(unix_ms)}>"

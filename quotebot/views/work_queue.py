@@ -204,7 +204,7 @@ def _needed_row(tx: Tx, quote: Quote, rules: Rules) -> Needed:
     return Needed(
         quote,
         approval,
-        min((slot.expires_at for slot in slots if slot.expires_at is not None), default=None),
+        approval.due_at,
         min((slot.escalate_at for slot in slots if slot.escalate_at is not None), default=None),
         margin_figures(quote.pricing, rules.policy),
         () if advice is None else avoidance_rows(advice.changes, rules.policy.roles, approver=True),
@@ -218,6 +218,5 @@ def _waiting(tx: Tx, viewer: Viewer, listed: Listed, rules: Rules, away: tuple[D
         return WaitingQuote(listed)
     if approval is None or approval.state is not ApprovalState.PENDING:
         return WaitingQuote(listed)
-    ends = [slot.expires_at for slot in approval.slots if slot.is_open and slot.expires_at is not None]
     asked = rules.who_may_decide(approval, quote.makers, away)
-    return WaitingQuote(listed, asked, approval.requested_at, min(ends, default=None))
+    return WaitingQuote(listed, asked, approval.asked_at, approval.due_at)

@@ -38,6 +38,7 @@ from quotebot.views.card import (
     ACCEPT,
     APPROVE,
     APPROVE_WITH_REASON,
+    CANCEL_BY_FORM,
     CANCEL_QUOTE,
     DISCOUNT,
     EXPLAIN,
@@ -322,7 +323,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         ACCEPT,
     ):
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
-    for deed in (EXPLAIN, DISCOUNT, REFRESH):
+    for deed in (EXPLAIN, DISCOUNT, REFRESH, REVISE, CANCEL_BY_FORM):
         yield "menu of a quote's card", partial(hand.pressed, MORE, menu_text(deed, value), menu=True)
     yield from (
         (row, partial(hand.pressed, each, text))
@@ -332,7 +333,7 @@ def requests(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "buttons of a quote's card", partial(hand.pressed, action_id, text)
     for callback in (forms.REJECT_CALLBACK, forms.CHANGES_CALLBACK, forms.APPROVE_CALLBACK):
         yield "forms of an approval", partial(hand.submitted, callback, text, forms.REASON, "no")
-    for callback, field in ((forms.LOSE_FORM, forms.REASON), (forms.RESUBMIT_FORM, forms.APPROVER_NOTE)):
+    for callback, field in ((forms.LOSE_FORM, forms.REASON), (forms.RESUBMIT_FORM, forms.APPROVER_NOTE), (forms.CANCEL_FORM, "x")):
         yield "forms of a quote", partial(hand.submitted, callback, text, field, "too dear")
     yield (
         "form of a new quote",

@@ -142,6 +142,18 @@ class Approval:
         """Roles of the policy that the request was made under."""
         return PACKAGED if self.policy is None else self.policy.roles
 
+    @property
+    def asked_at(self) -> int:
+        """Time at which the people who are asked now were asked first."""
+        return min(
+            (slot.opened_at for slot in self.slots if slot.is_open and slot.opened_at is not None), default=self.requested_at
+        )
+
+    @property
+    def due_at(self) -> int | None:
+        """Time at which the request expires unless they decide; None if nobody has to decide, or if it does not expire."""
+        return min((slot.expires_at for slot in self.slots if slot.is_open and slot.expires_at is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Freezing:
@@ -339,6 +351,11 @@ def local_day(unix_ms: int, zone: str = "UTC") -> str:
     """Return a day for mrkdwn, as `local_time` does. Where no mrkdwn is shown, it is the day in `zone`, an IANA name."""
     moment = datetime.fromtimestamp(unix_ms // 1000, tz=zone_of(zone))
     return f"<!date^{unix_ms // 1000}^{{date_short_pretty}}|{day_text(moment)}>"
+
+
+def local_age(unix_ms: int) -> str:
+    """Return the age of a time for mrkdwn, "2 hours ago", which Slack keeps right. Elsewhere it is the time in UTC."""
+    return f"<!date^{unix_ms // 1000}^{{ago}}|{utc_text(unix_ms)}>"
 
 
 def plain_times(text: str) -> str:

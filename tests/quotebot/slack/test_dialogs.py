@@ -122,6 +122,17 @@ async def test_a_quote_lives_its_whole_life_by_clicks_alone(deal: Deal) -> None:
     assert all(f"{FIRST_QUOTE} v3 was " in text and "marked as won by <@U0MANAGER>, " in text for text in late)
 
 
+async def test_the_menu_cancels_a_quote_that_waits_and_a_form_asks_first(deal: Deal) -> None:
+    await deal.submitted_deal()
+    await deal.click(MORE, user="U0REP", value="Cancel quote")
+    assert (await kinds(deal))[-1] == "quote.submit applied"
+    await send(deal, reason="a double")
+    await deal.settled()
+    assert (await kinds(deal))[-1] == "quote.cancel applied"
+    assert "🚫 Canceled" in await deal.card_text()
+    assert "a double" in await deal.card_text()
+
+
 async def test_a_click_on_an_older_version_is_told_the_newer_one_and_refreshes_the_card(deal: Deal) -> None:
     await deal.slash()
     await deal.settled()

@@ -82,7 +82,7 @@ def test_german_messages_about_an_approval_and_a_version_are_whole_sentences() -
     quote = example_quote(QuoteState.PENDING_APPROVAL, version=2)
     vp = example_approval(required_roles=("vp_sales",)).slots[0]
     reminder = approval_messages.reminder(quote, vp, ("U0VP",), MORNING + 2 * HOUR)
-    assert reminder.startswith("⏰ <@U0VP>: Acme, 17.340,00\u00a0$ (Q-2026-0042 v2), wartet seit 2 Stunden auf Ihre Entscheidung. ")
+    assert reminder.startswith("⏰ <@U0VP>: Acme (17.340,00\u00a0$) wartet seit 2 Stunden auf Ihre Entscheidung. ")
     again = approval_messages.reminded_already((replace(vp, reminded_at=MORNING),), example_approval().roles)
     assert plain_times(again) == (
         "Letzte Erinnerung (Bereichsleitung Vertrieb): 21. Nov. 2026, 10:31 UTC. "

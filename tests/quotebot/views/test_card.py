@@ -79,8 +79,6 @@ def test_under_dual_control_the_approve_button_opens_a_form_for_the_reason() -> 
             "approval.request_changes",
             "approval.reject",
             "approval.remind",
-            "quote.revise",
-            "quote.cancel",
             "quote.more",
         ]
 
@@ -125,7 +123,7 @@ BUTTONS = {  # in reading order; the menu comes last
     QuoteState.PRICED: ["quote.submit", "quote.revise", "quote.cancel"],
     QuoteState.PENDING_APPROVAL: [
         *("approval.approve", "approval.request_changes", "approval.reject"),
-        *("approval.remind", "quote.revise", "quote.cancel"),
+        "approval.remind",  # the menu edits and cancels
     ],
     QuoteState.APPROVED: ["quote.finalize", "quote.revise", "quote.cancel"],
     QuoteState.REJECTED: ["quote.revise", "quote.cancel"],
@@ -159,7 +157,10 @@ LEADS_TO = {  # the state to which each button leads a quote, or its next versio
 
 @pytest.mark.parametrize("state", list(QuoteState))
 def test_no_button_is_dead_and_no_arrow_of_a_person_is_without_one(state: QuoteState) -> None:
-    shown = set(action_ids(status_card(quote_in(state), ()))) - {"quote.more", "quote.show", "approval.remind"}
+    card = status_card(quote_in(state), ())
+    shown = set(action_ids(card)) - {"quote.more", "quote.show", "approval.remind"}
+    in_menu = {"Cancel quote": "quote.cancel", "Edit": "quote.revise"}
+    shown |= {in_menu[entry] for entry in menu_of(card) if entry in in_menu}
     assert ("quote.revise" in shown) == may_be_changed(state)
     reached = {LEADS_TO[action] for action in shown - {"quote.revise"}}
     by_itself = {QuoteState.EXPIRED, QuoteState.VALIDATED, QuoteState.PRICED, QuoteState.DRAFT}  # by time, by pricing, by an edit
@@ -174,14 +175,21 @@ def menu_of(card: Card) -> list[str]:
     return [entry["text"]["text"] for entry in menu["options"]]
 
 
-def test_the_menu_offers_what_changes_nothing_and_the_discount_while_it_may_change() -> None:
+def test_the_menu_offers_what_always_and_the_discount_while_it_may_change() -> None:
     assert menu_of(status_card(quote_in(QuoteState.SENT), ())) == ["Change discount", "How pricing works", "Refresh"]
     assert menu_of(status_card(quote_in(QuoteState.ACCEPTED), ())) == ["How pricing works", "Refresh"]
 
 
-def test_a_request_that_waits_shows_six_buttons_at_most_besides_the_menu() -> None:
+def test_beside_the_buttons_of_a_decision_the_menu_edits_and_cancels() -> None:
+    waiting = quote_in(QuoteState.PENDING_APPROVAL)
+    always = ["Change discount", "How pricing works", "Refresh"]
+    assert menu_of(status_card(waiting, ())) == ["Edit", *always, "Cancel quote"]
+    assert menu_of(status_card(waiting, (), decides=False)) == always
+
+
+def test_a_card_shows_four_buttons_at_most_besides_the_menu() -> None:
     for state in QuoteState:
-        assert len(action_ids(status_card(quote_in(state), ()))) <= 7
+        assert len(action_ids(status_card(quote_in(state), ()))) <= 5
 
 
 def test_a_request_that_waits_can_be_reminded_about_where_it_is_not_decided() -> None:

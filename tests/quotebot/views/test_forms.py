@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quotebot.commands.payloads import CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote, SubmitQuote
+from quotebot.commands.payloads import CancelQuote, CreateByForm, CreateQuote, LoseQuote, MarkSent, ReviseQuote, SubmitQuote
 from quotebot.domain.pricing.commercial_terms import CommercialTerms
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.domain.quotes.quote import QuoteState, reason_words
@@ -18,7 +18,7 @@ from quotebot.slack.form_input import Filled, Form, last_block, read_form
 from quotebot.views import messages
 from quotebot.views.builder import Draft, carried_by, create_form, discount_form, revise_form, with_details
 from quotebot.views.builder_details import PARTIES, TERMS
-from quotebot.views.forms import lose_form, resubmit_form, send_form
+from quotebot.views.forms import cancel_form, lose_form, resubmit_form, send_form
 from tests.quotebot.parts import POLICY, RULES
 from tests.quotebot.views.block_kit import view_problems
 from tests.quotebot.views.quote_examples import CATALOGUE, MORNING, RULESET, example_quote, quote_in
@@ -37,6 +37,7 @@ FORMS: dict[str, Callable[[Quote], dict[str, Any]]] = {
     "discount": discount_form,
     "send": send_form,
     "lose": lose_form,
+    "cancel": cancel_form,
     "resubmit": lambda quote: resubmit_form(quote_in(QuoteState.DRAFT) if quote.approval is None else quote),
 }
 
@@ -295,6 +296,13 @@ def test_the_form_that_resubmits_needs_a_note_and_names_the_request() -> None:
         assert set(read(view, approver_note=wrong)) == {"approver_note"}  # type: ignore[arg-type] # errors
 
 
+def test_the_form_that_cancels_takes_a_reason_and_needs_none() -> None:
+    view = cancel_form(QUOTE)
+    assert read(view, reason=" a \n\n double ") == Filled(CancelQuote("a\ndouble"), "Q-2026-0042", 1)
+    assert read(view) == Filled(CancelQuote(), "Q-2026-0042", 1)
+    assert (view["submit"]["text"], view["close"]["text"]) == ("Cancel quote", "Keep quote")
+
+
 def test_a_recipient_and_a_reason_are_read() -> None:
     assert read(send_form(QUOTE), recipient=" buyer@acme.example ") == Filled(MarkSent("buyer@acme.example"), "Q-2026-0042", 1)
     assert read(lose_form(QUOTE), reason="too\n\n dear") == Filled(LoseQuote("too\ndear"), "Q-2026-0042", 1)
@@ -335,6 +343,7 @@ def test_the_forms_keep_slacks_limits_in_german_and_read_alike() -> None:
         "Rabatt ändern",
         "Als gesendet markieren",
         "Als verloren markieren",
+        "Angebot stornieren",
         "Unverändert vorlegen",
         "Neues Angebot",
     ]
