@@ -60,7 +60,7 @@ SELECT * FROM operations WHERE id = :id;
 -- name: due_operations
 -- A lane's oldest unfinished command only; a replayed one is older than the one that may be running.
 SELECT o.id, o.fence FROM operations AS o
-WHERE o.next_attempt_at <= :now AND o.claims < :suspect_claims AND (:source IS NULL OR o.source = :source)
+WHERE o.next_attempt_at <= :now AND o.claims < :suspect_claims AND (o.source = :source OR :source IS NULL)
   AND (o.aggregate_id = 'new' OR NOT EXISTS (
     SELECT 1 FROM operations AS older
     WHERE older.lane = o.lane AND older.id < o.id AND older.aggregate_id <> 'new' AND older.finished_at IS NULL)
@@ -175,7 +175,7 @@ SELECT id FROM operations WHERE claims > 1 AND (next_attempt_at IS NOT NULL OR s
 
 -- name: wake_operations_of_the_future
 -- Written under a clock that was ahead and put back since: it waits as long as was meant, from now.
-UPDATE operations SET next_attempt_at = :now + max(0, next_attempt_at - updated_at), updated_at = :now
+UPDATE operations SET next_attempt_at = CASE WHEN next_attempt_at > updated_at THEN :now + next_attempt_at - updated_at ELSE :now END, updated_at = :now
 WHERE next_attempt_at > :now AND updated_at > :now
 RETURNING id;
 
@@ -198,7 +198,8 @@ VALUES (
   :effect_key, :operation_id, :parent_id, :class, :semantics, :target, :aggregate_id, :correlation_id, :after_id, :supersede_key,
   :payload, :next_attempt_at, :not_before, :expires_at, :aged_from, :now, :now,
   (SELECT min(backup_made_at) FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now),
-  :semantics = 'append' AND EXISTS (SELECT 1 FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now));
+  CAST(:semantics = 'append'
+    AND EXISTS (SELECT 1 FROM generations WHERE last_operation_id >= :operation_id OR doubt_until > :now) AS INTEGER));
 
 -- name: effect_by_key
 SELECT * FROM effects WHERE effect_key = :effect_key;
@@ -458,7 +459,7 @@ WHERE id = :id AND state IN ('failed', 'uncertain') AND fence = :fence
 RETURNING *;
 
 -- name: wake_effects_of_the_future
-UPDATE effects SET next_attempt_at = :now + max(0, next_attempt_at - updated_at), updated_at = :now
+UPDATE effects SET next_attempt_at = CASE WHEN next_attempt_at > updated_at THEN :now + next_attempt_at - updated_at ELSE :now END, updated_at = :now
 WHERE next_attempt_at > :now AND updated_at > :now
 RETURNING id;
 
@@ -536,7 +537,7 @@ SELECT name, held_at, coalesce(ended_at, :now) AS ended_at FROM holds
 WHERE name IN (:class, :family) AND (ended_at IS NULL OR ended_at > :since);
 
 -- name: shorten_holds_of_the_future
-UPDATE gates SET until_at = :now + max(0, until_at - held_at), held_at = :now
+UPDATE gates SET until_at = CASE WHEN until_at > held_at THEN :now + until_at - held_at ELSE :now END, held_at = :now
 WHERE until_at > :now AND held_at > :now
 RETURNING name;
 
@@ -575,30 +576,30 @@ SELECT * FROM tombstones WHERE operation_key = :operation_key;
 -- name: list_dead_letters
 SELECT * FROM dead_letters
 WHERE updated_at >= :since
-  AND (:status IS NULL OR status = :status)
-  AND (:class IS NULL OR class = :class OR substr(class, 1, length(:class) + 1) = :class || '.')
-  AND (:classes IS NULL OR :classes LIKE '%,' || class || ',%')
-  AND (:category IS NULL OR category = :category)
-  AND (:cause IS NULL OR class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause)
-  AND (:aggregate_id IS NULL OR aggregate_id = :aggregate_id)
-  AND (:operation_key IS NULL OR operation_key = :operation_key OR correlation_id = :operation_key)
-  AND (:request_id IS NULL OR source_request_id = :request_id
-    OR substr(source_request_id, -1 - length(:request_id)) = ':' || :request_id)
+  AND (status = :status OR :status IS NULL)
+  AND (class = :class OR substr(class, 1, length(:class) + 1) = :class || '.' OR :class IS NULL)
+  AND (:classes LIKE '%,' || class || ',%' OR :classes IS NULL)
+  AND (category = :category OR :category IS NULL)
+  AND (class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause OR :cause IS NULL)
+  AND (aggregate_id = :aggregate_id OR :aggregate_id IS NULL)
+  AND (operation_key = :operation_key OR correlation_id = :operation_key OR :operation_key IS NULL)
+  AND (source_request_id = :request_id
+    OR substr(source_request_id, length(source_request_id) - length(:request_id)) = ':' || :request_id OR :request_id IS NULL)
 ORDER BY updated_at, id
 LIMIT :limit;
 
 -- name: newest_dead_letters
 SELECT * FROM dead_letters
 WHERE updated_at >= :since
-  AND (:status IS NULL OR status = :status)
-  AND (:class IS NULL OR class = :class OR substr(class, 1, length(:class) + 1) = :class || '.')
-  AND (:classes IS NULL OR :classes LIKE '%,' || class || ',%')
-  AND (:category IS NULL OR category = :category)
-  AND (:cause IS NULL OR class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause)
-  AND (:aggregate_id IS NULL OR aggregate_id = :aggregate_id)
-  AND (:operation_key IS NULL OR operation_key = :operation_key OR correlation_id = :operation_key)
-  AND (:request_id IS NULL OR source_request_id = :request_id
-    OR substr(source_request_id, -1 - length(:request_id)) = ':' || :request_id)
+  AND (status = :status OR :status IS NULL)
+  AND (class = :class OR substr(class, 1, length(:class) + 1) = :class || '.' OR :class IS NULL)
+  AND (:classes LIKE '%,' || class || ',%' OR :classes IS NULL)
+  AND (category = :category OR :category IS NULL)
+  AND (class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause OR :cause IS NULL)
+  AND (aggregate_id = :aggregate_id OR :aggregate_id IS NULL)
+  AND (operation_key = :operation_key OR correlation_id = :operation_key OR :operation_key IS NULL)
+  AND (source_request_id = :request_id
+    OR substr(source_request_id, length(source_request_id) - length(:request_id)) = ':' || :request_id OR :request_id IS NULL)
 ORDER BY updated_at DESC, id DESC
 LIMIT :limit;
 
@@ -614,17 +615,17 @@ SELECT * FROM (
     e.replayed_by AS replayed_by, e.state AS state, e.failure_history AS failure_history, e.external_ref AS external_ref,
     'uncertain' AS status
   FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
-  WHERE e.next_attempt_at IS NOT NULL AND e.state = 'uncertain')
+  WHERE e.next_attempt_at IS NOT NULL AND e.state = 'uncertain') AS uncertain
 WHERE updated_at >= :since
-  AND (:status IS NULL OR status = :status)
-  AND (:class IS NULL OR class = :class OR substr(class, 1, length(:class) + 1) = :class || '.')
-  AND (:classes IS NULL OR :classes LIKE '%,' || class || ',%')
-  AND (:category IS NULL OR category = :category)
-  AND (:cause IS NULL OR class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause)
-  AND (:aggregate_id IS NULL OR aggregate_id = :aggregate_id)
-  AND (:operation_key IS NULL OR operation_key = :operation_key OR correlation_id = :operation_key)
-  AND (:request_id IS NULL OR source_request_id = :request_id
-    OR substr(source_request_id, -1 - length(:request_id)) = ':' || :request_id)
+  AND (status = :status OR :status IS NULL)
+  AND (class = :class OR substr(class, 1, length(:class) + 1) = :class || '.' OR :class IS NULL)
+  AND (:classes LIKE '%,' || class || ',%' OR :classes IS NULL)
+  AND (category = :category OR :category IS NULL)
+  AND (class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause OR :cause IS NULL)
+  AND (aggregate_id = :aggregate_id OR :aggregate_id IS NULL)
+  AND (operation_key = :operation_key OR correlation_id = :operation_key OR :operation_key IS NULL)
+  AND (source_request_id = :request_id
+    OR substr(source_request_id, length(source_request_id) - length(:request_id)) = ':' || :request_id OR :request_id IS NULL)
 ORDER BY updated_at, id
 LIMIT :limit;
 
@@ -724,7 +725,7 @@ WITH RECURSIVE walk (id) AS (
 SELECT * FROM operations
 WHERE (aggregate_id = :aggregate_id OR aggregate_id = 'new') AND (
   operation_key IN (
-    SELECT e.operation_key FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id WHERE e.operation_key IS NOT NULL)
+    SELECT e.operation_key FROM walk AS w CROSS JOIN audit_events AS e WHERE e.id = w.id AND e.operation_key IS NOT NULL)
   OR id IN (SELECT operation_id FROM effects WHERE aggregate_id = :aggregate_id))
 ORDER BY id DESC
 LIMIT :limit;
@@ -755,7 +756,7 @@ WITH RECURSIVE walk (id) AS (
   SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id
   WHERE e.previous_id IS NOT NULL AND e.at >= :since
 )
-SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id WHERE e.correlation_id = :correlation_id ORDER BY e.id;
+SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e WHERE e.id = w.id AND e.correlation_id = :correlation_id ORDER BY e.id;
 
 -- name: newest_of_chain
 -- The newest event of a chain that has one of two types, walked back from the end.
@@ -764,8 +765,8 @@ WITH RECURSIVE walk (id) AS (
   UNION ALL
   SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
 )
-SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id
-WHERE e.event_type = :event_type OR e.event_type = :or_type ORDER BY e.id DESC LIMIT 1;
+SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e
+WHERE e.id = w.id AND (e.event_type = :event_type OR e.event_type = :or_type) ORDER BY e.id DESC LIMIT 1;
 
 -- name: epoch
 SELECT * FROM epochs WHERE epoch = :epoch;
@@ -792,8 +793,8 @@ ORDER BY +id LIMIT 1;
 SELECT * FROM (
   SELECT * FROM operations WHERE next_attempt_at IS NOT NULL
   UNION ALL
-  SELECT * FROM operations WHERE state = 'in_progress')
-WHERE (:state IS NULL OR state = :state) AND (:actor IS NULL OR actor = :actor) AND (:action_kind IS NULL OR action_kind = :action_kind)
+  SELECT * FROM operations WHERE state = 'in_progress') AS unfinished
+WHERE (state = :state OR :state IS NULL) AND (actor = :actor OR :actor IS NULL) AND (action_kind = :action_kind OR :action_kind IS NULL)
   AND created_at >= :since
 ORDER BY +id DESC
 LIMIT :limit;
@@ -801,23 +802,23 @@ LIMIT :limit;
 -- name: unfinished_effects
 -- Found by the index of what is not finished, hence the sort by +id; the operation of each is joined for its actor and its kind.
 SELECT e.* FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
-WHERE e.finished_at IS NULL AND (:state IS NULL OR e.state = :state) AND (:class IS NULL OR e.class = :class)
-  AND (:aggregate_id IS NULL OR e.aggregate_id = :aggregate_id) AND (:actor IS NULL OR o.actor = :actor)
-  AND (:action_kind IS NULL OR o.action_kind = :action_kind) AND e.created_at >= :since
+WHERE e.finished_at IS NULL AND (e.state = :state OR :state IS NULL) AND (e.class = :class OR :class IS NULL)
+  AND (e.aggregate_id = :aggregate_id OR :aggregate_id IS NULL) AND (o.actor = :actor OR :actor IS NULL)
+  AND (o.action_kind = :action_kind OR :action_kind IS NULL) AND e.created_at >= :since
 ORDER BY +e.id
 LIMIT :limit;
 
 -- name: finished_operations
 SELECT * FROM operations
-WHERE finished_at IS NOT NULL AND (:state IS NULL OR state = :state) AND (:actor IS NULL OR actor = :actor)
-  AND (:action_kind IS NULL OR action_kind = :action_kind) AND created_at >= :since
+WHERE finished_at IS NOT NULL AND (state = :state OR :state IS NULL) AND (actor = :actor OR :actor IS NULL)
+  AND (action_kind = :action_kind OR :action_kind IS NULL) AND created_at >= :since
 ORDER BY id DESC
 LIMIT :limit;
 
 -- name: dead_operations
 SELECT * FROM operations
-WHERE ever_failed = 1 AND state = 'failed_terminal' AND (:actor IS NULL OR actor = :actor)
-  AND (:action_kind IS NULL OR action_kind = :action_kind) AND created_at >= :since
+WHERE ever_failed = 1 AND state = 'failed_terminal' AND (actor = :actor OR :actor IS NULL)
+  AND (action_kind = :action_kind OR :action_kind IS NULL) AND created_at >= :since
 ORDER BY +id DESC
 LIMIT :limit;
 
@@ -910,7 +911,7 @@ WITH RECURSIVE walk (id) AS (
 UPDATE operations SET retain_until = :until
 WHERE (aggregate_id = :aggregate_id OR aggregate_id = 'new') AND (
   operation_key IN (
-    SELECT e.operation_key FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id WHERE e.operation_key IS NOT NULL)
+    SELECT e.operation_key FROM walk AS w CROSS JOIN audit_events AS e WHERE e.id = w.id AND e.operation_key IS NOT NULL)
   OR id IN (SELECT operation_id FROM effects WHERE aggregate_id = :aggregate_id))
 RETURNING id;
 
@@ -946,14 +947,15 @@ GROUP BY e.class, a.kind, a.outcome, a.fence > 1;
 SELECT category, count(*) AS found, min(coalesce(first_failed_at, finished_at)) AS oldest FROM (
   SELECT category, first_failed_at, finished_at FROM effects WHERE ever_failed = 1 AND state = 'failed'
   UNION ALL
-  SELECT category, first_failed_at, finished_at FROM operations WHERE ever_failed = 1 AND state = 'failed_terminal')
+  SELECT category, first_failed_at, finished_at FROM operations WHERE ever_failed = 1 AND state = 'failed_terminal') AS dead
 GROUP BY category;
 
 -- name: dead_since
 -- Of the rows that changed since then, those whose last failure is no older: a replay is a change, too.
 SELECT count(*) AS found FROM dead_letters
 WHERE updated_at >= :since AND :since <= coalesce(
-  CASE WHEN status = 'pending' THEN updated_at END, json_extract(failure_history, '$[#-1].failed_at'), last_attempt_at, updated_at);
+  CASE WHEN status = 'pending' THEN updated_at END, CAST(json_extract(failure_history, '$[#-1].failed_at') AS BIGINT), last_attempt_at,
+  updated_at);
 
 -- name: replayed_dead_letters
 -- How often each was replayed, those with the most replays first.

@@ -2,7 +2,7 @@
 
 -- name: next_quote_number
 INSERT INTO quote_numbers (year, last) VALUES (:year, 1)
-ON CONFLICT (year) DO UPDATE SET last = last + 1
+ON CONFLICT (year) DO UPDATE SET last = quote_numbers.last + 1
 RETURNING last;
 
 -- name: insert_quote
@@ -117,10 +117,10 @@ SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.requester_name,
   json_extract(v.pricing, '$.net_total') AS net_total, json_extract(v.pricing, '$.currency') AS currency
 FROM quotes AS q JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 WHERE q.team_id = :team_id
-  AND (:owner IS NULL OR q.requester = :owner)
+  AND (q.requester = :owner OR :owner IS NULL)
   AND (:states = '' OR instr(:states, ' ' || q.state || ' ') > 0)
   AND (:account = '' OR instr(lower(q.account), lower(:account)) > 0)
-  AND (:seen IS NULL OR q.requester = :viewer OR instr(:seen, ' ' || q.channel || ' ') > 0)
+  AND (q.requester = :viewer OR instr(:seen, ' ' || q.channel || ' ') > 0 OR :seen IS NULL)
 ORDER BY q.created_at DESC, q.quote_id DESC
 LIMIT :limit OFFSET :offset;
 
@@ -174,7 +174,7 @@ WHERE aggregate_id = :quote_id AND class = :class AND external_ref = :ts AND jso
 
 -- name: reminder_of_quote
 SELECT 1 AS one FROM effects
-WHERE aggregate_id = :quote_id AND class = :class AND json_extract(payload, '$.decide')
+WHERE aggregate_id = :quote_id AND class = :class AND json_extract(payload, '$.decide') IS NOT NULL
   AND (external_ref = :ts OR (external_ref IS NULL AND state IN ('in_flight', 'uncertain'))) LIMIT 1;
 
 -- name: move_card
@@ -321,10 +321,10 @@ VALUES (:operation_key, :team_id, :absent, :delegate, :since, :until, :asked_at,
 -- Who is away at :now. Of absences of one person that overlap the one told of last counts, and none before they said they are back.
 SELECT d.absent, d.delegate, d.since, d.until, d.reason FROM delegations AS d
 WHERE d.team_id = :team_id AND d.since <= :now AND :now < d.until AND d.delegate IS NOT NULL
-  AND ifnull(d.asked_at, d.since) <= :now AND NOT EXISTS (
+  AND coalesce(d.asked_at, d.since) <= :now AND NOT EXISTS (
   SELECT 1 FROM delegations AS n WHERE n.team_id = d.team_id AND n.absent = d.absent
-    AND (n.delegate IS NULL OR n.since < d.until AND d.since < n.until) AND ifnull(n.asked_at, n.since) <= :now
-    AND (ifnull(n.asked_at, n.since), n.operation_key) > (ifnull(d.asked_at, d.since), d.operation_key))
+    AND (n.delegate IS NULL OR n.since < d.until AND d.since < n.until) AND coalesce(n.asked_at, n.since) <= :now
+    AND (coalesce(n.asked_at, n.since), n.operation_key) > (coalesce(d.asked_at, d.since), d.operation_key))
 ORDER BY d.absent;
 
 -- name: delegations_of
@@ -333,8 +333,8 @@ SELECT d.absent, d.delegate, d.since, d.until, d.reason FROM delegations AS d
 WHERE d.team_id = :team_id AND (d.absent = :user OR d.delegate = :user) AND :now < d.until AND d.delegate IS NOT NULL
   AND NOT EXISTS (
   SELECT 1 FROM delegations AS n WHERE n.team_id = d.team_id AND n.absent = d.absent
-    AND (n.delegate IS NULL OR n.since < d.until AND d.since < n.until) AND ifnull(n.asked_at, n.since) <= :now
-    AND (ifnull(n.asked_at, n.since), n.operation_key) > (ifnull(d.asked_at, d.since), d.operation_key))
+    AND (n.delegate IS NULL OR n.since < d.until AND d.since < n.until) AND coalesce(n.asked_at, n.since) <= :now
+    AND (coalesce(n.asked_at, n.since), n.operation_key) > (coalesce(d.asked_at, d.since), d.operation_key))
 ORDER BY d.since, d.absent, d.operation_key;
 
 -- name: known_person
@@ -359,8 +359,8 @@ WITH RECURSIVE walk (id) AS (
   SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
 )
 SELECT DISTINCT e.actor, json_extract(e.after, '$.terminal_user') AS terminal_user, json_extract(e.after, '$.edited_by') AS edited_by
-FROM walk AS w CROSS JOIN audit_events AS e ON e.id = w.id
-WHERE (e.event_type GLOB 'quote.*' OR e.event_type GLOB 'approval.*') AND e.event_type <> 'approval.refused'
+FROM walk AS w CROSS JOIN audit_events AS e
+WHERE e.id = w.id AND (e.event_type LIKE 'quote.%' OR e.event_type LIKE 'approval.%') AND e.event_type <> 'approval.refused'
   AND (json_extract(e.after, '$.terminal_user') IS NOT NULL OR json_extract(e.after, '$.edited_by') IS NOT NULL);
 
 -- name: transport_of_operation
@@ -393,8 +393,9 @@ ORDER BY q.updated_at, q.quote_id LIMIT :limit;
 -- Each of the three has an index of the open slots by its time; the CROSS JOIN makes SQLite begin there. A request ends with
 -- its version and with its quote; were one left open, it would be due for nothing all the same.
 SELECT s.approval_id, s.slot, s.remind_at AS due_at, a.quote_id, q.team_id
-FROM approval_slots AS s CROSS JOIN approvals AS a USING (approval_id) CROSS JOIN quotes AS q USING (quote_id)
-WHERE s.state = 'pending' AND s.reminded_at IS NULL AND s.remind_at <= :until
+FROM approval_slots AS s CROSS JOIN approvals AS a CROSS JOIN quotes AS q
+WHERE a.approval_id = s.approval_id AND q.quote_id = a.quote_id
+  AND s.state = 'pending' AND s.reminded_at IS NULL AND s.remind_at <= :until
   AND a.state = 'pending' AND a.quote_version = q.version AND q.state = 'pending_approval' AND q.valid_until > :now
   AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
   AND NOT EXISTS (
@@ -404,8 +405,9 @@ ORDER BY s.remind_at, s.approval_id, s.slot LIMIT :limit;
 
 -- name: slots_to_escalate
 SELECT s.approval_id, s.slot, s.escalate_at AS due_at, a.quote_id, q.team_id
-FROM approval_slots AS s CROSS JOIN approvals AS a USING (approval_id) CROSS JOIN quotes AS q USING (quote_id)
-WHERE (s.state = 'pending' OR s.state = 'escalated') AND s.escalate_at <= :until
+FROM approval_slots AS s CROSS JOIN approvals AS a CROSS JOIN quotes AS q
+WHERE a.approval_id = s.approval_id AND q.quote_id = a.quote_id
+  AND (s.state = 'pending' OR s.state = 'escalated') AND s.escalate_at <= :until
   AND a.state = 'pending' AND a.quote_version = q.version AND q.state = 'pending_approval' AND q.valid_until > :now
   AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
   AND NOT EXISTS (
@@ -415,8 +417,9 @@ ORDER BY s.escalate_at, s.approval_id, s.slot LIMIT :limit;
 
 -- name: slots_to_expire
 SELECT s.approval_id, s.slot, s.expires_at AS due_at, a.quote_id, q.team_id
-FROM approval_slots AS s CROSS JOIN approvals AS a USING (approval_id) CROSS JOIN quotes AS q USING (quote_id)
-WHERE (s.state = 'pending' OR s.state = 'escalated') AND s.expires_at <= :until
+FROM approval_slots AS s CROSS JOIN approvals AS a CROSS JOIN quotes AS q
+WHERE a.approval_id = s.approval_id AND q.quote_id = a.quote_id
+  AND (s.state = 'pending' OR s.state = 'escalated') AND s.expires_at <= :until
   AND a.state = 'pending' AND a.quote_version = q.version AND q.state = 'pending_approval' AND q.valid_until > :now
   AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
   AND NOT EXISTS (
@@ -538,7 +541,7 @@ SELECT class, count(*) AS cards FROM letter_cards WHERE announced_at > :since AN
 
 -- name: waiting_of_cause
 SELECT count(*) AS letters, count(DISTINCT aggregate_id) AS aggregates, min(updated_at) AS oldest_at,
-  max(json_extract(failure_history, '$[#-1].replayed_at')) AS replayed_at
+  max(CAST(json_extract(failure_history, '$[#-1].replayed_at') AS BIGINT)) AS replayed_at
 FROM dead_letters
 WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
   AND class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause;
@@ -546,7 +549,7 @@ WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7)
 -- name: waiting_of_causes
 SELECT class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') AS cause, count(*) AS letters,
   count(DISTINCT aggregate_id) AS aggregates, min(updated_at) AS oldest_at,
-  max(json_extract(failure_history, '$[#-1].replayed_at')) AS replayed_at
+  max(CAST(json_extract(failure_history, '$[#-1].replayed_at') AS BIGINT)) AS replayed_at
 FROM dead_letters
 WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
 GROUP BY 1;
@@ -555,7 +558,7 @@ GROUP BY 1;
 SELECT kind, id, class, aggregate_id, correlation_id, last_error, updated_at, cycle FROM dead_letters
 WHERE updated_at >= :since AND status = 'pending' AND substr(aggregate_id, 1, 7) <> 'letter:' AND substr(aggregate_id, 1, 4) <> 'ops:'
   AND class || '/' || coalesce(category, 'unknown') || '/' || coalesce(code, 'unknown') = :cause
-  AND (:upto IS NULL OR updated_at <= :upto)
+  AND (updated_at <= :upto OR :upto IS NULL)
 ORDER BY updated_at, id
 LIMIT :limit;
 
@@ -591,7 +594,7 @@ ON CONFLICT (subject) DO UPDATE SET channel = excluded.channel, post_key = exclu
 RETURNING subject;
 
 -- name: refresh_ops_card
-UPDATE ops_cards SET shown = :shown, revision = revision + 1, refreshed_at = :now, closed_at = CASE WHEN :over THEN :now END
+UPDATE ops_cards SET shown = :shown, revision = revision + 1, refreshed_at = :now, closed_at = CASE WHEN :over = 1 THEN CAST(:now AS BIGINT) END
 WHERE subject = :subject
 RETURNING subject;
 
@@ -702,7 +705,7 @@ SELECT year, last FROM quote_numbers;
 
 -- name: skip_quote_numbers
 INSERT INTO quote_numbers (year, last) VALUES (:year, :last)
-ON CONFLICT (year) DO UPDATE SET last = max(last, excluded.last);
+ON CONFLICT (year) DO UPDATE SET last = CASE WHEN quote_numbers.last > excluded.last THEN quote_numbers.last ELSE excluded.last END;
 
 -- name: cards_of_open_quotes
 SELECT q.quote_id, q.root_effect_key, o.id AS operation_id, o.operation_key, o.correlation_id, o.attempts
@@ -767,13 +770,13 @@ SELECT * FROM crm_conflicts WHERE quote_id = :quote_id AND version = :version AN
 
 -- name: crm_conflicts_of
 SELECT id FROM crm_conflicts WHERE quote_id = :quote_id AND field = :field AND state = 'open'
-  AND (:version IS NULL OR version = :version) AND (:but IS NULL OR version <> :but);
+  AND (version = :version OR :version IS NULL) AND (version <> :but OR :but IS NULL);
 
 -- name: crm_conflict
 SELECT * FROM crm_conflicts WHERE id = :id;
 
 -- name: crm_conflicts_listed
-SELECT * FROM crm_conflicts WHERE id < :before AND (state = 'open' OR :everything) ORDER BY id DESC LIMIT :limit;
+SELECT * FROM crm_conflicts WHERE id < :before AND (state = 'open' OR :everything = 1) ORDER BY id DESC LIMIT :limit;
 
 -- name: settle_crm_conflict
 UPDATE crm_conflicts SET state = :state, decided_by = :decided_by, decided_at = :now, reason = :reason
@@ -831,7 +834,7 @@ INSERT INTO crm_mirror_cursors (kind, read_as, modstamp, record_id, more, pages,
 SELECT :kind, :read_as, :modstamp, :record_id, :more, 1, :now, :whole_at
 WHERE coalesce((SELECT pages FROM crm_mirror_cursors WHERE kind = :kind), 0) = :pages
 ON CONFLICT (kind) DO UPDATE SET read_as = excluded.read_as, modstamp = excluded.modstamp, record_id = excluded.record_id,
-  more = excluded.more, pages = pages + 1, read_at = excluded.read_at, whole_at = excluded.whole_at
+  more = excluded.more, pages = crm_mirror_cursors.pages + 1, read_at = excluded.read_at, whole_at = excluded.whole_at
 RETURNING pages;
 
 -- name: mirror_record
@@ -854,8 +857,8 @@ DELETE FROM crm_mirror_cursors WHERE kind = :kind;
 
 -- name: mirrored_names
 -- Names that begin so; `past` is the first text behind all of them.
-SELECT DISTINCT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginning AND name_key < :past
-ORDER BY name_key LIMIT :limit;
+SELECT name FROM crm_mirror WHERE kind = :kind AND name_key >= :beginning AND name_key < :past
+GROUP BY name_key, name ORDER BY name_key LIMIT :limit;
 
 -- name: mirrored_accounts
 -- Only of a complete copy: a part of one may lack another account of the name.
@@ -875,7 +878,7 @@ ORDER BY c.name_key LIMIT :limit;
 -- name: mirrored_opportunities
 SELECT o.record_id, o.account_id, o.name, o.facts FROM crm_mirror AS a
 JOIN crm_mirror AS o ON o.kind = 'opportunities' AND o.account_id = a.record_id
-WHERE a.kind = 'accounts' AND a.name_key = :account_key AND NOT json_extract(o.facts, '$.closed')
+WHERE a.kind = 'accounts' AND a.name_key = :account_key AND CAST(json_extract(o.facts, '$.closed') AS INTEGER) = 0
   AND (:typed = '' OR instr(o.name_key, :typed) > 0)
 ORDER BY json_extract(o.facts, '$.closes'), o.name_key LIMIT :limit;
 
@@ -931,8 +934,8 @@ WITH unfinished (id) AS (
   UNION ALL
   SELECT id FROM operations WHERE lane > '' AND state = 'in_progress'
 )
-SELECT o.* FROM unfinished AS u CROSS JOIN operations AS o ON o.id = u.id
-WHERE o.actor_type <> 'system' AND o.created_at <= :before
+SELECT o.* FROM unfinished AS u CROSS JOIN operations AS o
+WHERE o.id = u.id AND o.actor_type <> 'system' AND o.created_at <= :before
   AND CASE WHEN o.aggregate_id = 'new' THEN o.source IN ('slack_slash', 'slack_interactive')
     ELSE o.state <> 'failed_retryable' AND EXISTS (SELECT 1 FROM quotes AS q WHERE q.quote_id = o.aggregate_id) END
   AND NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.operation_id = o.id AND e.class IN (:card, :reply))
@@ -948,7 +951,7 @@ SELECT q.quote_id, q.version, q.state, q.account, q.requester, q.created_at, v.p
 FROM quotes AS q
 JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN quote_closings AS c ON c.quote_id = q.quote_id
-WHERE q.quote_id > :after AND q.created_at >= :since AND q.created_at < :until AND (:team_id IS NULL OR q.team_id = :team_id)
+WHERE q.quote_id > :after AND q.created_at >= :since AND q.created_at < :until AND (q.team_id = :team_id OR :team_id IS NULL)
 ORDER BY q.quote_id LIMIT :limit;
 
 -- name: approvals_for_report
@@ -956,7 +959,7 @@ ORDER BY q.quote_id LIMIT :limit;
 SELECT a.approval_id, a.state, a.required_roles, a.requested_at, a.decided_at, a.earlier, q.requester FROM approvals AS a
 JOIN quotes AS q ON q.quote_id = a.quote_id
 WHERE a.approval_id > :after AND a.requested_at >= :since AND a.requested_at < :until
-  AND (:team_id IS NULL OR q.team_id = :team_id)
+  AND (q.team_id = :team_id OR :team_id IS NULL)
 ORDER BY a.approval_id LIMIT :limit;
 
 -- name: approvals_waiting
